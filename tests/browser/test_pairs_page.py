@@ -34,11 +34,11 @@ def test_what_is_missing_is_made_and_what_does_not_fit_is_cut(site: Site, page: 
     expect(page.locator(".partner .warn", has_text="No control clip")).to_have_count(number)
     page.get_by_text(f"Make for {number} clips").click()
     page.get_by_role("button", name="Edges…", exact=True).click()
-    page.get_by_label("The step in color that begins an edge").fill("5")
+    page.get_by_label("Edge threshold").fill("5")
     page.get_by_role("button", name="Make", exact=True).click()
     page.evaluate("document.querySelector('wb-app').draw()")  # as once a second, while a person types
     expect(page.get_by_role("dialog")).to_be_visible()  # 10 at least
-    page.get_by_label("The step in color that begins an edge").fill("150")
+    page.get_by_label("Edge threshold").fill("150")
     page.keyboard.press("Enter")
     fits = page.locator(".partner .good", has_text=re.compile(r"same \d+ frames"))
     expect(fits).to_have_count(number)
@@ -61,7 +61,7 @@ def test_what_is_missing_is_made_and_what_does_not_fit_is_cut(site: Site, page: 
     expect(page.get_by_label("Show")).to_contain_text("That do not fit (1)")
     page.get_by_label("Show").select_option("unfit")
     expect(page.locator(".partner")).to_have_count(1)
-    page.locator(".partner").get_by_role("button", name="Cut it to the clip").click()
+    page.locator(".partner").get_by_role("button", name="Fit it to the clip").click()
     expect(page.get_by_text("Everything beside the clips fits.")).to_be_visible(timeout=LONG)
     assert media.probe(dataset.folder / dataset.clips[0].control).frames == clip.frames
 

@@ -117,7 +117,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
         ]
     said = shell("dataset", "export", "cats", tmp_path / "out")
     assert said.code == 64
-    assert "is there already: choose another name" in said.err
+    assert "already exists: choose another name" in said.err
 
 
 def test_what_was_changed_can_be_taken_back(shell: Shell, dataset: Dataset) -> None:
@@ -188,7 +188,7 @@ def test_a_hub_dataset(
 def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
     said = shell("dataset", "write-plan", "squares", tmp_path / "seen", "--frames", "9", "--fps", "8")
     assert said.code == 0, said.err
-    assert "The model gets 9 frames of each clip at 8 fps, 40x40. 6 of 6 clips are used." in said.out
+    assert "The model sees 9 frames of each clip at 8 fps, 40x40. 6 of 6 clips are used." in said.out
     written = sorted((tmp_path / "seen").glob("*.mp4"))
     assert [media.probe(path).frames for path in written] == [9] * 6
     said = shell("dataset", "write-plan", "squares", dataset.folder / "clips")

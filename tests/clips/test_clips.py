@@ -94,7 +94,7 @@ def test_a_clip_is_found_by_file_id_and_name() -> None:
     clips = [part, *twice]
     assert [find_clip(clips, name) for name in ("clips/1a.mp4", "1a", "walk.mp4 0:00-0:02")] == [part] * 3
     assert clips_named(clips, ["3", "walk.mp4 0:00-0:02"]) == [part, twice[1]]
-    with pytest.raises(ConfigError, match=r"2 clips are called 'run.mp4': name one by its id, 2, 3"):
+    with pytest.raises(ConfigError, match=r"2 clips are named 'run.mp4': choose one by its id, 2, 3"):
         find_clip(clips, "run.mp4")
     with pytest.raises(ConfigError, match="there is no clip 'walk.mp4' in this dataset: did you mean 'walk.mp4 0:00-0"):
         clips_named(clips, ["walk.mp4"])

@@ -83,7 +83,7 @@ def test_an_image_is_for_shapes_of_one_frame() -> None:
     assert found.sentence == "an image, 720x480, cut from 720x540"
     assert found.use == "89% of its picture"
     assert plan(image, Shape(49, 480, 720, 8)).sentence == (
-        "left out: an image: it gives 1 frame, 49 are needed: train it in a bucket of 1 frame"
+        "left out: an image: it has 1 frame, but 49 are needed: train it in a bucket of 1 frame"
     )
 
 
@@ -99,18 +99,16 @@ def test_what_is_used_badly_is_said() -> None:
     small = plan(clip(width=160, height=160), Shape(9, 480, 720, 8))
     assert small.dropped is None
     assert small.warnings == (
-        "too small: 160x160 is enlarged 4.5 times to 720x480: give a larger clip or lower the size",
+        "too small: 160x160 is enlarged 4.5 times to 720x480: use a larger clip or a smaller size",
     )
-    assert (
-        "frames are shown twice: it has 6 fps, training takes 8" in plan(clip(9, 6), Shape(9, 480, 720, 8)).warnings[0]
-    )
+    assert "frames repeat: the clip has 6 fps, training uses 8" in plan(clip(9, 6), Shape(9, 480, 720, 8)).warnings[0]
 
 
 def test_too_short_says_what_there_is_and_what_to_do() -> None:
     found = plan(clip(24, 24), Shape(49, 480, 720, 8))
     assert found.indices == ()
     assert found.sentence == (
-        "left out: too short: 1.00 s give 9 frames at 8 fps, 49 are needed: lower frames to 9 or less"
+        "left out: too short: 1.00 s give 9 frames at 8 fps, but 49 are needed: lower frames to 9 or less"
     )
     assert plan(clip(4, 24), Shape(49, 480, 720, 8)).sentence.endswith("lower frames to 2 or less")
 
@@ -133,7 +131,7 @@ def test_the_remedies_of_too_short_work_and_are_legal_for_the_model() -> None:
             elif remedy.startswith("raise the frame rate to "):
                 assert plan(short, shape_for(model, frames=17, fps=int(remedy.split()[-1]))).dropped is None
             else:
-                assert remedy == "give a longer clip"
+                assert remedy == "use a longer clip"
                 assert available_frames(short, model.fps) < min(model.frame_rule.legal())
     assert len(seen) > 3
 
@@ -263,7 +261,7 @@ def test_a_clip_goes_where_it_keeps_most_and_the_table_says_what_it_loses() -> N
         assert len(plan.indices) == place.bucket.frames  # type: ignore[union-attr]
         assert (plan.time_share, plan.picture_share, plan.enlargement) == (place.time, place.picture, place.enlargement)
     assert [place.dropped for place in table.dropped] == [
-        "too short: 0.25 s give 3 frames at 8 fps, 9 are needed: lower frames to 3 or less",
+        "too short: 0.25 s give 3 frames at 8 fps, but 9 are needed: lower frames to 3 or less",
         "its length or size is not known: import it again",
     ]
     assert table.loss == pytest.approx(1 - sum(place.kept for place in table.assignments) / 6)
@@ -275,7 +273,7 @@ def test_what_has_no_bucket_says_which_is_missing(model: Model) -> None:
     (video,) = assign([clip(9, 8)], [Bucket(1, 40, 40)], 8).dropped
     assert video.dropped == "no bucket takes more than 1 frame: add one"
     (short,) = assign([clip(3, 8)], buckets_for(model), 8).dropped
-    assert short.dropped == "too short: 0.38 s give 3 frames at 8 fps, 9 are needed: give a longer clip"
+    assert short.dropped == "too short: 0.38 s give 3 frames at 8 fps, but 9 are needed: use a longer clip"
 
 
 def test_a_clip_is_left_out_only_where_no_bucket_fits(model: Model) -> None:
@@ -369,7 +367,9 @@ def test_a_clip_of_unfit_length_says_what_is_used_of_it(toy: Any, name: str) -> 
     # Too short by two frames: the longest legal count below is the remedy, not the frames that there are.
     (finding,) = check_plans([clip_of(frames - 2, fps)], shape, model.title)
     legal = frames - between
-    assert f"give {frames - 2} frames at {fps} fps, {frames} are needed: lower frames to {legal}" in finding.sentence
+    assert (
+        f"give {frames - 2} frames at {fps} fps, but {frames} are needed: lower frames to {legal}" in finding.sentence
+    )
     assert shape_for(model, frames=legal).frames == legal
 
 

@@ -88,8 +88,13 @@ def test_end_frames_are_pictures(clip: Path, tmp_path: Path) -> None:
     ("maker", "kind", "amount", "sentence"),
     [
         ("edges", "mask", None, "kind is mask, which edges cannot make: choose control or reference"),
-        ("gray", "", 3.0, "amount is 3, but gray has none"),
-        ("border", "", 80.0, "amount is 80, for border it must be 1 to 49 .*the usual one is 20"),
+        ("gray", "", 3.0, "amount is 3, but gray takes none"),
+        (
+            "border",
+            "",
+            80.0,
+            "is 80, but for border it must be 1 to 49: the default is 20",
+        ),
     ],
 )
 def test_what_cannot_be_made_is_a_sentence(

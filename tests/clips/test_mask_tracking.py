@@ -129,8 +129,8 @@ def test_an_empty_painted_frame_says_that_nothing_is_there() -> None:
     ("painted", "sentence"),
     [
         ({}, "no mask is painted"),
-        ({99: (HEIGHT, WIDTH)}, "frame 99 is painted, the clip has frames 0 to 12"),
-        ({0: (8, 16)}, "the mask of frame 0 is 16×8, the clip's frames are 160×120"),
+        ({99: (HEIGHT, WIDTH)}, "frame 99 is painted, but the clip has frames 0 to 12"),
+        ({0: (8, 16)}, "the mask of frame 0 is 16×8, but the clip's frames are 160×120"),
     ],
 )
 def test_what_cannot_be_tracked_is_a_sentence(painted: dict[int, tuple[int, int]], sentence: str) -> None:

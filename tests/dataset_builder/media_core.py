@@ -32,7 +32,7 @@ CONVERTED = {
     "half.mp4": "cut off or damaged", "web.webm": "re-encoded for exact frame access",
 }  # fmt: skip
 REFUSED = {
-    "noise.mp4": "not a video that can be read",
+    "noise.mp4": "not a readable video",
     "sound.mp4": "sound only",
     "no_index.mp4": "its index is missing",
     "one.mp4": "only one frame",

@@ -136,7 +136,7 @@ def test_what_is_shorter_or_of_other_proportions_is_refused_in_a_sentence(base: 
     with pytest.raises(ConfigError, match="kind is 'depth', must be one of control, reference, mask, last_frame"):
         attach(dataset.folder, only(dataset), "depth", base / "mask.mp4")
     (base / "text.mp4").write_text("no video")
-    with pytest.raises(DataError, match="not a video"):
+    with pytest.raises(DataError, match="not a readable video"):
         attach(dataset.folder, only(dataset), "control", base / "text.mp4")
     assert only(dataset).companions == {}
     assert not list((dataset.folder / ".masters").glob(".*"))
@@ -207,7 +207,7 @@ def test_a_mask_made_for_a_part_goes_with_narrower_parts_only(base: Path, datase
     assert left_edges(pixels(dataset, narrow, "mask")) == [2 * number for number in range(12, 24)]
     wide = dataset.trim(narrow.file_name, 0.5, 1.75)
     assert wide.mask == ""
-    assert dataset.history[-1].what.endswith("without its mask, which showed the former part only")
+    assert dataset.history[-1].what.endswith("without its mask, which covered the previous part only")
     dataset.undo()
     assert only(dataset) == narrow
 

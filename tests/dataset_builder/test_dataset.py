@@ -93,7 +93,7 @@ def test_statistics_are_charts_with_the_words_as_they_are(workspace: Workspace) 
         ],
     )
     shown = dataset.statistics._repr_html_()
-    for words in ("Duration", "160x90", "16:9", "x$1", "\u732b", "Motion is known after a check"):
+    for words in ("Duration", "160x90", "16:9", "x$1", "\u732b", "Run a check to measure motion"):
         assert words in shown
     assert "<b>blue" not in shown
 
@@ -105,7 +105,7 @@ def test_a_dataset_shows_its_clips_and_its_history(workspace: Workspace) -> None
     assert "Cats &amp; dogs" in shown
     assert "trigger word c4t" in shown
     assert "&lt;i&gt;a&lt;/i&gt; cat" in shown
-    assert "Nothing was changed yet" in dataset.history._repr_html_()
+    assert "No changes yet" in dataset.history._repr_html_()
     dataset.set_caption("a", "a dog")
     assert "caption of cat.mov" in dataset.history._repr_html_()
 
@@ -144,7 +144,7 @@ def test_a_renamed_dataset_is_found_by_its_former_names(workspace: Workspace, da
         assert Dataset.open(workspace, former).name == "esquares"
     assert load_data(workspace, settings).lock() == before  # what a resumed run compares
     assert Dataset.create(workspace, "Squares").name == "squares-2"  # no run finds other clips under its dataset's name
-    with pytest.raises(ConfigError, match="there is a dataset 'squares-2' already"):
+    with pytest.raises(ConfigError, match="a dataset 'squares-2' already exists"):
         dataset_library.rename(workspace, again, "squares-2")
     with pytest.raises(ConfigError, match="the title is empty"):
         dataset_library.rename(workspace, again, " ")
@@ -174,9 +174,9 @@ def test_a_removed_dataset_comes_back_as_it_was(workspace: Workspace, dataset: D
     run = write_run(workspace, "cats", 20)
     run.settings.changed(dataset="squares").save(run.folder / jobs.CONFIG)
     before = files(dataset.folder)
-    assert dataset_library.consequence(workspace, dataset).startswith("Trained on it: cats. What they made stays")
+    assert dataset_library.consequence(workspace, dataset).startswith("Trained on it: cats. Their results stay")
     done = dataset_library.remove(workspace, dataset)
-    assert done.startswith("squares is removed. To restore it: workbench dataset restore squares. Trained")
+    assert done.startswith("squares was removed. To restore it: workbench dataset restore squares. Trained")
     assert names(workspace) == []
     with pytest.raises(ConfigError, match="'squares', which was removed: workbench dataset restore squares"):
         check(workspace, TrainSettings(dataset="squares"))
@@ -202,7 +202,7 @@ def test_what_is_used_is_neither_renamed_nor_removed(workspace: Workspace, datas
     task = dataset.folder / ".check"
     write_json(task / jobs.CONFIG, {})
     write_json(task / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
-    refused("has a task at work \\(check\\): wait for its end, or stop it")
+    refused("has a running task \\(check\\): wait for its end, or stop it")
     ended(task, "finished", 0)
     run = write_run(workspace, "cats", 20)
     run.settings.changed(dataset="none", more_datasets=("squares=2",)).save(run.folder / jobs.CONFIG)
@@ -299,7 +299,7 @@ def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None
     assert (task_snapshot(task).sentence, task_snapshot(task).actions) == ("", ())
     write_json(task.folder / jobs.RESULT, {"status": "stopped", "message": "stopped after 2 of 6 clips"})
     stopped = task_snapshot(task)
-    assert stopped.sentence == "The task split was stopped; what was done stays. stopped after 2 of 6 clips"
+    assert stopped.sentence == "The task split was stopped; finished work is kept. stopped after 2 of 6 clips"
     assert stopped.actions == ("resume", "dismiss")
     assert [one.name for one in dataset.snapshot().tasks] == ["split"]
     task.dismiss()
@@ -324,7 +324,7 @@ def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Data
         "'b.mov': converted: turned upright",
         "'a.mp4': taken",
     ]
-    assert found.details == ("2 more files are not named here: the dataset's history has them.",)
+    assert found.details == ("2 more files are not listed here: see the dataset's history.",)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Data
         (
             "caption",
             {"counts": {"captioned": 2, "kept": 1}, "failed": {"clips/1.mp4": "a.mp4: no caption: too dark"}},
-            "2 captions were written. 1 clip got one by hand meanwhile. 1 clip failed.",
+            "2 captions were written. 1 clip got one by hand in the meantime. 1 clip failed.",
             ["a.mp4: no caption: too dark"],
         ),
         ("export", {"clips": 3, "target": "/x"}, "3 clips written: /x", []),
@@ -402,7 +402,7 @@ def test_a_later_change_is_not_overwritten(dataset: Dataset) -> None:
     dataset.undo()
     dataset.undo(first)
     assert dataset.clip(clip.file_name) == clip
-    with pytest.raises(ConfigError, match="was undone already"):
+    with pytest.raises(ConfigError, match="was already undone"):
         dataset.undo(first)
 
 

@@ -151,12 +151,12 @@ def test_a_run_is_warned_by_what_it_draws(workspace: Workspace, dataset: Dataset
     make_pictures(dataset, 1)
     assert warning(workspace, buckets=SHAPES) == ""
     make_pictures(dataset, 5)
-    assert warning(workspace, buckets=SHAPES).startswith("83% of what is trained on is still pictures")
+    assert warning(workspace, buckets=SHAPES).startswith("83% of the training data is still pictures")
     assert warning(workspace) == ""  # without a shape of one frame they are left out
     assert warning(workspace, buckets=SHAPES, picture_share=0.2) == ""
     assert warning(workspace, buckets=["10x40x40"]) == ""  # starting says what is wrong
     make_pictures(dataset, 6)
-    assert "motion is not taught" in warning(workspace, buckets=SHAPES)
+    assert "learns no motion" in warning(workspace, buckets=SHAPES)
 
 
 @pytest.mark.parametrize(

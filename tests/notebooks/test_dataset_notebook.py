@@ -29,8 +29,8 @@ def test_the_dataset_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatc
     assert "1.5 s, 120x120" in printed
     assert "left out: too short" in printed
     assert "Cropped the bars of 1 clip" in printed
-    assert "copy a better one" in printed
+    assert "with a better copy" in printed
     pages = [output.data["text/html"] for output in outputs if "text/html" in output.get("data", {})]
     assert any(f"{CLIPS + 1} clips checked" in page for page in pages), "the copy is still there"
-    assert [page.count("<video") for page in pages if "What the model gets: frames" in page] == [1]
+    assert [page.count("<video") for page in pages if "Model input: frames" in page] == [1]
     assert any("Aspect ratios" in page for page in pages)

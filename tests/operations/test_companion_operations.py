@@ -50,7 +50,7 @@ def test_edges_are_made_for_all_clips_as_one_change(call: Call, small: Dataset) 
     assert call("clips/companions", name="small") == []
     call("clips/make", name="small", maker="edges")
     finished(small, "make")
-    assert small.task("make").result["done"] == "Edges of 5 clips made, as control clip."
+    assert small.task("make").result["done"] == "Edges: made 5 control clips."
     found = call("clips/companions", name="small")
     assert [one["kind"] for one in found] == ["control"] * 5
     assert all(one["fits"] and one["state"] == f"same {one['frames']} frames" for one in found)
@@ -91,7 +91,7 @@ def test_pairs_say_what_is_missing_and_what_does_not_fit_with_its_fix(call: Call
     assert (found["found"], found["lacking"]) == (1, 4)
     partner = found["pairs"][0]["partners"]["control"]
     assert not partner["fits"]
-    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Cut it to the clip")
+    assert (partner["finding"], partner["fixes"]["fit-beside"]) == ("beside_long", "Fit it to the clip")
     (pair,) = call("clips/pairs", name="small", role="mask", only="unfit")["pairs"]
     assert pair["partners"]["mask"]["state"] == "its file is missing"
     (pair,) = call("clips/pairs", name="small", clips=[other.id])["pairs"]
@@ -145,8 +145,8 @@ def test_a_mask_is_painted_tracked_softened_and_inverted(call: Call, small: Data
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has 0 to 5"),
-        ({"frame": 0, "runs": (1000, 25)}, "lengths that make 1,025 pixels, the clip has 1,024"),
+        ({"frame": 99, "runs": (1024,)}, "frame is 99, .* has frames 0 to 5"),
+        ({"frame": 0, "runs": (1000, 25)}, "runs add up to 1,025 pixels, but the clip has 1,024"),
         ({"frame": 0, "runs": (1024,), "file": "x.png"}, "file and runs are both given"),
     ],
 )
@@ -163,7 +163,7 @@ def test_a_picture_that_another_program_would_have_to_read_is_refused(
     """Pillow gives PostScript to Ghostscript, whatever the file is called."""
     foreign = tmp_path / "mask.png"
     foreign.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\nshowpage\n%%EOF\n")
-    with pytest.raises(DataError, match="mask.png is no picture that can be read: save it as PNG"):
+    with pytest.raises(DataError, match="mask.png is not a readable picture: save it as PNG"):
         call("clips/paint", name="small", clip=small.clips[4].id, frame=0, file=str(foreign))
 
 
@@ -218,7 +218,7 @@ def test_depth_and_poses_are_made_by_models_in_a_process_of_their_own(
     model = str(tiny_vision.make_depth(tmp_path / "tiny-depth"))
     call("clips/make", name="small", maker="depth", model=model, device="cpu")
     finished(small, "make")
-    assert small.task("make").result["done"] == "Depth of 5 clips made, as control clip."
+    assert small.task("make").result["done"] == "Depth: made 5 control clips."
     found = call("clips/companions", name="small")
     assert all(one["fits"] and one["kind"] == "control" for one in found)
     pose, detector = tiny_vision.make_pose(tmp_path / "pose"), tiny_vision.make_detector(tmp_path / "detector")

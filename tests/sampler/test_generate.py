@@ -202,7 +202,7 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
         ({}, "image is empty, image-toy starts from a first frame: give a picture's file"),
         ({"image": "{folder}/none.png"}, "image is none.png, which cannot be used: it cannot be opened: No such file"),
         ({"image": "{folder}/text.png"}, "image is text.png, which is no picture that can be read: give a PNG"),
-        ({"continue_from": "{folder}/text.png"}, "continue_from is text.png, which cannot be used: not a video"),
+        ({"continue_from": "{folder}/text.png"}, "continue_from is text.png, which cannot be used: not a readable"),
     ],
 )
 def test_a_missing_or_wrong_picture_is_named_before_the_weights_are_loaded(

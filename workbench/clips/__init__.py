@@ -1,9 +1,11 @@
-"""Clips as everyone reads them, without torch: records of a dataset, the frames a model is shown, video files.
+"""Clips without torch: the records of a dataset, the frames that a model sees, video files.
 
-    records         a dataset's metadata.jsonl: one record a clip
-    frame_plan      which frames of a clip, at which rate and crop, a model is shown
-    buckets         shapes in which clips of different sizes are trained together
-    frame_metrics   what small pictures of frames tell: motion, blur, similarity
+    records         a dataset's metadata.jsonl: one record per clip
+    frame_plan      which frames of a clip, at which rate and crop, a model sees
+    buckets         shapes for training clips of different sizes together
+    frame_metrics   blur, camera shake, flashes and similarity of frames
+    made            control clips, references and masks derived from a clip
+    mask_tracking   masks painted on a few frames, tracked through a clip
     media           video and picture files: open, read, write
 
 Not here: changing a dataset (dataset_builder), tensors (trainer.encoder).

@@ -1,8 +1,8 @@
-"""Buckets: the shapes that clips of one run are brought to, which clip goes where, and which buckets lose least.
+"""Bucketing: the shapes that a run's clips are resized to, which clip goes into which, and which set loses least.
 
-What a clip keeps in a bucket is the share of its time that is taken x the share of its picture that is left after the
-crop x the share of the resized pixels that are its own (1 / enlargement squared when it is enlarged, else 1). What it
-loses is 1 minus that; a clip that is left out loses 1. Images go into buckets of one frame, and nothing else does.
+A clip's score in a bucket is the share of its time that is used, times the share of its picture that the crop leaves,
+times the share of the resized pixels that are real (1 / enlargement² if it is enlarged, else 1). Its loss is 1 minus
+the score; a clip that fits no bucket loses 1. Buckets of one frame are for images only, and images go nowhere else.
 
 Pure arithmetic on records and a model's facts.
 """
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float64]
 
 Size = tuple[int, int]  # height, width
-# Width over height of what cameras, films and telephones give; each is also taken upright.
+# Aspect ratios (width / height) of cameras, films and phones; each is also used in portrait.
 RATIOS = (1.0, 4 / 3, 3 / 2, 16 / 9, 21 / 9)
-# Frames, fps, width, height, whether it is latents: all of a clip that decides its bucket.
+# Everything about a clip that decides its bucket: frames, fps, width, height, whether it is latents.
 Kind = tuple[int, float, int, int, bool]
 
 
 @dataclass(frozen=True, order=True)
 class Bucket:
-    """One shape of a batch: frames, and height x width in pixels. `rule`: the model's frame counts, for advice."""
+    """A batch shape: frames, height and width in pixels. `rule`: the model's frame counts, for advice."""
 
     frames: int
     height: int
@@ -66,9 +66,11 @@ class Bucket:
 
 @dataclass(frozen=True)
 class BucketAssignment:
-    """Where one clip went. bucket: None when it is left out, and `dropped` says why.
+    """A clip and its bucket.
 
-    time, picture: shares of the clip that the model sees, 0 to 1; enlargement: see frame_plan; all 0 when left out
+    bucket: None if the clip is left out; `dropped` then says why.
+    time, picture: the shares of the clip that the model sees, 0 to 1; 0 if it is left out.
+    enlargement: see `cover` of frame_plan; 0 if it is left out.
     """
 
     clip: Clip
@@ -81,7 +83,7 @@ class BucketAssignment:
 
     @property
     def kept(self) -> float:
-        """The module's measure, 0 to 1."""
+        """The clip's score, 0 to 1 (see the module)."""
         return self.time * self.picture / max(1.0, self.enlargement) ** 2
 
     @property
@@ -91,14 +93,14 @@ class BucketAssignment:
 
 @dataclass(frozen=True)
 class BucketTable:
-    """Every clip in its bucket, in the order of the clips."""
+    """The bucket of every clip, in the order of the clips."""
 
     buckets: tuple[Bucket, ...]
     assignments: tuple[BucketAssignment, ...]
 
     @cached_property
     def clips_per_bucket(self) -> dict[Bucket, int]:
-        """How many clips each bucket has, empty ones too: the histogram."""
+        """The number of clips in each bucket, empty ones included."""
         counts = Counter(one.bucket for one in self.assignments)
         return {bucket: counts[bucket] for bucket in self.buckets}
 
@@ -108,7 +110,7 @@ class BucketTable:
 
     @property
     def loss(self) -> float:
-        """What the clips lose on average, 0 to 1; 0 without clips."""
+        """The clips' mean loss, 0 to 1; 0 without clips."""
         return 1 - sum(one.kept for one in self.assignments) / len(self.assignments) if self.assignments else 0.0
 
     @property
@@ -120,7 +122,7 @@ class BucketTable:
 
 
 def parse_bucket(text: str, model: Model) -> Bucket:
-    """A bucket as people write it: 49x480x720 is FRAMESxHEIGHTxWIDTH. Raises ConfigError."""
+    """Parse FRAMESxHEIGHTxWIDTH, such as 49x480x720. Raises ConfigError."""
     match = re.fullmatch(r"([0-9]{1,6})\s*x\s*([0-9]{1,6})\s*x\s*([0-9]{1,6})", text.strip())
     if match is None:
         sentence = f"buckets has {text[:60]!r}: write FRAMESxHEIGHTxWIDTH, as in 49x480x720"
@@ -136,12 +138,12 @@ def parse_bucket(text: str, model: Model) -> Bucket:
 def buckets_for(
     model: Model, resolutions: Sequence[Size] | None = None, longest: int | None = None
 ) -> tuple[Bucket, ...]:
-    """Every bucket a model can be trained in: one frame for images, then its legal frame counts, times the sizes.
+    """List every bucket a model can train in: one frame (images) and each legal frame count, in every size.
 
-    longest: the most frames a bucket may have; None: as many as the model can.
+    The sizes are the resolutions (None for the model's own) and, for each, the other aspect ratios with about the same
+    area, or less where the model's limit requires it.
 
-    The sizes are each resolution (height, width; the model's own by default) and its siblings in other aspect ratios,
-    of about the same area, smaller where the model's limit asks for it. Raises ConfigError for an illegal resolution.
+    longest: the largest frame count; None for the model's limit. Raises ConfigError for an illegal resolution.
     """
     sizes: set[Size] = set()
     for height, width in resolutions or [(model.height, model.width)]:
@@ -153,14 +155,14 @@ def buckets_for(
 
 
 def _siblings(model: Model, area: int) -> set[Size]:
-    """Sizes of about that area (pixels) in the known aspect ratios, each legal for the model."""
+    """Return legal sizes with about that area (pixels) in the known aspect ratios."""
     if model.fixed_size:
         return set()
     step = model.size_multiple
     highest, widest = model.largest or (math.inf, math.inf)
     found = set()
     for ratio in {*RATIOS, *(1 / ratio for ratio in RATIOS)}:
-        # Reduced together, so that the ratio stays.
+        # Both sides shrink by the same factor, to keep the ratio.
         reduced = min(1.0, highest / math.sqrt(area / ratio), widest / math.sqrt(area * ratio))
         height = max(step, round(math.sqrt(area / ratio) * reduced / step) * step)
         width = max(step, round(math.sqrt(area * ratio) * reduced / step) * step)
@@ -173,10 +175,10 @@ def _siblings(model: Model, area: int) -> set[Size]:
 
 
 def assign(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> BucketTable:
-    """Put every clip into the bucket in which it keeps most, of equals into the largest; fps: of training."""
+    """Put every clip into the bucket with its highest score, the largest of equals. fps: the training frame rate."""
     ordered = tuple(sorted(set(buckets)))
     kinds = {_kind(clip): clip for clip in clips}
-    # Reversed, because the first of equals is taken and the largest is wanted.
+    # Largest first, because argmax takes the first of equals.
     by_size = sorted(ordered, key=lambda bucket: bucket.frames * bucket.height * bucket.width, reverse=True)
     best: dict[Kind, Bucket | None] = dict.fromkeys(kinds)
     if kinds and by_size:
@@ -201,11 +203,12 @@ def choose(
     resolutions: Sequence[Size] | None = None,
     longest: int | None = None,
 ) -> tuple[Bucket, ...]:
-    """At most `most` buckets of `buckets_for` in which the clips lose least (the module's measure, summed).
+    """Choose at most `most` buckets from `buckets_for` that minimize the clips' total loss.
 
-    Buckets are added one by one, each the one that saves most, then exchanged one for one until no exchange helps;
-    none is added that saves nothing. This finds the best set in nearly all cases, and by theory never keeps less than
-    63 % of what the best set would. Raises ConfigError for an illegal resolution.
+    Add the bucket that gains most until none gains anything, then swap single buckets until no swap helps. This nearly
+    always finds the best set; greedy selection alone guarantees at least 63% of the best set's score.
+
+    Raises ConfigError for an illegal resolution.
     """
     import numpy as np
 
@@ -238,7 +241,7 @@ def _kind(clip: Clip) -> Kind:
 
 
 def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matrix:
-    """[clips, buckets]: what each clip keeps in each bucket. Time and picture are factors of their own."""
+    """Return the score of each clip in each bucket, [clips, buckets]: a factor for time, times one for the picture."""
     import numpy as np
 
     counts = {frames: index for index, frames in enumerate({b.frames: None for b in buckets})}
@@ -268,7 +271,7 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
 
 
 def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
-    """The bucket that saves most beside the chosen ones, and how much it saves."""
+    """Return the bucket that gains most when it is added to the chosen ones, and its gain."""
     import numpy as np
 
     before = kept[:, list(chosen)].max(1) if chosen else np.zeros(len(kept))
@@ -277,8 +280,10 @@ def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
 
 
 def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:
-    """Why a clip is in none of the buckets, which are in ascending order of frames."""
+    """Explain why a clip fits none of the buckets, which are in ascending order of frames."""
     fitting = [bucket for bucket in buckets if bucket.for_images == clip.is_image]
-    if not fitting and clip.frames:
+    if fitting:
+        return why_dropped(clip, fitting[0].shape(fps)) or UNKNOWN
+    if clip.frames:
         return f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
-    return (why_dropped(clip, fitting[0].shape(fps)) if fitting else None) or UNKNOWN
+    return UNKNOWN

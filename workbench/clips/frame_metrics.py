@@ -1,4 +1,4 @@
-"""What small pictures of a clip's frames tell: blur, shake, flashes, similarity. Nothing is decoded.
+"""Measure blur, camera shake, flashes and similarity on small pictures of a clip's frames. Decodes nothing.
 
 Pictures are uint8, gray [H, W] or BGR [H, W, 3].
 """
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 Flash = tuple[int, int, float]
 BLUR_WINDOW = 11  # pixels
-NEIGHBORS = 4  # frames to each side that say how much change is usual there
+NEIGHBORS = 4  # frames on each side that define the usual change
 SMALLEST_FLASH = 8.0  # levels
-UNSTEADY = 3.0  # times the usual step of brightness
-RETURNED = 0.5  # of a flash's height: as near as this to what was before counts as back
-SAME_PICTURE = 0.5  # of a flash's height: more of it that is not brightness alone makes another picture
+UNSTEADY = 3.0  # a flash's step in brightness over the usual one
+RETURNED = 0.5  # of a flash's height: the flash is over once the picture is this close to the one before it
+SAME_PICTURE = 0.5  # of a flash's height: a larger change besides brightness means another picture
 FLASH_SECONDS = 0.5
-STILL = 0.5  # levels: a smaller step between frames is noise of the file
+STILL = 0.5  # levels: smaller steps between frames are compression noise
 TINY = (9, 16)  # rows, columns
 PRINT_FRAMES, PRINT_SIDE = 4, 8
-FEWEST_POINTS, MOST_POINTS = 12, 100  # that can be followed from one picture to the next
-OFF = 1.0  # pixels by which such a point may miss the camera's movement
-CLEAR = 0.25  # of the steps: fewer say nothing about the camera
-AGREE = 0.5  # of the points, and of the picture's width and height that they span
+FEWEST_POINTS, MOST_POINTS = 12, 100  # points tracked from one picture to the next
+OFF = 1.0  # pixels: RANSAC threshold for the camera's movement
+CLEAR = 0.25  # share of steps with a clear camera movement, below which there is no shake value
+AGREE = 0.5  # least share of agreeing points, and of the picture's width and height that they span
 
 
 def small(frame: Any, longest: int, pixels: str = "bgr24") -> Pixels:
-    """A PyAV frame as an array, reduced to `longest` pixels on its longer side; never enlarged."""
+    """Convert a PyAV frame to an array, scaled down to at most `longest` pixels on its longer side."""
     scale = min(1.0, longest / max(frame.width, frame.height))
     size = {name: max(8, round(value * scale)) for name, value in (("width", frame.width), ("height", frame.height))}
     picture: Pixels = frame.reformat(**size, format=pixels, interpolation="AREA").to_ndarray()
@@ -42,43 +42,43 @@ def small(frame: Any, longest: int, pixels: str = "bgr24") -> Pixels:
 
 
 def shrunk(picture: Picture, width: int, height: int) -> Any:
-    """The means of its areas, in the same numbers."""
+    """Shrink a picture by averaging areas."""
     import cv2
 
     return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def halved(picture: Picture) -> Any:
-    """Averaged over 2x2 pixels, which grain does not survive."""
+    """Average over 2x2 pixels, which removes grain."""
     return shrunk(picture, max(1, picture.shape[1] // 2), max(1, picture.shape[0] // 2))
 
 
 def gray(picture: Pixels) -> Any:
-    """A BGR picture's brightness."""
+    """Convert a BGR picture to gray."""
     import cv2
 
     return cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
 
 
 def tiny(picture: Pixels) -> bytes:
-    """A BGR picture in gray, TINY pixels."""
+    """Shrink a BGR picture to TINY gray pixels."""
     return bytes(gray(shrunk(picture, TINY[1], TINY[0])))
 
 
 def blur(gray: Pixels) -> float:
-    """0 (sharp) to 1 (blurred): how little of a picture's detail a further blur takes (Crete and others, 2007).
+    """Return the blur metric of Crete et al. (2007), 0 (sharp) to 1: how little detail a second blur removes.
 
-    Unlike the variance of the Laplacian it hardly depends on how much there is to see. A picture far out of focus has
-    no detail of this size left to lose, so half the size counts as well.
+    Unlike the variance of the Laplacian, it hardly depends on the content. A picture far out of focus has no detail
+    left at this scale, so the larger value at full and half size counts.
     """
     import numpy as np
 
-    exact = gray.astype(np.float32)  # rounded levels would count as detail
+    exact = gray.astype(np.float32)  # rounded values would count as detail
     return max(_blur_along(one) for picture in (exact, halved(exact)) for one in (picture, picture.T))
 
 
 def _blur_along(picture: Picture) -> float:
-    """The same of the columns alone."""
+    """Return the blur along the columns."""
     import numpy as np
 
     window = max(1, min(BLUR_WINDOW, picture.shape[0] // 2 * 2 - 1))
@@ -91,10 +91,10 @@ def _blur_along(picture: Picture) -> float:
 
 
 def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
-    """Pixels by which the camera moved the middle of the gray picture (right, down).
+    """Estimate how far the camera moved the center of a gray picture, in pixels (right, down).
 
-    Points that are easy to find again are followed, and the movement, turn and zoom is taken that most of them agree
-    on: so what moves on its own does not count. None where they do not agree, or only in one part of the picture.
+    Tracks corners with optical flow and fits the shift, rotation and zoom that most of them agree on (RANSAC), which
+    ignores moving subjects. None if too few points agree, or if those cover only part of the picture.
     """
     import cv2
     import numpy as np
@@ -119,9 +119,9 @@ def camera_move(before: Pixels, after: Pixels) -> tuple[float, float] | None:
 
 
 def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
-    """How much the camera's movement changes from step to step: percent of the picture's width, a mean.
+    """Return the mean change of camera movement from step to step, in percent of the picture's width.
 
-    An even pan is no shake. Steps without a clear camera movement do not count; 0 where hardly any has one.
+    A steady pan is not shake. Steps without a clear camera movement are skipped; 0 if too few (CLEAR) remain.
     """
     turns = [
         ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5
@@ -131,9 +131,12 @@ def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
 
 
 def flashes(pictures: Pixels, fps: float) -> list[Flash]:
-    """(first frame, frame where it is over, height in levels) of each jump of brightness after which all is as before.
+    """Find jumps in brightness after which the picture returns: (first frame, first frame after it, height in levels).
 
-    pictures: gray [F, h, w], one a frame; very small ones will do. A few frames of another picture are no flash.
+    A few frames of a different picture are not a flash.
+
+    Args:
+        pictures: Gray [F, h, w], one per frame; tiny ones suffice.
     """
     import numpy as np
 
@@ -157,15 +160,15 @@ def flashes(pictures: Pixels, fps: float) -> list[Flash]:
 
 
 def joint(frames: Pixels, kept: int) -> float | None:
-    """How much larger the jump is where a continued video leaves the frames it began with, next to its usual steps.
+    """Compare the jump at the joint of a continued video with its usual steps between frames.
 
     Args:
         frames: [F, H, W, 3] uint8.
-        kept: How many of the first frames are those of the video before.
+        kept: Number of leading frames that come from the earlier video.
 
     Returns:
-        The mean difference of the two frames at the joint over the median of all other neighbors', where a step of
-        less than STILL levels counts as STILL. 1 is a joint that nobody sees. None without two steps to compare with.
+        The mean difference of the two frames at the joint over the median for all other neighbors, where steps below
+        STILL levels count as STILL. 1 is an invisible joint. None without two steps to compare with.
     """
     import numpy as np
 
@@ -177,17 +180,17 @@ def joint(frames: Pixels, kept: int) -> float | None:
 
 
 def fingerprint(pictures: Sequence[Pixels]) -> bytes:
-    """A few frames at 8x8 pixels, in color."""
+    """Return a few frames at 8x8 pixels, in color."""
     return b"".join(shrunk(picture, PRINT_SIDE, PRINT_SIDE).tobytes() for picture in pictures)
 
 
 def alike(prints: Sequence[bytes], threshold: float) -> list[list[int]]:
-    """Groups of clips whose fingerprints differ by less than the threshold, as places in `prints`.
+    """Group clips whose fingerprints differ by less than the threshold, as indices into `prints`.
 
-    The difference is the root of the mean square in levels, over the contrast of the two, so that two different dark
-    clips are not taken for one. Measured: copies written anew reach 0.11, with much grain 0.14; pieces of one shot in
-    which hardly anything moves 0.2 to 0.3; two shapes of one color on one ground 0.5; other scenes 1 and more. A clip
-    joins a group when it is like any of it.
+    The difference is the RMS in levels over the lower contrast of the two, which keeps two different dark clips apart.
+    Measured: up to 0.11 for re-encoded copies, 0.14 with heavy grain; 0.2 to 0.3 for parts of one nearly still shot;
+    0.5 for two shapes of the same color on the same background; 1 and more for other scenes. A clip joins a group if it
+    resembles any member.
     """
     import numpy as np
 
@@ -196,13 +199,13 @@ def alike(prints: Sequence[bytes], threshold: float) -> list[list[int]]:
     table = np.frombuffer(b"".join(prints), np.uint8).reshape(len(prints), -1).astype(np.float32)
     contrast = np.maximum(table.reshape(len(prints), -1, 3).var(1).mean(1) ** 0.5, 8.0)
     squares = (table**2).sum(1)
-    groups = [[index] for index in range(len(prints))]  # one list, shared by all of a group
+    groups = [[index] for index in range(len(prints))]  # the members of a group share one list
     for first in range(0, len(prints), 500):
         rows = slice(first, first + 500)
         apart = squares[rows, None] + squares[None] - 2 * table[rows] @ table.T
         limit = threshold * np.minimum(contrast[rows, None], contrast[None])
         for one, other in np.argwhere(apart < table.shape[1] * limit**2):
-            kept, joining = sorted((groups[first + int(one)], groups[int(other)]))  # by their first, smallest index
+            kept, joining = sorted((groups[first + int(one)], groups[int(other)]))  # by their smallest index
             if kept is not joining:
                 kept += joining
                 for index in joining:

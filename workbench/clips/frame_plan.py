@@ -1,8 +1,8 @@
-"""The frame plan: which frames of a clip, and which part of the picture, a model will see. Pure arithmetic.
+"""Frame plans: which frames of a clip, and which part of the picture, a model sees. Pure arithmetic.
 
-Frames are taken at the model's frame rate by timestamp: one window from the middle of the clip (`plan`), or by another
-rule (`take`). The picture is scaled to cover the wanted size and cropped from the center, so nothing is stretched,
-unless that is asked for.
+Frames are sampled by timestamp at the model's frame rate: one window from the middle of the clip (`plan`), or by
+another rule (`take`). The picture is scaled to cover the target size and center-cropped, so it is never stretched
+unless the settings ask for that.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from workbench.clips.records import Clip
 from workbench.display.quantities import counted
 from workbench.families.model import Frames, Model
 
-ENLARGED = 1.1  # from here on an enlarged picture is worth a warning: the model would learn its blur
-SAME_RATE = 1e-3  # by which the frame rates of latents and of a run may differ
+ENLARGED = 1.1  # warn from this enlargement on: the model would learn the blur
+SAME_RATE = 1e-3  # relative difference allowed between the frame rates of latents and of the run
 UNKNOWN = "its length or size is not known: import it again"
 
 
 @dataclass(frozen=True)
 class FramePlan:
-    """What training takes from one clip.
+    """The part of a clip that training uses.
 
-    indices: frame numbers in the clip, in order; empty when the clip is dropped
-    resize:  (height, width) the picture is scaled to; crop: (top, left, height, width) cut from that
-    dropped: why the clip cannot be used, None when it can
+    indices: frame numbers in the clip, in order; empty if the clip is dropped.
+    resize: (height, width) to scale the picture to.
+    crop: (top, left, height, width) to cut from the scaled picture.
+    dropped: why the clip cannot be used, or None.
     """
 
     clip: Clip
@@ -53,22 +54,22 @@ class FramePlan:
 
     @property
     def time_share(self) -> float:
-        """How much of the clip's time is taken, 0 to 1."""
+        """The share of the clip's time that is used, 0 to 1."""
         return time_share(self.clip, len(self.indices), self.fps)
 
     @property
     def picture_share(self) -> float:
-        """How much of the picture's area is left after the crop, 0 to 1."""
+        """The share of the picture's area that the crop leaves, 0 to 1."""
         return cover(self.clip, *self.crop[2:])[0]
 
     @property
     def enlargement(self) -> float:
-        """How many times larger the picture becomes; below 1 it is reduced."""
+        """The scale factor of the picture; below 1 it shrinks."""
         return cover(self.clip, *self.crop[2:])[1]
 
     @property
     def use(self) -> str:
-        """How much of the clip the model sees, in words; empty when it is left out."""
+        """How much of the clip the model sees, in words; empty if the clip is left out."""
         if self.dropped:
             return ""
         of_picture = f"{_percent(self.picture_share)} of its picture"
@@ -76,7 +77,7 @@ class FramePlan:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know of a clip that is used all the same; a sentence each."""
+        """Problems of a clip that is used nevertheless, one sentence each."""
         if self.dropped:
             return ()
         found, clip = [], self.clip
@@ -84,18 +85,18 @@ class FramePlan:
         if self.enlargement >= ENLARGED:
             found.append(
                 f"too small: {clip.width}x{clip.height} is enlarged {self.enlargement:.1f} times to {width}x{height}: "
-                f"give a larger clip or lower the size"
+                f"use a larger clip or a smaller size"
             )
         if len(set(self.indices)) < len(self.indices):
             found.append(
-                f"frames are shown twice: it has {clip.fps:g} fps, training takes {self.fps:g}: lower the frame rate"
+                f"frames repeat: the clip has {clip.fps:g} fps, training uses {self.fps:g}: lower the frame rate"
             )
         return tuple(found)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What every clip of a run is brought to. `rule`: the model's legal frame counts, for advice; None when unknown."""
+    """The shape that a run's clips are brought to. `rule`: the model's legal frame counts, for advice, if known."""
 
     frames: int
     height: int
@@ -111,7 +112,7 @@ def shape_for(
     width: int | None = None,
     fps: float | None = None,
 ) -> Shape:
-    """The model's own shape where nothing else is wanted, checked. Raises ConfigError with the nearest legal value."""
+    """Return a checked shape; None is the model's own value. Raises ConfigError with the nearest legal value."""
     shape = Shape(
         frames or model.frames, height or model.height, width or model.width, fps or model.fps, model.frame_rule
     )
@@ -120,7 +121,7 @@ def shape_for(
 
 
 class ShapeSettings(Protocol):
-    """What of a run's or a sample's settings says its shape; None for the model's own."""
+    """The settings of a run or a sample that make up its shape; None for the model's own value."""
 
     @property
     def frames(self) -> int | None: ...
@@ -133,18 +134,18 @@ class ShapeSettings(Protocol):
 
 
 def shape_of(settings: ShapeSettings, model: Model) -> Shape:
-    """The shape that settings say. Raises ConfigError as `shape_for` does."""
+    """Return the shape that settings ask for. Raises as `shape_for`."""
     return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
 
 
 @dataclass(frozen=True)
 class Taking:
-    """The rule by which frames and picture are taken from clips.
+    """The rule for sampling frames and cropping pictures.
 
-    sampling: middle, start: one window at the shape's rate; windows: as many as lie side by side; spread: evenly over
-              the whole clip, whatever its rate; sat: the frames that SAT's SFTDataset takes, see `_sat_indices`
-    skip_start, skip_end: frames at the clip's ends that are never taken
-    crop:     center, random (a position sampled for each clip from `seed` and its content) or stretch
+    sampling: middle or start: one window at the shape's rate. windows: as many as fit side by side. spread: evenly
+        over the whole clip, whatever its rate. sat: as SAT's SFTDataset, see `_sat_indices`.
+    skip_start, skip_end: frames at the clip's ends that are never used.
+    crop: center, random (a position for each clip, drawn from `seed` and its content) or stretch.
     """
 
     sampling: Literal["middle", "start", "windows", "spread", "sat"] = "middle"
@@ -154,18 +155,18 @@ class Taking:
     seed: int = 0
 
     def usable(self, clip: Clip) -> Clip:
-        """The clip as long as it is without the frames that are skipped; images and latents are never shortened."""
+        """Return the clip shortened by the skipped frames. Images and latents keep their length."""
         skipped = 0 if clip.is_image or clip.is_latents else self.skip_start + self.skip_end
         return clip.changed(frames=max(0, clip.frames - skipped)) if skipped else clip
 
 
 def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
-    """What a rule takes from a clip: a plan a window, in order; one plan that says why when the clip is left out."""
-    if clip.is_latents:  # all of them or nothing
+    """Apply a sampling rule to a clip: one plan per window, in order, or one dropped plan that says why."""
+    if clip.is_latents:  # used whole or not at all
         return [plan(clip, shape)]
     usable = taking.usable(clip)
     if clip.frames and not usable.frames:
-        reason = f"too short: all of its {clip.frames} frames are skipped: skip fewer at start and end"
+        reason = f"too short: all of its {clip.frames} frames are skipped: skip fewer at the start and end"
         found = [replace(plan(clip, shape), indices=(), dropped=reason)]
     elif clip.is_image or taking.sampling == "middle":
         found = [plan(usable, shape)]
@@ -176,13 +177,13 @@ def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
             indices = _sat_indices(clip, shape, taking.skip_start, taking.skip_end)
         elif taking.sampling == "start":
             indices = () if why_dropped(usable, shape) else _indices(usable, shape, 0)
-        elif usable.frames < shape.frames:  # frames would come twice
+        elif usable.frames < shape.frames:  # frames would repeat
             indices = ()
         else:
             last = usable.frames - 1
             indices = tuple(round(index * last / max(1, shape.frames - 1)) for index in range(shape.frames))
         middle = plan(usable, shape)
-        # A rule of its own may take what a window at the shape's rate cannot be taken from.
+        # These rules can use clips that are too short for a window at the shape's rate.
         found = [replace(middle, indices=indices, dropped=None)] if indices else [middle]
     skip = 0 if clip.is_image else taking.skip_start
     return [
@@ -192,12 +193,15 @@ def take(clip: Clip, shape: Shape, taking: Taking) -> list[FramePlan]:
 
 
 def _sat_indices(clip: Clip, shape: Shape, start: int, skip_end: int) -> tuple[int, ...]:
-    """The frames that SAT takes (data_video.py, SFTDataset; its skip_frms_num is both `start` and `skip_end`).
+    """Sample frames as SAT does (data_video.py, SFTDataset; its skip_frms_num is both `start` and `skip_end`).
 
-    A clip longer than the shape: every n-th frame from its start, n being its rate over the shape's, rounded down; so
-    30 fps are taken at 10 where 8 are wanted. One with enough frames: every n-th of all. A shorter one: every frame,
-    cut to 4k+1. Too few are filled up with the last one. Where SAT's own code ends in an error (a clip slower than the
-    shape's rate, frames beyond the clip's end), frames in a row and the last one repeated.
+    - A clip that lasts longer than the shape gives every n-th frame from its start, where n is its rate over the
+      shape's, rounded down: 30 fps become 10 for a shape of 8.
+    - A clip with more frames than the shape gives every n-th frame of the whole.
+    - A shorter clip gives every frame, cut to 4k+1.
+
+    The last frame repeats to fill up the shape. Where SAT itself fails (a clip slower than the shape's rate, frames
+    beyond the clip's end), take consecutive frames and repeat the last.
     """
     if not clip.frames or not clip.fps:
         return ()
@@ -225,7 +229,7 @@ def _cropped(planned: FramePlan, shape: Shape, taking: Taking) -> FramePlan:
 
 
 def plan(clip: Clip, shape: Shape) -> FramePlan:
-    """Which frames and which part of the picture the model sees of a clip: the window in its middle."""
+    """Plan the window in the middle of a clip, center-cropped."""
     _, scale = cover(clip, shape.height, shape.width)
     resize = (max(shape.height, round(clip.height * scale)), max(shape.width, round(clip.width * scale)))
     crop = ((resize[0] - shape.height) // 2, (resize[1] - shape.width) // 2, shape.height, shape.width)
@@ -234,16 +238,16 @@ def plan(clip: Clip, shape: Shape) -> FramePlan:
         return FramePlan(clip, (), resize, crop, shape.fps, reason)
     if clip.is_image:
         return FramePlan(clip, (0,), resize, crop, shape.fps)
-    # A clip slower than the model's rate repeats frames rather than playing faster than life.
+    # A clip slower than the model's rate repeats frames, so that motion keeps its speed.
     needed = (shape.frames - 1) * clip.fps / shape.fps
-    # A whole first frame, and halves always rounded up: a whole stride then gives frames at exactly even distances.
+    # The first frame is an integer and halves round up, so that an integer stride gives evenly spaced frames.
     return FramePlan(clip, _indices(clip, shape, max(0, int((clip.frames - 1 - needed) / 2))), resize, crop, shape.fps)
 
 
 def windows(clip: Clip, shape: Shape) -> list[FramePlan]:
-    """Windows of a clip that share no frame, in order, as far from one another as from the clip's ends.
+    """Plan as many non-overlapping windows as fit, in order, with equal gaps between them and at the ends.
 
-    As many as fit. A single one is the window of `plan`; a dropped clip gives its one dropped plan.
+    A single window is that of `plan`, and so is the plan of a dropped clip.
     """
     middle = plan(clip, shape)
     if middle.dropped:
@@ -262,18 +266,18 @@ def _indices(clip: Clip, shape: Shape, first: int) -> tuple[int, ...]:
     return tuple(min(clip.frames - 1, int(first + i * stride + 0.5)) for i in range(shape.frames))
 
 
-# ---- what fits, and how much of it ----------------------------------------------------------------------------------
+# ---- what fits -------------------------------------------------------------------------------------------------------
 
 
 def available_frames(clip: Clip, fps: float) -> int:
-    """How many frames the clip gives at that rate; its last frame may stand for up to half a frame's time more."""
+    """Count the frames that a clip gives at a frame rate; its last frame can cover half a frame interval more."""
     if clip.is_image:
         return 1
     return int((clip.frames - 1 + 1e-6) * fps / clip.fps + 0.5) + 1 if clip.frames and clip.fps else 0
 
 
 def why_dropped(clip: Clip, shape: Shape) -> str | None:
-    """Why a clip cannot be brought to the shape, with the remedy; None when it can."""
+    """Explain why a clip cannot be brought to the shape, with the remedy; None if it can."""
     if not clip.frames or not clip.height or not clip.width or not (clip.fps or clip.is_image):
         return UNKNOWN
     if clip.is_latents:
@@ -283,34 +287,36 @@ def why_dropped(clip: Clip, shape: Shape) -> str | None:
         own = f"{counted(clip.frames, 'frame')} of {clip.width}x{clip.height} at {clip.fps:g} fps"
         wanted = f"{shape.frames} of {shape.width}x{shape.height} at {shape.fps:g} fps"
         remedy = f"set fps to {clip.fps:g} and add the bucket {clip.frames}x{clip.height}x{clip.width}"
-        return f"latents of {own}, {wanted} are needed, and latents are neither cut nor scaled: {remedy}"
+        return f"latents of {own}, but {wanted} are needed, and latents cannot be cut or scaled: {remedy}"
     available = available_frames(clip, shape.fps)
     if available >= shape.frames:
         return None
     if clip.is_image:
-        return f"an image: it gives 1 frame, {shape.frames} are needed: train it in a bucket of 1 frame"
+        return f"an image: it has 1 frame, but {shape.frames} are needed: train it in a bucket of 1 frame"
     remedies = []
     shorter = [frames for frames in shape.rule.legal() if frames <= available] if shape.rule else [available]
     if shorter and shorter[-1] > 1:
         remedies.append(f"lower frames to {shorter[-1]}" + ("" if shape.rule else " or less"))
     faster = math.ceil((shape.frames - 1.5) * clip.fps / (clip.frames - 1))
-    if faster <= clip.fps:  # above its own rate frames would only be shown twice
+    if faster <= clip.fps:  # above its own rate, frames only repeat
         remedies.append(f"raise the frame rate to {faster}")
     return (
-        f"too short: {clip.seconds:.2f} s give {available} frames at {shape.fps:g} fps, {shape.frames} are needed: "
-        + (" or ".join(remedies) or "give a longer clip")
+        f"too short: {clip.seconds:.2f} s give {available} frames at {shape.fps:g} fps, but {shape.frames} are needed: "
+        + (" or ".join(remedies) or "use a longer clip")
     )
 
 
 def time_share(clip: Clip, frames: int, fps: float) -> float:
-    """How much of a clip's time that many frames at that rate take, 0 to 1; all of an image."""
-    return 1.0 if clip.is_image else min(1.0, frames / fps / clip.seconds) if clip.seconds else 0.0
+    """Return the share of a clip's time that so many frames at that rate cover, 0 to 1; 1 for an image."""
+    if clip.is_image:
+        return 1.0
+    return min(1.0, frames / fps / clip.seconds) if clip.seconds else 0.0
 
 
 def cover(clip: Clip, height: int, width: int) -> tuple[float, float]:
-    """(share, enlargement) of a clip's picture that covers height x width and is cropped to it.
+    """Return (share, enlargement) for a picture scaled to cover height x width and cropped to it.
 
-    share: how much of the picture is left, 0 to 1; enlargement: how many times larger it becomes, below 1 reduced
+    share: how much of the picture the crop leaves, 0 to 1. enlargement: the scale factor; below 1 it shrinks.
     """
     tall, wide = height / (clip.height or 1), width / (clip.width or 1)
     scale = max(tall, wide)
@@ -321,23 +327,23 @@ def _percent(share: float) -> str:
     return "all" if share > 0.995 else f"{share:.0%}"
 
 
-# ---- still pictures among clips --------------------------------------------------------------------------------------
+# ---- images among clips ----------------------------------------------------------------------------------------------
 
-# The numbers are those of benchmarks/pictures.py on the built-in model; docs/guide.md has the table.
-MUCH = 0.5  # share of pictures from which on a sentence is due
+# Measured with benchmarks/pictures.py on the built-in model; docs/guide.md has the table.
+MUCH = 0.5  # share of images from which to warn
 
 
 def effect_on_motion(share: float) -> str:
-    """What to expect where this share (0 to 1) of what is trained on is pictures; "" where it is small."""
+    """Describe what training on this share of images (0 to 1) does to motion; "" if the share is small."""
     if share >= 1:
         return (
-            "All that is trained on is still pictures: motion is not taught and may be lost. On the built-in model the "
-            "grid's motion number was then 5.4, with clips alone 8.7. Add clips."
+            "All training data is still pictures, so the LoRA learns no motion and may lose some. On the built-in "
+            "model, the grid's motion score was 5.4 with pictures alone and 8.7 with clips alone. Add clips."
         )
     if share >= MUCH:
         return (
-            f"{share:.0%} of what is trained on is still pictures, which take from motion: on the built-in model the "
-            "grid's motion number was 5.8 with 86%, 7.2 with 20%, 8.7 with clips alone, with the same looks. Set "
-            "picture_share to 0.2, or add clips."
+            f"{share:.0%} of the training data is still pictures, which weakens motion. On the built-in model, the "
+            "grid's motion score was 5.8 with 86% pictures, 7.2 with 20% and 8.7 with clips alone, with the same "
+            "looks. Set picture_share to 0.2, or add clips."
         )
     return ""

@@ -1,13 +1,12 @@
-"""Make what lies beside a clip from the clip itself: edges, gray, blurred, masked, its end frames; depth, poses.
+"""Derive control clips, references, masks and end frames from a clip: edges, gray, blur, boxes, depth, poses.
 
-A control clip or a mask made here has exactly the clip's frames, size and rate. Depth and poses need a model (vision),
-the others none.
+A control clip or mask made here has exactly the clip's frame count, size and frame rate. Only depth and poses need a
+model (vision).
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ from workbench.workspace import write_bytes
 Maker = Literal["edges", "gray", "blur", "downsampled", "depth", "pose", "box", "border", "first_frame", "last_frame"]
 MAKERS: tuple[Maker, ...] = get_args(Maker)
 Box = tuple[float, float, float, float]
-BLANK = 127  # gray of the part of a control clip that a model is to fill in
+BLANK = 127  # gray level of the area in a control clip that the model fills in
 MIDDLE: Box = (25.0, 25.0, 50.0, 50.0)
 
 
 @dataclass(frozen=True)
 class Amount:
-    """The one number of a maker. title: what it is, with its unit; start: without one; low, high: its bounds"""
+    """A maker's one parameter: its label with the unit, its default and its bounds."""
 
     title: str
     start: float
@@ -42,10 +41,11 @@ class Amount:
 
 @dataclass(frozen=True)
 class About:
-    """What a maker makes. kinds: of companions it can be, the usual one first
+    """Describe a maker.
 
-    models: that are known to make it, the usual one first; () where no model is needed
-    helpers: likewise of the second model that it needs, the setting `detector`
+    kinds: the kinds of companion that it can make, the default first.
+    models: known models for it, the default first; () if it needs none.
+    helpers: the same for the second model that it needs (the setting `detector`).
     """
 
     title: str
@@ -59,59 +59,55 @@ class About:
 ABOUT: dict[Maker, About] = {
     "edges": About(
         "Edges",
-        "Canny edges, white on black. A LoRA trained on them follows drawn outlines.",
+        "Canny edges, white on black. Trains a LoRA to follow drawn outlines.",
         ("control", "reference"),
-        Amount("the step in color that begins an edge", 200, 10, 1000),
+        Amount("edge threshold", 200, 10, 1000),
     ),
-    "gray": About("Gray", "The clip without its colors. A LoRA trained on it colorizes.", ("control", "reference")),
+    "gray": About("Gray", "The clip in grayscale. Trains a LoRA to colorize.", ("control", "reference")),
     "blur": About(
-        "Blurred",
-        "The clip out of focus. A LoRA trained on it keeps places and invents detail.",
+        "Blur",
+        "The clip out of focus. Trains a LoRA to keep the layout and invent detail.",
         ("control", "reference"),
-        Amount("radius in percent of the longer side", 2, 0.1, 20),
+        Amount("blur radius in percent of the longer side", 2, 0.1, 20),
     ),
     "downsampled": About(
         "Downsampled",
-        "The clip with fewer pixels: as a control clip enlarged again, as a reference small. A LoRA trained on it "
-        "sharpens.",
+        "The clip at a lower resolution: scaled back up as a control clip, small as a reference. Trains a LoRA to "
+        "sharpen.",
         ("control", "reference"),
-        Amount("how many times smaller", 4, 2, 16),
+        Amount("downsampling factor", 4, 2, 16),
     ),
     "depth": About(
         "Depth",
-        "How near each place is, by a model: white is near, black far. A LoRA trained on it follows a scene's layout.",
+        "A depth map from a model: white is near, black is far. Trains a LoRA to follow a scene's layout.",
         ("control", "reference"),
         models=depth.MODELS,
     ),
     "pose": About(
         "Pose",
-        "The people as skeletons, by a model, in OpenPose's colors on black. A LoRA trained on it follows movements.",
+        "Skeletons of the people from a model, in OpenPose's colors on black. Trains a LoRA to follow movements.",
         ("control", "reference"),
         models=pose.MODELS,
         helpers=pose.DETECTORS,
     ),
     "box": About(
-        "Box masked",
-        "A mask that is white in a box; as a control clip the clip with that box blanked. For inpainting.",
+        "Box mask",
+        "A mask that is white inside a box, or a control clip with that box grayed out. For inpainting.",
         ("mask", "control"),
     ),
     "border": About(
-        "Border masked",
-        "A mask that is white along the border; as a control clip the clip with its border blanked. For outpainting.",
+        "Border mask",
+        "A mask that is white along the border, or a control clip with its border grayed out. For outpainting.",
         ("mask", "control"),
-        Amount("width of the border in percent of the picture", 20, 1, 49),
+        Amount("border width in percent of the picture", 20, 1, 49),
     ),
-    "first_frame": About("First frame", "The first frame as a picture of its own.", ("reference",)),
-    "last_frame": About("Last frame", "The last frame as a picture of its own.", ("last_frame", "reference")),
+    "first_frame": About("First frame", "The first frame as a picture file.", ("reference",)),
+    "last_frame": About("Last frame", "The last frame as a picture file.", ("last_frame", "reference")),
 }
 
 
 def kind_of(maker: Maker, kind: str = "") -> str:
-    """Return which kind of companion a maker makes: the one asked for, or its usual one.
-
-    Raises:
-        ConfigError: It cannot make that kind.
-    """
+    """Return the kind of companion to make: `kind`, or the maker's default. Raises ConfigError if it cannot make it."""
     kinds = ABOUT[maker].kinds
     if kind and kind not in kinds:
         raise ConfigError(f"kind is {kind}, which {maker} cannot make: choose {' or '.join(kinds)}")
@@ -119,22 +115,27 @@ def kind_of(maker: Maker, kind: str = "") -> str:
 
 
 def amount_of(maker: Maker, amount: float | None) -> float:
-    """Return a maker's number, its usual one for None. Raises ConfigError for one out of bounds, or that it lacks."""
+    """Return the amount to use, the maker's default for None.
+
+    Raises ConfigError if it is out of bounds, or if the maker takes none.
+    """
     known = ABOUT[maker].amount
     if known is None:
         if amount is not None:
-            raise ConfigError(f"amount is {amount:g}, but {maker} has none: leave it out")
+            raise ConfigError(f"amount is {amount:g}, but {maker} takes none: leave it out")
         return 0.0
-    if amount is not None and not known.low <= amount <= known.high:
+    if amount is None:
+        return known.start
+    if not known.low <= amount <= known.high:
         raise ConfigError(
-            f"amount is {amount:g}, for {maker} it must be {known.low:g} to {known.high:g} ({known.title}): "
-            f"the usual one is {known.start:g}"
+            f"amount ({known.title}) is {amount:g}, but for {maker} it must be {known.low:g} to {known.high:g}: "
+            f"the default is {known.start:g}"
         )
-    return known.start if amount is None else amount
+    return amount
 
 
 def check_model(maker: Maker, model: str, detector: str = "") -> None:
-    """Raise ConfigError for models that a maker cannot use, without loading or asking anything. "": the usual one."""
+    """Raise ConfigError for a model that the maker cannot use. Loads and downloads nothing; "" is the default model."""
     about = ABOUT[maker]
     for setting, named, known in (("model", model, about.models), ("detector", detector, about.helpers)):
         if named and not known:
@@ -144,7 +145,7 @@ def check_model(maker: Maker, model: str, detector: str = "") -> None:
 
 
 def opening(maker: Maker, model: str = "", detector: str = "") -> str:
-    """Say which models a maker opens, and how much of them is downloaded before."""
+    """Describe the models that a maker loads, and how much it has to download first."""
     both = [(model, ABOUT[maker].models), (detector, ABOUT[maker].helpers)]
     return "; ".join(local_models.opening(named or known[0].id, known) for named, known in both if known)
 
@@ -152,16 +153,16 @@ def opening(maker: Maker, model: str = "", detector: str = "") -> str:
 def opened(
     maker: Maker, model: str = "", detector: str = "", device: str = "auto"
 ) -> contextlib.AbstractContextManager[Depth | Pose | None]:
-    """Load what a maker needs, to be given back at the end; None for one that needs no model.
+    """Load a maker's model and free it when the context ends; the context's value is None if the maker needs none.
 
     Args:
-        model, detector: As `local_models.fetch` takes them; "" for the usual one.
+        model, detector: As for `local_models.fetch`; "" for the default.
         device: "auto", "cuda", "cuda:1", "mps" or "cpu".
 
     Raises:
-        ConfigError: There is no such model, or it cannot do that.
+        ConfigError: The model does not exist, or is of the wrong kind.
         ModelUnavailable: It cannot be downloaded.
-        OutOfMemory: It does not fit into the GPU's memory.
+        OutOfMemory: It does not fit into GPU memory.
     """
     check_model(maker, model, detector)
     if maker == "depth":
@@ -171,7 +172,7 @@ def opened(
     return contextlib.nullcontext()
 
 
-def make(  # noqa: PLR0913 - what a maker can be given, each part named
+def make(  # noqa: PLR0913 - every input of a maker by name
     maker: Maker,
     kind: str,
     source: Path,
@@ -183,31 +184,31 @@ def make(  # noqa: PLR0913 - what a maker can be given, each part named
     model: Depth | Pose | None = None,
     tick: Callable[[], object] = lambda: None,
 ) -> Path:
-    """Make a companion of one of our own clips.
+    """Make a companion of a canonical clip.
 
     Args:
-        kind: "control", "reference", "mask" or "last_frame"; "" for the maker's usual one.
+        kind: "control", "reference", "mask" or "last_frame"; "" for the maker's default.
         source: The clip's file.
-        target: Where to, without an ending.
-        fps: Of the clip.
-        amount: The maker's number (`ABOUT`); None for the usual one.
-        box: Left, top, width and height of the box in percent of the picture.
-        model: What `opened` gave.
-        tick: Called before each frame is looked at; may raise to stop.
+        target: Path to write, without its suffix.
+        fps: The clip's frame rate.
+        amount: The maker's parameter (`ABOUT`); None for its default.
+        box: Left, top, width and height of the box, in percent of the picture.
+        model: The model from `opened`.
+        tick: Called before each frame; may raise to stop.
 
     Returns:
-        The file: TARGET.mp4, or .png for a single frame.
+        The file written: TARGET.mp4, or TARGET.png for a single frame.
 
     Raises:
-        ConfigError: The maker cannot make that kind, or its number is out of bounds.
+        ConfigError: The maker cannot make that kind, or `amount` is out of bounds.
         DataError: The clip cannot be read.
         CannotWrite: The disk is full.
-        OutOfMemory: The GPU's memory is too small for the model.
+        OutOfMemory: The model does not fit into GPU memory.
     """
     kind, number = kind_of(maker, kind), amount_of(maker, amount)
     if maker in ("first_frame", "last_frame"):
         made = target.with_name(f"{target.name}.png")
-        write_bytes(made, _png(source, last=maker == "last_frame"))
+        write_bytes(made, media.last_frame_png(source) if maker == "last_frame" else media.first_frame_png(source))
         return made
     made = target.with_name(f"{target.name}.mp4")
     if model is not None:
@@ -223,9 +224,9 @@ def make(  # noqa: PLR0913 - what a maker can be given, each part named
 
 
 def changed_picture(maker: Maker, kind: str, picture: Pixels, number: float, box: Box = MIDDLE) -> Pixels:
-    """Return one frame of what a maker makes, uint8 [H, W, 3], from one of the clip.
+    """Apply a maker that needs no model to one frame, uint8 [H, W, 3].
 
-    A reference that is downsampled is smaller; all others are as large as the clip.
+    The result has the frame's size, except that a downsampled reference is smaller.
     """
     import cv2
     import numpy as np
@@ -242,17 +243,17 @@ def changed_picture(maker: Maker, kind: str, picture: Pixels, number: float, box
         if kind == "mask":
             return np.repeat(np.where(inside, 255, 0).astype(np.uint8)[..., None], 3, axis=2)
         return np.where(inside[..., None], np.uint8(BLANK), picture)
-    made: Any  # OpenCV's own types name no shapes
+    made: Any  # OpenCV's type stubs have no shapes
     if maker == "downsampled":
         size = (max(2, round(width / number)), max(2, round(height / number)))
-        if kind == "reference":  # videos have even sides
+        if kind == "reference":  # H.264 needs even sides
             size = (size[0] + size[0] % 2, size[1] + size[1] % 2)
         made = cv2.resize(picture, size, interpolation=cv2.INTER_AREA)
         if kind != "reference":
             made = cv2.resize(made, (width, height), interpolation=cv2.INTER_CUBIC)
     elif maker == "blur":
         made = cv2.GaussianBlur(picture, (0, 0), max(0.3, number / 100 * max(height, width)))
-    else:  # edges of the colors: red before gray of the same brightness has one
+    else:  # Canny on color also finds edges between colors of equal brightness
         edges = maker == "edges"
         made = cv2.Canny(picture, number / 2, number) if edges else cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
         made = np.repeat(made[..., None], 3, axis=2)
@@ -261,27 +262,12 @@ def changed_picture(maker: Maker, kind: str, picture: Pixels, number: float, box
 
 
 def _part(start: float, length: float, whole: int) -> slice:
-    """The pixels of a side that percent of it mean, one at least."""
+    """Convert a start and a length in percent of a side to a pixel range of at least one pixel."""
     first = min(whole - 1, max(0, round(start / 100 * whole)))
     return slice(first, min(whole, max(first + 1, round((start + length) / 100 * whole))))
 
 
-def _pictures(source: Path, tick: Callable[[], object] = lambda: None) -> Iterator[Pixels]:
+def _pictures(source: Path, tick: Callable[[], object]) -> Iterator[Pixels]:
     for _, picture in media.decode(source):
         tick()
         yield picture
-
-
-def _png(source: Path, last: bool) -> bytes:
-    from PIL import Image
-
-    picture = None
-    for found in _pictures(source):
-        picture = found
-        if not last:
-            break
-    if picture is None:
-        raise DataError(f"{source.name} has no frame: import it again")
-    data = io.BytesIO()
-    Image.fromarray(picture).save(data, "PNG")
-    return data.getvalue()

@@ -1,12 +1,11 @@
-"""Carry masks that were painted on a few frames through a clip, and say for each frame how far they can be trusted.
+"""Track masks painted on a few frames through a clip, with a confidence for each frame.
 
-Each step goes from one frame to its neighbor: dense optical flow (DIS) moves the mask, and a graph cut on the colors of
-its inside and its surroundings puts its edge back onto the picture's. Frames between two painted ones are reached from
-both sides and mixed.
+From one frame to the next, dense optical flow (DIS) moves the mask, then GrabCut snaps its edge to the picture, using
+the colors inside and around it. Frames between two painted ones are tracked from both sides and blended.
 
-The confidence of a frame is how well the mask still separates the colors that were inside from those that were around
-it on the painted frame, as a share of how well the painted mask does. Steps in which neither colors nor flow agree
-lower it for all frames behind them. benchmarks/mask_tracking.py measures it against painted masks.
+A frame's confidence is how well its mask still separates the colors that were inside the painted mask from those
+around it, relative to the painted mask itself. A step in which neither the colors nor the flow agree lowers it for all
+frames that follow. benchmarks/mask_tracking.py measures it against painted masks.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from workbench.errors import ConfigError
 Frames = NDArray[np.uint8]  # [F, H, W, 3], RGB
 Mask = NDArray[np.uint8]  # [H, W], 0 (outside) to 255 (inside)
 
-SIDE = 384  # pixels of the longer side that the work is done at: flow of more costs much and finds no better edges
-BAND = 0.02  # of the longer side: how far from the moved edge the picture's edge is looked for
-MIDDLE = 0.6  # of the depth around it: where a part that is thinner than the band is sure
-CUTS = 2  # rounds of the graph cut: more change little
-AGREES = 1.5  # pixels that flow there and back may differ by, at SIDE
-LOST = 0.3  # confidence of a mask that has run empty: the subject has left, or the mask has lost it
-FITS = 0.05  # least fit of a painted mask: colors that do not part at all say nothing later
-LEAST = 0.6  # overlap of moved and cut mask below which the cut has leaked, and the moved mask stays
-BINS = 8  # of each channel, in histograms of colors
-SURE = 0.7  # below it a frame is worth a look
+SIDE = 384  # working resolution, pixels of the longer side: flow at a higher one is slow and finds no better edges
+BAND = 0.02  # of the longer side: how far from the moved edge to look for the picture's edge
+MIDDLE = 0.6  # of the depth nearby: what counts as the certain core of parts thinner than the band
+CUTS = 2  # GrabCut iterations: more change little
+AGREES = 1.5  # pixels at SIDE: tolerance of the forward-backward check of the flow
+LOST = 0.3  # confidence of an empty mask: the subject has left, or the mask has lost it
+FITS = 0.05  # least fit of a painted mask, for subjects whose colors do not stand out at all
+LEAST = 0.6  # overlap of moved and cut mask below which the cut has leaked and is ignored
+BINS = 8  # per channel, in color histograms
+SURE = 0.7  # frames below this confidence are worth a look
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """Masks of every frame and the trust in each."""
+    """The mask of every frame, and the confidence in each."""
 
     masks: NDArray[np.uint8]
     """[F, H, W], 0 to 255, soft at the edges."""
@@ -46,7 +45,7 @@ class Tracked:
     """[F], 0 to 1; 1 where a mask was painted."""
 
     def doubtful(self) -> list[int]:
-        """Frames that are worth a correction, the least sure first."""
+        """Return the frames that are worth correcting, the least certain first."""
         return [int(index) for index in np.argsort(self.confidence) if self.confidence[index] < SURE]
 
 
@@ -55,24 +54,26 @@ def track(
     painted: Mapping[int, Mask],
     said: Callable[[int, int], None] = lambda done, steps: None,
 ) -> Tracked:
-    """Carry painted masks through a clip.
+    """Track painted masks through a clip.
 
     Args:
         frames: [F, H, W, 3], RGB.
-        painted: Frame number -> its mask, of the frames' size.
-        said: Told the steps done and their number.
+        painted: Frame number -> its mask, at the size of the frames.
+        said: Called with the steps done and their total.
 
     Raises:
-        ConfigError: Nothing is painted, a number is not a frame's, or a mask is of another size.
+        ConfigError: Nothing is painted, a frame number is out of range, or a mask has the wrong size.
     """
     if not painted:
         raise ConfigError("no mask is painted: paint one on a frame that shows the whole subject")
     for number, given in painted.items():
         if not 0 <= number < len(frames):
-            raise ConfigError(f"frame {number} is painted, the clip has frames 0 to {len(frames) - 1}")
+            raise ConfigError(f"frame {number} is painted, but the clip has frames 0 to {len(frames) - 1}")
         if given.shape != frames.shape[1:3]:
-            raise ConfigError(f"the mask of frame {number} is {given.shape[1]}×{given.shape[0]}, the clip's "
-                               f"frames are {frames.shape[2]}×{frames.shape[1]}: paint it at that size")  # fmt: skip
+            raise ConfigError(
+                f"the mask of frame {number} is {given.shape[1]}×{given.shape[0]}, but the clip's frames are "
+                f"{frames.shape[2]}×{frames.shape[1]}: paint it at that size"
+            )
     import cv2
 
     height, width = frames.shape[1:3]
@@ -111,7 +112,7 @@ def track(
             masks[number] = painted[number]
             continue
         there = [(mask, trust) for mask, trust in found if (mask > 0.5).any() and trust > LOST]
-        found = there or found  # where one way has lost the subject, or not seen it yet, the other one counts
+        found = there or found  # ignore a direction that has lost the subject
         weights = [trust + 1e-6 for _, trust in found]
         mixed = sum(mask * weight for (mask, _), weight in zip(found, weights, strict=True)) / sum(weights)
         confidence[number] = max(trust for _, trust in found)
@@ -122,13 +123,13 @@ def track(
 
 
 def overlap(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """Intersection over union of two masks of one size with values of 0 to 1; 1 when both are empty."""
+    """Return the intersection over union of two soft masks, 0 to 1; 1 if both are empty."""
     union = float(np.maximum(one, other).sum())
     return float(np.minimum(one, other).sum()) / union if union > 0 else 1.0
 
 
 class _Flow:
-    """Dense flow between neighbors, computed once each."""
+    """Cached dense flow between neighboring frames."""
 
     def __init__(self, frames: list[Any]) -> None:
         import cv2
@@ -138,14 +139,14 @@ class _Flow:
         self.known: dict[tuple[int, int], Any] = {}
 
     def between(self, start: int, end: int) -> Any:
-        """[H, W, 2]: where each pixel of frame `start` lies in frame `end`, relative to its own place."""
+        """Return the displacement of each pixel from frame `start` to frame `end`, [H, W, 2]."""
         if (start, end) not in self.known:
             self.known[start, end] = self.engine.calc(self.gray[start], self.gray[end], None)
         return self.known[start, end]
 
 
 def _moved(picture: Any, flow: Any) -> Any:
-    """The picture as seen from the frame whose `flow` leads to it."""
+    """Warp a picture back along `flow`, which leads to it."""
     import cv2
 
     rows, columns = np.mgrid[: flow.shape[0], : flow.shape[1]].astype(np.float32)
@@ -155,20 +156,24 @@ def _moved(picture: Any, flow: Any) -> Any:
 
 
 def _next(flow: _Flow, frames: list[Any], start: int, end: int, mask: Any) -> tuple[Any, float]:
-    """The mask of frame `end` from that of its neighbor; and the share of it where flow there and back agree."""
+    """Move the mask of frame `start` to its neighbor `end`.
+
+    Returns:
+        The mask, and the share of it where forward and backward flow agree.
+    """
     back = flow.between(end, start)
     moved = _moved(mask, back)
     inside = moved > 0.5
     if not inside.any():
         return moved, 0.0
-    again = back + _moved(flow.between(start, end), back)  # zero where there and back agree
+    again = back + _moved(flow.between(start, end), back)  # zero where both directions agree
     agreeing = float((np.linalg.norm(again, axis=-1) < AGREES)[inside].mean())
     cut = _cut(frames[end], moved)
     return (cut if overlap(cut, moved) >= LEAST else moved), agreeing
 
 
 def _cut(frame: Any, mask: Any) -> Any:
-    """The mask with its edge where the picture's colors part, within BAND of where it was; soft as it was."""
+    """Snap the edge of a mask to the colors of the picture, by at most BAND, and soften it again."""
     import cv2
 
     inside, outside, reach = _around(mask)
@@ -180,20 +185,21 @@ def _cut(frame: Any, mask: Any) -> Any:
     here = labels[part].copy()
     if not (here == cv2.GC_BGD).any() or not ((here == cv2.GC_FGD) | (here == cv2.GC_PR_FGD)).any():
         return mask
-    cv2.setRNGSeed(0)  # the colors' clusters start at random places
+    cv2.setRNGSeed(0)  # GrabCut initializes its color clusters at random
     picture: Any = np.ascontiguousarray(frame[part])
-    whole: Any = None  # instead of a rectangle
+    whole: Any = None  # no rectangle
     cv2.grabCut(picture, here, whole, np.zeros((1, 65)), np.zeros((1, 65)), CUTS, cv2.GC_INIT_WITH_MASK)
     found = inside.copy()
     found[part] = (here == cv2.GC_FGD) | (here == cv2.GC_PR_FGD)
-    # Where inside and outside look alike, the cut only seeks a short edge, and would shorten a leg with each frame.
+    # Where inside and outside look alike, the cut merely minimizes the edge's length, and would eat away at thin parts
+    # such as legs frame by frame. So keep only changes that the colors support.
     likely = _likely(frame, (_colors(frame, inside), _colors(frame, outside)))
     kept = (found < inside) & (likely > 0.5) | (found > inside) & (likely < 0.5)
     return cv2.GaussianBlur(np.where(kept, inside, found).astype(np.float32), (0, 0), 0.8)
 
 
 def _around(mask: Any) -> tuple[Any, Any, int]:
-    """The inside of a mask, what surrounds it (1 or 0 each), and the reach in pixels that its edge may be off."""
+    """Return the inside of a mask, its surroundings (1 or 0 each), and how far its edge may be off, in pixels."""
     import cv2
 
     reach = max(2, round(max(mask.shape) * BAND))
@@ -203,9 +209,9 @@ def _around(mask: Any) -> tuple[Any, Any, int]:
 
 
 def _core(region: Any, reach: int) -> Any:
-    """What belongs to a region beyond doubt: what lies deeper than `reach`, and the middle of what is thinner.
+    """Return what certainly belongs to a region: everything deeper than `reach`, and the middle of thinner parts.
 
-    Without the middle of legs and gaps a cut would drop them: its edge is shorter so.
+    Without that middle, a cut would drop legs and fill gaps, because the edge is then shorter.
     """
     import cv2
 
@@ -214,14 +220,13 @@ def _core(region: Any, reach: int) -> Any:
     return (depth > reach) | ((depth > 1) & (depth >= MIDDLE * cv2.dilate(depth, disk)))
 
 
-# ---- colors of both sides
+# ---- colors inside and outside
 
-Sides = tuple[Any, Any]
-"""Histograms of the colors inside and around a mask."""
+Sides = tuple[Any, Any]  # color histograms inside and around a mask
 
 
 def _colors(frame: Any, mask: Any) -> Any:
-    """The histogram of the colors inside of a mask, which sums to 1; all zero of an empty mask."""
+    """Return the normalized color histogram inside a mask; all zeros for an empty mask."""
     import cv2
 
     found = cv2.calcHist([frame], [0, 1, 2], mask, [BINS] * 3, [0, 256] * 3)
@@ -235,7 +240,7 @@ def _sides(frame: Any, mask: Any) -> Sides:
 
 
 def _likely(frame: Any, sides: Sides) -> Any:
-    """[H, W]: how much the colors of each place speak for being inside, 0 to 1."""
+    """Return the likelihood of each pixel being inside, judged by color, 0 to 1, [H, W]."""
     import cv2
 
     ours, theirs = sides
@@ -245,6 +250,6 @@ def _likely(frame: Any, sides: Sides) -> Any:
 
 
 def _fit(frame: Any, mask: Any, sides: Sides) -> float:
-    """The overlap of a mask and the part in and around it that looks like inside."""
+    """Return the overlap of a mask with the nearby pixels whose colors look like inside."""
     inside, outside, _ = _around(mask)
     return overlap(inside, ((_likely(frame, sides) > 0.5) & ((inside | outside) > 0)).astype(np.uint8))

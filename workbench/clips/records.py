@@ -1,7 +1,6 @@
-"""What a dataset folder says of its clips: metadata.jsonl (a line a clip, the Hub's VideoFolder layout), dataset.json.
+"""Read and write a dataset's records: metadata.jsonl (one line per clip, the Hub's VideoFolder layout), dataset.json.
 
-Columns of a metadata.jsonl that this project does not know are kept as they are, and so are lines that cannot be read:
-`damage` names them, everything else goes on without them.
+Unknown columns and unreadable lines are preserved. `damage` reports unreadable lines; everything else skips them.
 """
 
 from __future__ import annotations
@@ -25,44 +24,45 @@ from workbench.workspace.records import LATEST, broken_rule
 
 METADATA = "metadata.jsonl"
 INFO = "dataset.json"
-# What may lie beside a clip, linked to it: the record's fields that name its files.
+# Files that can accompany a clip: the fields of its record that name them.
 COMPANIONS = ("control", "reference", "mask", "last_frame")
 COMPANION_NAMES = {"control": "control clip", "reference": "reference", "mask": "mask", "last_frame": "last frame"}
-LATENTS = ".safetensors"  # the ending of clips that are latents
-REMOVED = ".removed"  # clips that are not in the dataset at present, in the dataset's own layout
-MOST_NAMED = 3  # damaged lines of a file that are named one by one
+LATENTS = ".safetensors"  # suffix of clips stored as latents
+REMOVED = ".removed"  # folder of removed clips, in the dataset's own layout
+MOST_NAMED = 3  # damaged lines that are listed individually per file
 
-FilePath = Annotated[str, Field(pattern=r"^([^\x00-\x1f/]{1,255}(/|$))+$")]  # that the system takes
+FilePath = Annotated[str, Field(pattern=r"^([^\x00-\x1f/]{1,255}(/|$))+$")]  # valid for the file system
 Whole = Annotated[int, Field(ge=0, le=10**9)]
 Number = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
 class Clip(BaseModel):
-    """One canonical clip of a dataset: constant fps, upright, square pixels, even size, 8-bit, H.264 yuv420p.
+    """A canonical clip of a dataset: constant fps, upright, square pixels, even size, 8-bit, H.264 yuv420p.
 
-    Or latents that were computed elsewhere (docs/given_latents.md), with the size and length that they decode to.
+    A clip can also be latents that were computed elsewhere (docs/given_latents.md). Its size and length are then those
+    of the decoded video.
 
-    file_name: path below the dataset folder ("clips/1a2b3c4d5e6f7a8b.mp4", of latents "latents/ID.safetensors")
-    text:      the caption, without the dataset's trigger word
-    fps:       frames per second; frames: how many; width, height: pixels
-    sha256:    of the canonical file's bytes
-    source:    the original file's name, for people
-    span:      start and end in the source, seconds; None when the whole source was taken
-    crop:      left, top, width, height in the source's picture, pixels; None when the whole picture was taken
-    master:    the canonical clip of the whole source (".masters/ID.mp4") from which `span` and `crop` were cut; "" when
-               this clip is that whole
-    caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" when unknown
-    first_frame: a picture that came with the clip as its first frame ("first_frames/ID.png"); "" when there is none
-    control, reference, mask: videos that belong to the clip ("clips/ID.control-1a2b3c4d.mp4", ID of the clip, then the
-               start of the file's hash): control and mask have the clip's frames, size and rate, a reference its own
-    last_frame: a picture to end with ("clips/ID.last_frame-1a2b3c4d.png"); "" when there is none, as of the others
-    companion_masters: "control" or "mask" -> the one of the whole source video (".masters/ID.mask-1a2b3c4d.mp4") from
-               which this part's was cut, without what was made for the part alone; None where there is none, as of a
-               whole clip (tables have no type for an empty record)
-    latents_model: of latents the model whose VAE made them, or its family; "" of a video
-    embeddings: the caption whose embeddings are in the file of latents; they are trained on as long as `text` is that
-               one. None when there are none
-    tags:      free marks
+    file_name: path relative to the dataset folder: "clips/1a2b3c4d5e6f7a8b.mp4", or "latents/ID.safetensors".
+    text: the caption, without the dataset's trigger word.
+    sha256: hash of the canonical file.
+    source: the original file's name, for display.
+    span: start and end in the source, in seconds; None for the whole source.
+    crop: left, top, width, height in the source's picture, in pixels; None for the whole picture.
+    master: the canonical clip of the whole source (".masters/ID.mp4") that `span` and `crop` refer to; "" if this clip
+        is the whole source.
+    caption_by: who wrote the text: "hand", "file" (it came with the video) or a captioner's name; "" if unknown.
+    first_frame: a picture of the first frame that came with the clip ("first_frames/ID.png"), or "".
+    control, mask: videos with the clip's frames, size and rate ("clips/ID.control-1a2b3c4d.mp4": the clip's ID, then
+        the start of the file's hash), or "".
+    reference: a video or picture with its own length and size, or "".
+    last_frame: a picture of the last frame ("clips/ID.last_frame-1a2b3c4d.png"), or "".
+    companion_masters: for "control" and "mask", the file for the whole source video (".masters/ID.mask-1a2b3c4d.mp4")
+        that this clip's was cut from. Files made for this clip alone are not in it. None instead of {}, because tables
+        have no type for an empty record.
+    latents_model: for latents, the model or family whose VAE encoded them; "" for a video.
+    embeddings: the caption whose embeddings are stored with the latents, None if there are none. Training uses them
+        while `text` still equals that caption.
+    tags: free-form tags.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -93,7 +93,7 @@ class Clip(BaseModel):
     @classmethod
     def _below_the_dataset(cls, name: str) -> str:
         if os.path.isabs(name) or "\0" in name or ".." in re.split(r"[/\\]", name):
-            raise ValueError(f"{name[:120]!r} is no path below the dataset's folder")
+            raise ValueError(f"{name[:120]!r} is not a path inside the dataset's folder")
         return name
 
     @field_validator("companion_masters")
@@ -102,7 +102,7 @@ class Clip(BaseModel):
         return {kind: cls._below_the_dataset(name) for kind, name in (names or {}).items()} or None
 
     def __hash__(self) -> int:
-        return hash((self.file_name, self.sha256, self.mask))  # the rest may hold a dict
+        return hash((self.file_name, self.sha256, self.mask))  # other fields can hold a dict
 
     @property
     def seconds(self) -> float:
@@ -110,7 +110,7 @@ class Clip(BaseModel):
 
     @property
     def id(self) -> str:
-        """The name of its file without folder and ending."""
+        """The file name without folder and suffix."""
         return Path(self.file_name).stem
 
     @property
@@ -119,25 +119,22 @@ class Clip(BaseModel):
 
     @property
     def name(self) -> str:
-        """What people know it by, on page, shell, notebook and in messages: "walk.mp4", "walk.mp4 0:12-0:15" of a part.
-
-        A clip without a source is called by its file, as a folder of another tool has it.
-        """
+        """The display name: "walk.mp4", or "walk.mp4 0:12-0:15" for a part. Without a source, the file's own name."""
         return f"{Path(self.source).name or self.source_id} {self.times}".strip()
 
     @property
     def times(self) -> str:
-        """ "0:12-0:15" of a part, else ""."""
+        """The time range of a part, such as "0:12-0:15"; "" for a whole source."""
         return time_range(*self.span) if self.span else ""
 
     @property
     def companions(self) -> dict[str, str]:
-        """Kind -> file below the dataset folder, of those that the clip has."""
+        """The clip's companions: kind -> file name relative to the dataset folder."""
         return {kind: name for kind in COMPANIONS if (name := getattr(self, kind))}
 
     @property
     def is_image(self) -> bool:
-        """Whether it is a picture: a clip of one frame."""
+        """Whether the clip is an image: a single frame."""
         return self.frames == 1
 
     @property
@@ -146,16 +143,16 @@ class Clip(BaseModel):
 
     @property
     def given_text(self) -> bool:
-        """Whether its caption's embeddings came with its latents."""
+        """Whether the embeddings of the current caption came with the latents."""
         return self.is_latents and self.embeddings is not None and self.text == self.embeddings
 
     def changed(self, **values: Any) -> Clip:
-        """A copy with some values replaced."""
+        """Return a copy with some fields replaced."""
         return self.model_copy(update=values)
 
 
 class DamagedLine(NamedTuple):
-    """A line that is no clip record, as it stands in the file. reason: why, in a few words."""
+    """A line of the file that is not a valid clip record, and why."""
 
     number: int
     data: bytes
@@ -163,7 +160,7 @@ class DamagedLine(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """A metadata.jsonl. unreadable: why nothing of the file can be read, else ""."""
+    """A parsed metadata.jsonl. unreadable: why the file as a whole cannot be read, else ""."""
 
     clips: tuple[Clip, ...] = ()
     damaged: tuple[DamagedLine, ...] = ()
@@ -171,12 +168,12 @@ class _Lines(NamedTuple):
 
 
 def read_clips(dataset: Path) -> list[Clip]:
-    """Read the clips of a dataset folder. Lines that cannot be read are left out; `damage` names them."""
+    """Read the clips of a dataset folder, skipping unreadable lines (`damage` reports them)."""
     return list(_read(dataset / METADATA).clips)
 
 
 def damage(dataset: Path) -> list[str]:
-    """Say what of a dataset's records cannot be read, why, and what to do about it, one sentence each."""
+    """Report which records of a dataset cannot be read, why, and what to do about it, one sentence each."""
     found = []
     for path in (dataset / METADATA, dataset / REMOVED / METADATA):
         name, lines = path.relative_to(dataset.parent).as_posix(), _read(path)
@@ -204,9 +201,9 @@ def _read(path: Path) -> _Lines:
 
 @lru_cache(maxsize=8)
 def _read_lines(path: Path, *version: int) -> _Lines:
-    """The file's records, parsed once for each version of it: ten thousand of them take a fifth of a second."""
+    """Parse the file once per version: ten thousand records take 0.2 s."""
     clips, damaged = dict[str, Clip](), []
-    # Not splitlines: U+2028 ends no line.
+    # Not splitlines(), which also splits at U+2028.
     for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
@@ -216,25 +213,25 @@ def _read_lines(path: Path, *version: int) -> _Lines:
             damaged.append(DamagedLine(number, line, broken_rule(error)))
             continue
         if clip.file_name in clips:
-            damaged.append(DamagedLine(number, line, f"{clip.file_name} has a line already"))
+            damaged.append(DamagedLine(number, line, f"{clip.file_name} already has a line"))
         else:
             clips[clip.file_name] = clip
     return _Lines(tuple(clips.values()), tuple(damaged))
 
 
 def clip_file(dataset: Path, name: str) -> Path:
-    """The file of a clip, of its master or of what lies beside it, by the name in the record.
+    """Return the path of a file that a record names: a clip, a master or a companion.
 
-    Raises DataError for one that lies elsewhere: links that lead out of the dataset are not followed.
+    Raises DataError for a link out of the dataset, which is never followed.
     """
     try:
         return confined(dataset, name)
     except ConfigError:
-        raise DataError(f"{name} is a link that leads out of {dataset.name}: import the file it leads to") from None
+        raise DataError(f"{name} is a link out of {dataset.name}: import the file that it points to") from None
 
 
 def find_clip(clips: Sequence[Clip], name: str) -> Clip:
-    """The clip of that file name, id or name. Raises Unknown when there is none, ConfigError when several have it."""
+    """Find a clip by file name, id or display name. Raises Unknown for no match, ConfigError for several."""
     for clip in clips:
         if name in (clip.file_name, clip.id):
             return clip
@@ -243,14 +240,17 @@ def find_clip(clips: Sequence[Clip], name: str) -> Clip:
         return found[0]
     if found:
         ids = ", ".join(clip.id for clip in found[:6]) + (" ..." if len(found) > 6 else "")
-        raise ConfigError(f"{len(found)} clips are called {name!r}: name one by its id, {ids}")
+        raise ConfigError(f"{len(found)} clips are named {name!r}: choose one by its id, {ids}")
     near = difflib.get_close_matches(name, [clip.name for clip in clips], n=1, cutoff=0.3)
-    hint = f"did you mean {near[0]!r}?" if near else "look at the list of clips"
+    hint = f"did you mean {near[0]!r}?" if near else "check the list of clips"
     raise Unknown(f"there is no clip {name[:120]!r} in this dataset: {hint}")
 
 
 def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:
-    """The clips of those file names, ids or names, all of them for None. Raises ConfigError as `find_clip`."""
+    """Return the clips with those file names, ids or display names, in dataset order; all clips for None.
+
+    Raises as `find_clip`.
+    """
     if names is None:
         return list(clips)
     known = {key: clip.file_name for clip in clips for key in (clip.id, clip.file_name)}
@@ -259,22 +259,22 @@ def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Cl
 
 
 def write_clips(dataset: Path, clips: list[Clip]) -> None:
-    """Replace the records in metadata.jsonl, atomically. Lines that cannot be read stay, at its end.
+    """Replace the records in metadata.jsonl atomically; unreadable lines move to the end.
 
-    Raises CannotWrite, also where the present file cannot be read: what it holds would be lost.
+    Raises CannotWrite, also if the current file cannot be read, because its content would be lost.
     """
     path = dataset / METADATA
-    present = _read(path)
-    if present.unreadable:
+    current = _read(path)
+    if current.unreadable:
         raise CannotWrite(
-            f"cannot write {path}: the present file cannot be read ({present.unreadable}): fix or remove it"
+            f"cannot write {path}: the current file cannot be read ({current.unreadable}): fix or remove it"
         )
-    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line.data for line in present.damaged)]
+    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line.data for line in current.damaged)]
     write_bytes(path, b"".join(line + b"\n" for line in lines))
 
 
 class DatasetInfo(BaseModel):
-    """What holds for a whole dataset (dataset.json). created: Unix time, None of a plain VideoFolder"""
+    """Facts about a dataset as a whole (dataset.json). created: Unix time; None for a plain VideoFolder."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -283,7 +283,7 @@ class DatasetInfo(BaseModel):
     created: Number | None = None
 
     def caption(self, clip: Clip) -> str:
-        """The clip's text as the model is taught it: the trigger word in front, unless the text already has it."""
+        """Return the caption to train on: the clip's text, with the trigger word first unless the text contains it."""
         trigger, text = self.trigger_word.strip(), clip.text.strip()
         if not trigger or re.search(rf"(?<!\w){re.escape(trigger)}(?!\w)", text, re.IGNORECASE):
             return text
@@ -291,7 +291,7 @@ class DatasetInfo(BaseModel):
 
 
 def read_info(dataset: Path) -> DatasetInfo:
-    """Read dataset.json, or its defaults when it is missing (a plain VideoFolder). Raises ConfigError when broken."""
+    """Read dataset.json, or return defaults if it is missing (a plain VideoFolder). Raises ConfigError if invalid."""
     path = dataset / INFO
     if not path.exists() and not path.is_symlink():
         return DatasetInfo(title=dataset.name)
@@ -303,7 +303,7 @@ def read_info(dataset: Path) -> DatasetInfo:
 
 
 def known_info(dataset: Path) -> DatasetInfo:
-    """Read dataset.json for a list: its defaults also when it is broken, which `damage` then says."""
+    """Read dataset.json, with defaults also for an invalid file (`damage` reports that)."""
     try:
         return read_info(dataset)
     except ConfigError:
@@ -311,18 +311,18 @@ def known_info(dataset: Path) -> DatasetInfo:
 
 
 def write_info(dataset: Path, info: DatasetInfo) -> None:
-    """Replace dataset.json, atomically. Raises CannotWrite."""
+    """Replace dataset.json atomically. Raises CannotWrite."""
     write_json(dataset / INFO, info.model_dump(mode="json"))
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the SHA-256 of a file as hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def frame_at(seconds: float, fps: float) -> int:
-    """The frame that is nearest to a moment of a video. Raises ConfigError for what is no number of seconds."""
+    """Return the frame nearest to a time. Raises ConfigError if the time is not finite."""
     if not math.isfinite(seconds * fps):
-        raise ConfigError(f"the time {seconds} is no number of seconds: give one within the source video")
+        raise ConfigError(f"the time {seconds} is not a number of seconds: give one within the source video")
     return round(seconds * fps)

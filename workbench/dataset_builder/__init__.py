@@ -1,4 +1,4 @@
-"""From video files to a captioned dataset. Importing this package loads no decoder and no torch."""
+"""From video files to a captioned dataset. Importing this package loads neither a decoder nor torch."""
 
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest.results import ImportResult

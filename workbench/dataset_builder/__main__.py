@@ -1,4 +1,4 @@
-"""A task of a dataset as a job: `python -m workbench.dataset_builder datasets/NAME/.TASK`; see tasks."""
+"""Run a task of a dataset as a job: `python -m workbench.dataset_builder datasets/NAME/.TASK`; see tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.jobs import platform
 
 
 def main(folder: Path) -> int:
-    """Do what config.json asks for, on the dataset that holds the folder; the exit code says how it ended."""
+    """Run the task in its folder on the dataset around it; return the exit code."""
     platform.lower_priority(5)
     with jobs.Job(folder) as job:
         task_module(folder).run(folder.resolve().parent, folder / jobs.CONFIG, job)

@@ -1,4 +1,4 @@
-"""A dataset's clips as lists show them: searched, filtered and sorted, up to ten thousand of them. No torch."""
+"""Search, filter and sort a dataset's clips for display, up to ten thousand. No torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from workbench.dataset_builder.tasks import changed_at
 KEPT_DATASETS, KEPT_LISTS = 4, 16
 Filter = Literal["all", "missing", "marked", "hand", "model", "images"]
 Order = Literal["given", "name", "length", "size", "caption"]
+# Filter -> (title, predicate of a clip and whether it has findings).
 FILTERS: dict[Filter, tuple[str, Callable[[Clip, bool], bool]]] = {
     "all": ("All clips", lambda clip, marked: True),
     "missing": ("Without a caption", lambda clip, marked: not clip.text.strip()),
@@ -24,25 +25,19 @@ FILTERS: dict[Filter, tuple[str, Callable[[Clip, bool], bool]]] = {
     "model": ("Written by a model", lambda clip, marked: clip.caption_by not in ("", "hand", "file")),
     "images": ("Pictures", lambda clip, marked: clip.is_image),
 }
-"""Filter -> (its title, whether a clip, which may have findings, passes)."""
+# Order -> (title, sort key).
 ORDERS: dict[Order, tuple[str, Callable[[Clip], Any] | None]] = {
     "given": ("As imported", None),
     "name": ("By name", lambda clip: ((clip.source or clip.file_name).casefold(), clip.span or ())),
     "length": ("By length", lambda clip: clip.seconds),
     "size": ("By size", lambda clip: clip.width * clip.height),
-    "caption": ("By length of caption", lambda clip: len(clip.text)),
+    "caption": ("By caption length", lambda clip: len(clip.text)),
 }
-"""Order -> (its title, sort key)."""
 
 
 @dataclass(frozen=True)
 class ClipList:
-    """All clips that a query asks for, in its order.
-
-    Attributes:
-        counts: How many clips of the dataset pass each filter.
-        marks: file_name -> what the last check found in the clip, in a few words each.
-    """
+    """The clips that match a query, in its order. marks: file name -> titles of the last check's findings."""
 
     clips: Sequence[Clip]
     all: int
@@ -50,16 +45,15 @@ class ClipList:
     marks: Mapping[str, Sequence[str]]
 
     def next_without_caption(self, after: int) -> int | None:
-        """Return the position of the first clip without a caption after this one, else of the first of all."""
+        """Return the index of the next clip without a caption, wrapping around; None if there is none."""
         empty = [number for number, clip in enumerate(self.clips) if not clip.text.strip()]
         return next((number for number in empty if number > after), empty[0] if empty else None)
 
 
 def listed(folder: Path, search: str = "", only: Filter = "all", order: Order = "given") -> ClipList:
-    """List the clips in a dataset's folder. Nothing is read again while its records and findings stay the same.
+    """List the clips of a dataset that match, cached until its records or findings change.
 
-    Args:
-        search: Words that the caption, the name or the file name must have, in any case.
+    search: Words that must occur in the caption, display name or file name, ignoring case.
     """
     return _listed(folder, search, only, order, changed_at([folder / METADATA, folder / FOLDER / FILE]))
 

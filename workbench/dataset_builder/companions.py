@@ -1,13 +1,13 @@
-"""What belongs to a clip and lies beside it: a control clip, a reference, a mask, a last frame.
+"""Companions of a clip: a control clip, a reference, a mask, a last frame.
 
-    clips/ID.control-1a2b3c4d.mp4       named by the clip and the start of its own hash: it never changes
-    clips/ID.reference-1a2b3c4d.mp4     or .png: a picture
-    clips/ID.mask-1a2b3c4d.mp4          gray: white is inside, gray is a weight
+    clips/ID.control-1a2b3c4d.mp4       named by the clip and the start of the file's hash; it never changes
+    clips/ID.reference-1a2b3c4d.mp4     or .png for a picture
+    clips/ID.mask-1a2b3c4d.mp4          white is inside, gray is a weight
     clips/ID.last_frame-1a2b3c4d.png
-    .masters/ID.mask-1a2b3c4d.mp4       of the whole source video, from which those of its parts are cut
+    .masters/ID.mask-1a2b3c4d.mp4       for the whole source video; those of its parts are cut from it
 
-The clip's record names them (`Clip.companions`). They are cut with the clip (cuts.cutting), leave and come back with it
-(history), and come and go with imports and exports. Another mask is another file, so that undo puts the old one back.
+The clip's record names them (`Clip.companions`). They are cut with the clip (cuts.cutting), removed and restored with
+it (history), imported and exported. A new mask is a new file, so undo can bring the old one back.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.jobs.limited import ChildLost, LimitedChild
 
 WORKER = "workbench.dataset_builder.ingest.worker"
-SECONDS_PER_FRAME = 60.0  # of computing without a new frame
-RATE = 1e-3  # share by which the rates of a clip and its mask may differ
+SECONDS_PER_FRAME = 60.0  # timeout for a new frame
+RATE = 1e-3  # relative difference allowed between the frame rates of a clip and its mask
 
 
 class Changes(NamedTuple):
-    """What is done to a file beside bringing it to its clip.
+    """Extra changes to a file when it is conformed to its clip.
 
-    fit: of one that is longer the first frames are taken, of one of other proportions the middle;  invert: a mask
+    fit: use the first frames of a longer file, and the middle of one with other proportions.
+    invert: invert a mask.
     """
 
     fit: bool = False
@@ -46,36 +47,36 @@ AS_IT_IS = Changes()
 
 
 def companion_path(dataset: Path, clip: Clip, kind: str) -> Path | None:
-    """The file of that kind beside a clip, None where the clip has none.
+    """Return the clip's companion of a kind, or None.
 
     Raises:
         ConfigError: There is no such kind.
-        DataError: The record names a file that is missing, or a link out of the dataset.
+        DataError: The file is missing, or is a link out of the dataset.
     """
     name = clip.companions.get(_checked_kind(kind))
     if name is None:
         return None
     if not (path := clip_file(dataset, name)).is_file():
-        raise DataError(f"{name}, the {COMPANION_NAMES[kind]} of {clip.name}, is missing: bring it back, or remove it")
+        raise DataError(f"{name}, the {COMPANION_NAMES[kind]} of {clip.name}, is missing: restore or detach it")
     return path
 
 
 def attach(dataset: Path, clip: Clip, kind: str, path: Path, what: str = "", made: bool = False) -> Clip:
-    """Put a file beside a clip, in place of one of its kind; one change of the history.
+    """Attach a companion to a clip, replacing one of the same kind, as one history entry.
 
     Args:
         clip: A clip of the dataset.
         kind: One of COMPANIONS.
-        path: A video or picture of any kind that an import takes. It is brought to the clip's frames, size and rate; a
-            control clip or mask of the whole source video is cut as the clip is.
-        what: The change in words; "" for the usual ones.
-        made: Whether this project wrote the file, so that it can be read here, without a child process.
+        path: A video or picture in any format that can be imported. It is conformed to the clip's frames, size and
+            rate; a control clip or mask of the whole source video is cut like the clip.
+        what: The change in words; "" for the default.
+        made: Whether we wrote the file, so that it needs no child process to be read safely.
 
     Returns:
-        The clip's record as it is then.
+        The clip's new record.
 
     Raises:
-        ConfigError: There is no such kind, or the clip has gone.
+        ConfigError: There is no such kind, or the clip was removed.
         DataError: The file cannot be read, or does not fit the clip.
         CannotWrite: The disk is full.
     """
@@ -90,17 +91,24 @@ def attach_all(
     changes: Changes = AS_IT_IS,
     tick: Tick = silent,
 ) -> list[Clip]:
-    """Put files beside clips as one change, all or none; see `attach`. tick: called after each, may raise to stop"""
+    """Attach companions to clips as one change, all or none; see `attach`. tick: called after each; may raise."""
+    from workbench.dataset_builder.ingest.conforming import conform
+
     kinds = list(dict.fromkeys(COMPANION_NAMES[_checked_kind(kind)] for _, kind, _ in wanted))
     new: dict[str, dict[str, Any]] = {}
     child = LimitedChild(WORKER, dataset)
     try:
         for clip, kind, path in wanted:
-            done = _made(dataset, clip, kind, path) if made else _foreign(dataset, clip, kind, path, child, changes)
+            if made:
+                conformed = conform(dataset, clip, kind, path)
+                name, whole = conformed.name, conformed.whole
+            else:
+                answer = _foreign(dataset, clip, kind, path, child, changes)
+                name, whole = answer["name"], answer["whole"]
             fields = new.setdefault(clip.file_name, {"companion_masters": {}})
-            fields[kind] = done["name"]
+            fields[kind] = name
             if kind in ("control", "mask"):
-                fields["companion_masters"] = {**fields["companion_masters"], kind: done["whole"]}
+                fields["companion_masters"][kind] = whole
             tick()
     finally:
         child.close()
@@ -116,21 +124,14 @@ def _checked_kind(kind: str) -> str:
     return kind
 
 
-def _made(dataset: Path, clip: Clip, kind: str, path: Path) -> Mapping[str, Any]:
-    from workbench.dataset_builder.ingest.conforming import conform
-
-    done = conform(dataset, clip, kind, path)
-    return {"name": done.name, "whole": done.whole, "notes": done.notes}
-
-
 def _foreign(
     dataset: Path, clip: Clip, kind: str, path: Path, child: LimitedChild, changes: Changes
 ) -> Mapping[str, Any]:
-    """Let the child that reads foreign files do it. Raises DataError, CannotWrite."""
+    """Conform a file in the child process that reads foreign files. Raises DataError, CannotWrite."""
     try:
         media.check_file(path, path.name)
     except OSError as error:
-        raise DataError(f"{path.name} cannot be read ({error.strerror}): check where it is") from error
+        raise DataError(f"{path.name} cannot be read ({error.strerror}): check its path") from error
     task: dict[str, object] = {"companion": str(path), "kind": kind, "clip": clip.model_dump(mode="json")}
     task |= changes._asdict()
     try:
@@ -138,19 +139,19 @@ def _foreign(
     except ChildLost as lost:
         if lost.code == CannotWrite.exit_code:
             raise CannotWrite(f"cannot write {dataset}: free some space, or choose another workspace") from None
-        raise DataError(f"{path.name} brought the decoder down: it is damaged, copy it again") from None
+        raise DataError(f"{path.name} crashed the decoder: it is damaged, copy it again") from None
     if why := answer.get("error"):
         raise DataError(f"{path.name} cannot be the {COMPANION_NAMES[kind]} of {clip.name}: {why}")
     return answer
 
 
 def _put(dataset: Path, what: str, new: Mapping[str, Mapping[str, Any]]) -> int:
-    """Change the records of those clips; how many really changed. new: file name -> fields; a master "" takes it out"""
+    """Change fields of clips; return how many changed. new: file name -> fields; a master of "" is dropped."""
 
     def make(found: Sequence[Clip]) -> Iterable[Clip]:
         here = {clip.file_name: clip for clip in found}
         if gone := [name for name in new if name not in here]:
-            raise ConfigError(f"{gone[0]} is not in the dataset any more: look at the list of clips")
+            raise ConfigError(f"{gone[0]} is no longer in the dataset: check the list of clips")
         for name, fields in new.items():
             masters = {**(here[name].companion_masters or {}), **fields["companion_masters"]}
             masters = {kind: master for kind, master in masters.items() if master}
@@ -160,25 +161,24 @@ def _put(dataset: Path, what: str, new: Mapping[str, Mapping[str, Any]]) -> int:
 
 
 def detach(dataset: Path, clips: Sequence[Clip], kind: str) -> int:
-    """Take what is of a kind away from clips, as one change; returns from how many. The files stay for an undo.
+    """Detach a kind of companion from clips as one change; return from how many. The files stay for undo.
 
     Raises ConfigError, CannotWrite.
     """
     having = [clip for clip in clips if _checked_kind(kind) in clip.companions]
+    if not having:
+        return 0
     fields = {"companion_masters": {kind: ""}, kind: ""}
-    what = f"{named(having)} without {COMPANION_NAMES[kind]}" if having else ""
-    return _put(dataset, what, {clip.file_name: fields for clip in having}) if having else 0
+    what = f"{named(having)} without {COMPANION_NAMES[kind]}"
+    return _put(dataset, what, {clip.file_name: fields for clip in having})
 
 
-# ---- what is wrong with them -----------------------------------------------------------------------------------------
+# ---- problems --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CompanionProblem:
-    """Why what lies beside a clip does not fit it. kind: of the companion; what: which problem; sentence: in words
-
-    short: the same beside its picture;  frames: how many the file has, 0 where that is not known
-    """
+    """Why a companion does not fit its clip. short: for display next to the picture. frames: 0 if unknown."""
 
     kind: str
     what: Literal["missing", "damaged", "length", "size"]
@@ -189,12 +189,12 @@ class CompanionProblem:
 
 @lru_cache(maxsize=16384)
 def _probed(path: Path, changed: int) -> media.VideoFacts:
-    """What a file is: read once as long as nobody touches it; `changed` is its time of change."""
+    """Probe a file, cached until its modification time (`changed`) changes."""
     return media.probe(path)
 
 
 def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
-    """What is wrong with the files beside a clip, from their headers."""
+    """Find problems of a clip's companions from the files' headers."""
     found = []
     for kind in clip.companions:
         name = COMPANION_NAMES[kind]

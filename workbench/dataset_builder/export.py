@@ -1,9 +1,9 @@
-"""An export, as a job: a dataset in another tool's layout, in a new folder, .zip or .tar, or as a dataset on the Hub.
+"""Export a dataset, as a job: in another tool's layout to a new folder, .zip or .tar, or to the Hub.
 
-Nothing is ever overwritten, and what is written appears whole or not at all. Clips are copied byte for byte. Nothing
-here knows a token (workbench.hub). The page sends an archive that the task wrote into the workspace's cache:
+Exports never overwrite anything and appear atomically. Clips are copied byte for byte. No token passes through here
+(workbench.hub). For a download in the page, the task writes an archive to the workspace's cache:
 
-    cache/downloads/DATASET/DATASET-20261123-101500.zip      the newest one of each dataset is kept
+    cache/downloads/DATASET/DATASET-20261123-101500.zip      only the newest of each dataset is kept
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from workbench.hub import Pushed
 from workbench.workspace import Workspace, confined, disk, named_paths, sync_folder, writing
 from workbench.workspace.zip_stream import write_zip, zip_stream
 
-LONGEST_NAME = 80  # characters of an exported file, without its ending
-RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # names that Windows keeps for devices
+LONGEST_NAME = 80  # characters of an exported file name, without suffix
+RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # device names on Windows
 OTHER_ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
-IN_SHARDS = "layout is webdataset, which is tar files already: choose {}"
-SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))  # as the Hub has them
+IN_SHARDS = "layout is webdataset, which already consists of tar files: choose {}"
+SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))  # the Hub's
+# Called with (clips written, all clips) after each clip; may raise to stop, which leaves nothing behind.
 OnClip = Callable[[int, int], None]
-"""Called with (clips written, all clips) after each; may raise to stop, upon which nothing is left behind."""
 
 
 def check(dataset: Path, settings: ExportSettings) -> None:
-    """Raises ConfigError unless it says to one place where to."""
+    """Raise ConfigError unless the settings name exactly one destination."""
     if bool(settings.target.strip()) == bool(settings.repo_id.strip()):
-        raise ConfigError("name a folder or archive, or a Hub dataset: one of them, not both")
+        raise ConfigError("set either target (a folder or archive) or repo_id (a Hub dataset)")
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """The export as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
+    """Export as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
     settings = ExportSettings.load(config)
     check(dataset, settings)
     began = time.monotonic()
@@ -74,7 +74,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
         job.outcome["left_behind"] = sentence
     if latents := sum(clip.is_latents for clip in clips):
-        sentence = f"{counted(latents, 'clip')} of latents written as they are: other tools may not read them"
+        sentence = f"{counted(latents, 'clip')} of latents exported unchanged: other tools may not read them"
         job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))
 
 
@@ -82,17 +82,17 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 
 def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_: None) -> Path:
-    """Write the dataset to `settings.target`; returns its absolute path. Raises ConfigError, DataError, CannotWrite."""
+    """Write the dataset to `settings.target`; return its absolute path. Raises ConfigError, DataError, CannotWrite."""
     target = named_paths.resolve(settings.target, "target")
     if target.is_relative_to(dataset.resolve()):
-        raise ConfigError(f"target is {target}, which lies inside the dataset itself: choose a place outside it")
+        raise ConfigError(f"target is {target}, which is inside the dataset itself: choose a place outside it")
     if os.path.lexists(target):
-        raise ConfigError(f"target is {target}, which is there already: choose another name")
+        raise ConfigError(f"target is {target}, which already exists: choose another name")
     clips = exported_clips(dataset, settings.trigger_word)
     part = target.with_name(f".{target.name}.{dataset.name}.part")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove(part)  # an export that was killed
+        _remove(part)  # left by a killed export
     try:
         _write(clips, settings, target.name, part, on_clip)
         with writing(target):
@@ -101,11 +101,11 @@ def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_:
                 if part.is_dir():
                     disk.replace(part, target)
                 else:
-                    os.link(part, target)  # unlike a rename, it replaces nothing
+                    os.link(part, target)  # unlike a rename, never replaces a file
             except OSError:
                 if os.path.lexists(target):
-                    raise ConfigError(f"target is {target}, which is there already: choose another name") from None
-                disk.replace(part, target)  # a disk without links
+                    raise ConfigError(f"target is {target}, which already exists: choose another name") from None
+                disk.replace(part, target)  # no hard links on this file system
             sync_folder(target.parent)
     finally:
         _remove(part)
@@ -113,7 +113,7 @@ def export(dataset: Path, settings: ExportSettings, on_clip: OnClip = lambda *_:
 
 
 def export_stream(dataset: Path, settings: ExportSettings) -> Iterator[bytes]:
-    """The dataset as a zip, piece by piece, in `settings.layout`. Raises ConfigError, DataError before the first."""
+    """Stream the dataset as a zip in `settings.layout`. Raises ConfigError, DataError before the first piece."""
     layout = layout_named(settings.layout)
     if layout.shards:
         raise ConfigError(IN_SHARDS.format("a layout for a zip"))
@@ -121,9 +121,9 @@ def export_stream(dataset: Path, settings: ExportSettings) -> Iterator[bytes]:
 
 
 def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> list[ExportedClip]:
-    """The dataset's clips as layouts write them, in the dataset's order. Raises DataError when a file is missing.
+    """List the dataset's clips for export, in order. Raises DataError if a file is missing.
 
-    readable: files are called by the clips' sources and times; otherwise by their content, which tells nobody those
+    readable: whether to name files after their sources and times. Off: by content, which reveals neither.
     """
     info, found = read_info(dataset), read_clips(dataset)
     if not found:
@@ -133,7 +133,7 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
     for clip in found:
         file = confined(dataset, clip.file_name)
         if not file.is_file():
-            raise DataError(f"{clip.file_name} is missing in {dataset.name}: bring it back, or remove the clip")
+            raise DataError(f"{clip.file_name} is missing in {dataset.name}: restore it, or remove the clip")
         path = PurePosixPath(clip.file_name)
         title = path.stem
         if readable:  # "walk_0m12-0m15" of "walk.mp4 0:12-0:15"
@@ -153,29 +153,29 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
 
 
 def _portable(text: str) -> str:
-    """What every file system and trainer takes as a file's name; "" where nothing is left of it."""
+    """Make a file name that every file system and trainer accepts; "" if nothing is left."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     stem = re.sub(r"[^A-Za-z0-9_-]+", "_", plain)
-    if len(stem) > LONGEST_NAME:  # the times are at its end
+    if len(stem) > LONGEST_NAME:  # keep the end, which has the times
         stem = stem[: LONGEST_NAME // 2] + "_" + stem[1 - LONGEST_NAME // 2 :]
     stem = stem.strip("_-")
     return f"clip_{stem}" if RESERVED.fullmatch(stem) else stem
 
 
 def _first_frame(dataset: Path, clip: Clip) -> Path | None:
-    """The picture that came with a clip as its first frame. Raises DataError when it is missing."""
+    """Return the picture that came with a clip as its first frame, or None. Raises DataError if it is missing."""
     if not (name := clip.first_frame):
         return None
     if not (picture := confined(dataset, name)).is_file():
-        raise DataError(f"{name}, the first frame of {clip.file_name}, is missing in {dataset.name}: bring it back")
+        raise DataError(f"{name}, the first frame of {clip.file_name}, is missing in {dataset.name}: restore it")
     return picture
 
 
 def _write(clips: Sequence[ExportedClip], settings: ExportSettings, name: str, part: Path, on_clip: OnClip) -> None:
-    """Write a folder, zip or tar, as the target's name says, to `part`. Raises ConfigError, DataError, CannotWrite."""
+    """Write a folder, zip or tar, by the target's name, to `part`. Raises ConfigError, DataError, CannotWrite."""
     layout, done = layout_named(settings.layout), 0
 
-    def counted(of: Sequence[ExportedClip]) -> ExportedFiles:
+    def reported(of: Sequence[ExportedClip]) -> ExportedFiles:
         nonlocal done
         paths = {clip.file for clip in of}
         for entry in layout.files(of, settings.first_frames):
@@ -186,21 +186,21 @@ def _write(clips: Sequence[ExportedClip], settings: ExportSettings, name: str, p
 
     low = name.lower()
     if low.endswith(OTHER_ARCHIVES):
-        raise ConfigError(f"target is {name}, must be a folder, .zip or .tar: videos do not shrink any further")
+        raise ConfigError(f"target is {name}, must be a folder, .zip or .tar: videos do not compress any further")
     if low.endswith(".tar"):
-        _write_tar(part, counted(clips))
+        _write_tar(part, reported(clips))
     elif low.endswith(".zip"):
         if layout.shards:
             raise ConfigError(IN_SHARDS.format("a folder or a .tar as target"))
-        write_zip(part, counted(clips))
+        write_zip(part, reported(clips))
     else:
         with writing(part):
             part.mkdir()
         if not layout.shards:
-            _write_folder(part, counted(clips), settings.hard_links)
+            _write_folder(part, reported(clips), settings.hard_links)
             return
         for number, shard in enumerate(shards_of(clips)):
-            _write_tar(part / f"shard-{number:06d}.tar", counted(shard))
+            _write_tar(part / f"shard-{number:06d}.tar", reported(shard))
 
 
 def _write_folder(folder: Path, files: ExportedFiles, link: bool) -> None:
@@ -212,14 +212,14 @@ def _write_folder(folder: Path, files: ExportedFiles, link: bool) -> None:
                 path.write_bytes(content)
                 continue
             if link:
-                with contextlib.suppress(OSError):  # another disk, or one without links
+                with contextlib.suppress(OSError):  # another file system, or one without hard links
                     os.link(content, path)
                     continue
             shutil.copyfile(content, path)
 
 
 def _write_tar(path: Path, files: ExportedFiles) -> None:
-    """Without times and owners, so that the same dataset gives the same bytes."""
+    """Write a tar without times and owners, so that the same dataset gives the same bytes."""
     with writing(path), tarfile.open(path, "w") as tar:
         for name, content in files:
             info = tarfile.TarInfo(name)
@@ -241,15 +241,11 @@ def _remove(path: Path) -> None:
 
 # ---- to the Hub ------------------------------------------------------------------------------------------------------
 
-OnFile = Callable[[int, int], None]
-"""Called with (files sent, all files); may raise to stop."""
+OnFile = Callable[[int, int], None]  # called with (files sent, all files); may raise to stop
 
 
 def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]:
-    """What a push to `settings.repo_id` sends: file name -> file or bytes, in the VideoFolder layout with a card.
-
-    Raises DataError.
-    """
+    """Return the files of a push (name -> path or bytes): the VideoFolder layout with a card. Raises DataError."""
     clips = exported_clips(dataset, settings.trigger_word, readable=False)
     files = dict(VideoFolder(texts=False).files(clips, first_frames=False))
     return {**files, "README.md": dataset_card(read_info(dataset), clips, settings).encode()}
@@ -258,9 +254,8 @@ def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]
 def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:
     """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit.
 
-    A new repository is private unless asked otherwise; into one that is there, a commit is added, which the Hub can
-    take back. Raises ConfigError (also before private clips go into a public repository), DataError, HubRefuses,
-    HubLost.
+    A new repository is private unless the settings say otherwise. An existing one gets a commit, which can be reverted
+    on the Hub. Raises ConfigError (also for private clips and a public repository), DataError, HubRefuses, HubLost.
     """
     files = contents(dataset, settings)
     message = f"{len(read_clips(dataset))} clips from Video LoRA Workbench"
@@ -268,7 +263,7 @@ def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: N
 
 
 def dataset_card(info: DatasetInfo, found: Sequence[ExportedClip], settings: ExportSettings) -> str:
-    """The dataset's README.md, made from what is known of it."""
+    """Generate the dataset's README.md."""
     from huggingface_hub import DatasetCardData
 
     clips = [item.clip for item in found]
@@ -301,15 +296,15 @@ def dataset_card(info: DatasetInfo, found: Sequence[ExportedClip], settings: Exp
     )
 
 
-# ---- for the page to send --------------------------------------------------------------------------------------------
+# ---- downloads in the page -------------------------------------------------------------------------------------------
 
 FOLDER = "downloads"  # below the workspace's cache
 
 
 def start_download(dataset: Path, settings: ExportSettings) -> None:
-    """Export in the background to an archive that the page can send; the one before is deleted.
+    """Export to an archive for download, in the background; delete the previous one. Ignores the settings' destination.
 
-    settings: where to is not asked of them. Raises ConfigError, CannotWrite.
+    Raises ConfigError, CannotWrite.
     """
     ending = ".tar" if layout_named(settings.layout).shards else ".zip"
     target = _folder(dataset) / f"{dataset.name}-{time.strftime('%Y%m%d-%H%M%S')}{ending}"
@@ -320,7 +315,7 @@ def start_download(dataset: Path, settings: ExportSettings) -> None:
 
 
 def finished_download(dataset: Path) -> Path | None:
-    """The archive that the last export wrote for the page; None where it went elsewhere, or has not finished."""
+    """Return the archive of the last export for download; None if it went elsewhere or is not finished."""
     target = Path(str(Task(dataset, "export").result.get("target", "")))
     return target if target.parent == _folder(dataset) and target.is_file() else None
 

@@ -1,7 +1,7 @@
-"""The datasets of a workspace as a whole: search them, rename one, remove one to the bin and restore it. No torch.
+"""Manage the datasets of a workspace: search, rename, remove to the bin, restore. No torch.
 
 A renamed dataset is still found by its former names (Workspace.dataset), so runs that were trained on it can resume.
-A dataset that a task, a run or an encoding uses is neither renamed nor removed.
+A dataset that a task, run or encoding uses cannot be renamed or removed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import FORMER_NAMES, Workspace, disk, read_to_change, slugify, write_json, writing
 from workbench.workspace.folders import Bin
 
-MOST_NAMED = 5  # runs in a sentence
+MOST_NAMED = 5  # runs listed in a sentence
 
 
 def search(workspace: Workspace, text: str = "", group: str | None = None) -> list[Dataset]:
-    """The datasets that have every word of the text in name, title, trigger word, group or notes, and that group.
+    """Find datasets by words and group, sorted by group (those without one last), then by name.
 
-    All for "" and None; those of a group stand together, those without one last, then by name.
+    Args:
+        text: Words that must all occur in the name, title, trigger word, group or notes; "" for any.
+        group: Only this group; None for all.
     """
 
     def searched(dataset: Dataset) -> str:
@@ -45,21 +47,21 @@ def search(workspace: Workspace, text: str = "", group: str | None = None) -> li
 
 
 def groups(found: Iterable[Dataset]) -> list[str]:
-    """The groups of these datasets, by name."""
+    """List the groups of these datasets by name."""
     return sorted({one.group for one in found} - {""})
 
 
 def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
-    """Give a dataset another title, and the name made from it. Raises ConfigError, CannotWrite."""
+    """Change a dataset's title, and its name accordingly. Raises ConfigError, CannotWrite."""
     if not title.strip():
-        sentence = "the title is empty: say in a few words what the clips show"
+        sentence = "the title is empty: describe the clips in a few words"
         raise ConfigError(sentence, {"title": sentence})
     old, name = dataset.name, slugify(title)
     with _unused(workspace, dataset):
         info, former = read_info(dataset.folder), workspace.former_names
         target = workspace.datasets / name
         if name != old and (target.exists() or former.get(name, old) != old):
-            sentence = f"there is a dataset {name!r} already, or was before it was renamed: use another title"
+            sentence = f"a dataset {name!r} already exists, or did before it was renamed: use another title"
             raise ConfigError(sentence, {"title": sentence})
         if name != old:
             read_to_change(workspace.datasets / FORMER_NAMES)
@@ -75,43 +77,41 @@ def rename(workspace: Workspace, dataset: Dataset, title: str) -> Dataset:
 
 
 def remove(workspace: Workspace, dataset: Dataset) -> str:
-    """Move a dataset to the bin; returns what became of it, in sentences. Raises ConfigError, CannotWrite."""
+    """Move a dataset to the bin; return a message about it. Raises ConfigError, CannotWrite."""
     with _unused(workspace, dataset):
         needed = consequence(workspace, dataset)
         name = _bin(workspace).put(dataset.folder)
-    done = f"{dataset.name} is removed. To restore it: workbench dataset restore {name}."
+    done = f"{dataset.name} was removed. To restore it: workbench dataset restore {name}."
     return f"{done} {needed}".strip()
 
 
 def removed(workspace: Workspace) -> list[str]:
-    """Names of the removed datasets, by which they are restored, removed last first."""
+    """List the names of removed datasets, the most recently removed first."""
     return _bin(workspace).names
 
 
 def restore(workspace: Workspace, name: str) -> Dataset:
-    """Move a removed dataset back. Raises ConfigError where there is none, or another has its name; CannotWrite."""
+    """Restore a removed dataset. Raises ConfigError if there is none or its name is taken, CannotWrite."""
     return Dataset(_bin(workspace).restore(name, workspace.former_names))
 
 
 def consequence(workspace: Workspace, dataset: Dataset) -> str:
-    """What cannot be done while a dataset is in the bin, one sentence; "" where nothing needs it."""
+    """Explain what will not work while a dataset is in the bin; "" if nothing needs it."""
     runs = [run.name for run in runs_of(workspace, dataset)]
     if not runs:
         return ""
     more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
     named = ", ".join(runs[:MOST_NAMED]) + more
-    return (
-        f"Trained on it: {named}. What they made stays; to resume, repeat or fork them, the dataset must be restored "
-        f"first."
-    )
+    return f"Trained on it: {named}. Their results stay; to resume, repeat or fork them, restore the dataset first."
 
 
 def runs_of(workspace: Workspace, dataset: Dataset) -> list[Run]:
-    """The runs that were trained on a dataset, or measured with it, newest first."""
+    """List the runs that were trained on a dataset or measured with it, newest first."""
     found = []
     for run in Run.all(workspace):
-        with contextlib.suppress(ConfigError):  # settings of another version: it cannot resume either
-            found += [run] if _uses(workspace, run.settings, dataset) else []
+        with contextlib.suppress(ConfigError):  # settings of another version, which cannot resume either
+            if _uses(workspace, run.settings, dataset):
+                found.append(run)
     return found
 
 
@@ -121,11 +121,11 @@ def _uses(workspace: Workspace, settings: TrainSettings, dataset: Dataset) -> bo
 
 @contextlib.contextmanager
 def _unused(workspace: Workspace, dataset: Dataset) -> Iterator[None]:
-    """Hold the queue and the dataset's import. Raises ConfigError where a task or a run uses the dataset."""
+    """Lock the queue and the dataset's import. Raises ConfigError if a task, run or encoding uses the dataset."""
     name = dataset.name
-    with jobs.locked(workspace.runs / queue.LOCK):  # nobody puts a run into the queue meanwhile
+    with jobs.locked(workspace.runs / queue.LOCK):  # so that no run is queued in the meantime
         if task := next((task for task in NAMES if dataset.task(task).status.state.alive), None):
-            raise ConfigError(f"{name} has a task at work ({task}): wait for its end, or stop it")
+            raise ConfigError(f"{name} has a running task ({task}): wait for its end, or stop it")
         if run := next((run for run in runs_of(workspace, dataset) if jobs.status(run.folder).state.alive), None):
             raise ConfigError(f"the run {run.name} uses {name}: wait for its end, or workbench runs stop {run.name}")
         if job := next((job for job, of in encoding_jobs(workspace) if _uses(workspace, of, dataset)), None):
@@ -136,7 +136,7 @@ def _unused(workspace: Workspace, dataset: Dataset) -> Iterator[None]:
 
 
 def _move_uploads(folder: Path, before: Path) -> None:
-    """Files that were dropped for an import are in the dataset's folder: an import that was stopped finds them."""
+    """Update the paths of uploaded files, which are in the dataset's folder, in the settings of a stopped import."""
     path = folder / ".import" / jobs.CONFIG
     if not path.exists():
         return

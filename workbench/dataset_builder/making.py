@@ -1,7 +1,7 @@
-"""Make companions of many clips as a job: edges, gray, depth, poses, masks of boxes, end frames ... (clips.made).
+"""Make companions of many clips as a job: edges, gray, depth, poses, box masks, end frames ... (clips.made).
 
-A maker that needs a model loads it once, and takes its turn on the GPU where there is one. All companions are one
-change of the history. A clip that cannot be read is named and stays without one.
+A maker's model is loaded once, after waiting for the GPU if there is one. All companions are one change in the
+history. Clips that cannot be read are reported and get none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.clips import made
 from workbench.clips.records import COMPANION_NAMES, Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder import tasks
 from workbench.dataset_builder.companions import attach_all
-from workbench.dataset_builder.cuts.cutting import scratch_file
+from workbench.dataset_builder.cuts.cutting import named, scratch_file
 from workbench.dataset_builder.settings import MakeSettings
 from workbench.dataset_builder.tasks import Tick
 from workbench.display.quantities import counted
@@ -22,15 +22,15 @@ from workbench.jobs import queue
 from workbench.jobs.devices import Device, gpus_of
 from workbench.workspace import Workspace
 
-MOST_FRAMES = 1000  # that a model looks at in one clip: depth is kept until all are seen, two gigabytes of memory
+MOST_FRAMES = 1000  # per clip with a model: depth maps stay in memory until the last frame, two gigabytes
 
 
 def check(dataset: Path, settings: MakeSettings) -> list[Clip]:
     """Return the clips that get a companion.
 
     Raises:
-        ConfigError: The maker cannot make that kind, its number is out of bounds, its model is none, a clip is too long
-            for it, no clip needs it, or a named clip is not there.
+        ConfigError: The maker cannot make that kind, its amount is out of bounds, its model is unknown, a clip is too
+            long or missing, or no clip needs one.
     """
     kind = made.kind_of(settings.maker, settings.kind)
     made.amount_of(settings.maker, settings.amount)
@@ -38,25 +38,25 @@ def check(dataset: Path, settings: MakeSettings) -> list[Clip]:
     chosen = [clip for clip in clips_named(read_clips(dataset), settings.clips or None) if not clip.is_latents]
     wanted = [clip for clip in chosen if settings.again or kind not in clip.companions]
     if not wanted:
-        why = f"all have a {COMPANION_NAMES[kind]} (again: make it anew)" if chosen else "there is none with pictures"
+        why = f"all have a {COMPANION_NAMES[kind]} (set again to replace them)" if chosen else "none has pictures"
         raise ConfigError(f"no clip needs one: {why}")
     if made.ABOUT[settings.maker].models and (long := [clip for clip in wanted if clip.frames > MOST_FRAMES]):
-        most = f"{settings.maker} takes {MOST_FRAMES:,} at most"
+        most = f"but {settings.maker} takes at most {MOST_FRAMES:,}"
         raise ConfigError(f"{long[0].name} has {long[0].frames:,} frames, {most}: split it first")
     return wanted
 
 
 def devices(config: Path) -> list[Device]:
-    """Return the GPU of a maker that needs a model. Raises ConfigError."""
+    """Return the GPU that the maker's model needs. Raises ConfigError."""
     settings = MakeSettings.load(config)
     return gpus_of(settings.device)[:1] if made.ABOUT[settings.maker].models else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Make what the settings ask for. The outcome: {clips, done (a sentence), failed (a sentence each)}.
+    """Make the companions. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when it could be made of no clip, CannotWrite, jobs.Stop, and of models
-    ModelUnavailable, OutOfMemory.
+    Raises ConfigError, DataError if every clip failed, CannotWrite, jobs.Stop; with a model also ModelUnavailable,
+    OutOfMemory.
     """
     settings = MakeSettings.load(config)
     kind, about = made.kind_of(settings.maker, settings.kind), made.ABOUT[settings.maker]
@@ -70,14 +70,12 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         with made.opened(settings.maker, settings.model, settings.detector, settings.device) as model:
 
             def make(clip: Clip, tick: Tick) -> Path | str:
-                target = scratch_file(dataset, f".{clip.id}")
-                source = clip_file(dataset, clip.file_name)
                 try:
                     return made.make(
                         settings.maker,
                         kind,
-                        source,
-                        target,
+                        clip_file(dataset, clip.file_name),
+                        scratch_file(dataset, f".{clip.id}"),
                         fps=clip.fps,
                         amount=settings.amount,
                         box=box,
@@ -93,11 +91,11 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     failed = [sentence for sentence in found if isinstance(sentence, str)]
     if not files:
         raise DataError(failed[0])
-    what = f"{about.title.lower()} of {files[0][0].name if len(files) == 1 else f'{len(files)} clips'}"
+    what = f"{about.title.lower()} of {named([clip for clip, _, _ in files])}"
     try:
         attach_all(dataset, files, what, made=True, tick=lambda: job.check_stop("stopped: start it again to go on"))
     finally:
         for _, _, path in files:
             path.unlink(missing_ok=True)
-    done = f"{about.title} of {counted(len(files), 'clip')} made, as {COMPANION_NAMES[kind]}."
+    done = f"{about.title}: made {counted(len(files), COMPANION_NAMES[kind])}."
     job.outcome = {"clips": len(files), "done": done, "failed": failed}

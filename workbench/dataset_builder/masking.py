@@ -1,8 +1,7 @@
-"""Masks by brush: frames of a clip are painted, the rest is tracked, and the mask becomes a file beside the clip.
+"""Painted masks: paint some frames of a clip, track the mask through the rest, attach it to the clip.
 
-The mask that a clip has is in its record (`companions`): each tracking, softening and inverting writes another file and
-is a change of the history, which can be undone; the way back also brings back what is known of that file
-(`cuts.painted`).
+Tracking, softening and inverting each write a new mask file (`companions`) as a change that can be undone. Facts about
+a mask file are stored under its name (`cuts.painted`), so an undo restores them, too.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from workbench.dataset_builder.cuts.painted import (
     Mask,
     MaskInfo,
     folder_of,
-    gray_png,
     info_of,
     keep_info,
     next_tracked,
@@ -40,24 +38,24 @@ from workbench.vision import local_models, segmenting
 from workbench.vision.segmenting import Segmenter
 from workbench.workspace import Workspace, disk, write_bytes, writing
 
-FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # of painted pictures; none that a program beside Pillow has to read
-MOST_FRAMES = 3000  # that are tracked at once: 384 pixels wide, a gigabyte of memory
-MOST_FRAMES_OF_MODEL = 1000  # 1024 pixels wide, two gigabytes
-FRAME_SECONDS = 0.1  # a frame takes about, on one core; an estimate for a button
+FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # for painted pictures: those that Pillow reads without another program
+MOST_FRAMES = 3000  # per clip with optical flow: at 384 pixels, one gigabyte of memory
+MOST_FRAMES_OF_MODEL = 1000  # per clip with a model: at 1024 pixels, two gigabytes
+FRAME_SECONDS = 0.1  # estimated time per frame on one core, for display
 
 
 # ---- painting --------------------------------------------------------------------------------------------------------
 
 
 def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
-    """Keep what was painted on a frame, in place of what was there; None takes it away.
+    """Store the painted mask of a frame, replacing the previous one; None deletes it.
 
     Args:
-        frame: From 0.
-        mask: [H, W] as large as the clip, 0 outside to 255 inside.
+        frame: Frame number, from 0.
+        mask: [H, W] at the clip's size, 0 (outside) to 255 (inside).
 
     Raises:
-        ConfigError: The clip has no such frame or is of another size, or it is latents.
+        ConfigError: The clip has no such frame or another size, or is latents.
         CannotWrite: The disk is full.
     """
     _check_frame(clip, frame)
@@ -68,24 +66,25 @@ def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
         return
     if mask.shape != (clip.height, clip.width):
         raise ConfigError(
-            f"the mask is {mask.shape[1]}×{mask.shape[0]}, the clip {clip.width}×{clip.height}: paint it at that size"
+            f"the mask is {mask.shape[1]}×{mask.shape[0]}, but the clip is {clip.width}×{clip.height}: "
+            "paint it at that size"
         )
-    write_bytes(path, gray_png(mask))
+    write_bytes(path, media.png(mask))
 
 
 def _check_frame(clip: Clip, frame: int) -> None:
     if clip.is_latents:
         raise ConfigError(f"{clip.name} is latents: there is no picture to paint on")
     if not 0 <= frame < clip.frames:
-        raise ConfigError(f"frame is {frame}, {clip.name} has 0 to {clip.frames - 1}")
+        raise ConfigError(f"frame is {frame}, but {clip.name} has frames 0 to {clip.frames - 1}")
 
 
 def from_runs(clip: Clip, runs: Sequence[int]) -> Mask:
-    """A mask from the lengths of its runs, row by row: outside, inside, outside ... Raises ConfigError."""
+    """Decode a run-length encoded mask: row by row, outside, inside, outside ... Raises ConfigError."""
     size = clip.width * clip.height
     if any(length < 0 for length in runs) or sum(runs) != size:
         raise ConfigError(
-            f"runs has lengths that make {sum(runs):,} pixels, the clip has {size:,} ({clip.width}×{clip.height}): "
+            f"runs add up to {sum(runs):,} pixels, but the clip has {size:,} ({clip.width}×{clip.height}): "
             "give the lengths of outside, inside, outside ... row by row"
         )
     values = np.zeros(len(runs), np.uint8)
@@ -94,9 +93,9 @@ def from_runs(clip: Clip, runs: Sequence[int]) -> Mask:
 
 
 def from_picture(clip: Clip, path: Path) -> Mask:
-    """A mask from a picture file of the clip's size: gray as it is, of one with transparency what is opaque.
+    """Read a mask from a picture file: its alpha channel if it has one, else its brightness.
 
-    Raises DataError where it cannot be read.
+    Raises DataError if it cannot be read, ConfigError if it is much larger than the clip.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -104,12 +103,12 @@ def from_picture(clip: Clip, path: Path) -> Mask:
         with Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > 4 * max(1, clip.width * clip.height):
                 raise ConfigError(
-                    f"{path.name} is {picture.width}×{picture.height}, the clip {clip.width}×{clip.height}"
+                    f"{path.name} is {picture.width}×{picture.height}, but the clip is {clip.width}×{clip.height}"
                 )
             gray = picture.getchannel("A") if "A" in picture.getbands() else picture.convert("L")
             return np.array(gray, np.uint8)
     except (OSError, UnidentifiedImageError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{path.name} is no picture that can be read: save it as PNG") from error
+        raise DataError(f"{path.name} is not a readable picture: save it as PNG") from error
 
 
 # ---- tracking, as a job ----------------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ def from_picture(clip: Clip, path: Path) -> Mask:
 def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
     """Return the clips to track.
 
-    Raises ConfigError for one without a painted frame, for too long ones, for none, and for what is no model.
+    Raises ConfigError if there are none, a clip is too long or has no painted frame, or the model is unknown.
     """
     if settings.model:
         local_models.check(settings.model, segmenting.MODELS, any_of_hub=True)
@@ -134,22 +133,22 @@ def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
     if long := [clip for clip in clips if clip.frames > most]:
         how = " with a model" if settings.model else ""
         raise ConfigError(
-            f"{long[0].name} has {long[0].frames:,} frames, at most {most:,} are tracked{how}: split it first"
+            f"{long[0].name} has {long[0].frames:,} frames, but at most {most:,} can be tracked{how}: split it first"
         )
     return clips
 
 
 def devices(config: Path) -> list[Device]:
-    """Return the GPU of a model that tracks. Raises ConfigError."""
+    """Return the GPU that the tracking model needs. Raises ConfigError."""
     settings = TrackSettings.load(config)
     return gpus_of(settings.device)[:1] if settings.model else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Track the clips that the settings name. The outcome: {clips, done (a sentence), failed (a sentence each)}.
+    """Track masks through clips. The outcome: {clips, done (a sentence), failed (a sentence each)}.
 
-    Raises ConfigError, DataError when no clip could be tracked, CannotWrite, jobs.Stop, and of a model
-    ModelUnavailable, OutOfMemory.
+    Raises ConfigError, DataError if every clip failed, CannotWrite, jobs.Stop; with a model also ModelUnavailable,
+    OutOfMemory.
     """
     settings = TrackSettings.load(config)
     clips = check(dataset, settings)
@@ -185,14 +184,14 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     frames = sum(clip.frames for clip, _, _ in files)
     sentence = f"{counted(len(files), 'mask')} tracked through {counted(frames, 'frame')}."
     if unsure:
-        sentence += f" {counted(unsure, 'clip')} {'has' if unsure == 1 else 'have'} frames that are unsure."
+        sentence += f" {counted(unsure, 'clip')} {'has' if unsure == 1 else 'have'} uncertain frames."
     job.outcome = {"clips": len(files), "done": sentence, "failed": failed}
 
 
 def _segmenter(
     settings: TrackSettings, job: jobs.Job, total: int
 ) -> contextlib.AbstractContextManager[Segmenter | None]:
-    """The model that tracks, loaded; None for optical flow."""
+    """Load the tracking model; None for optical flow."""
     if not settings.model:
         return contextlib.nullcontext()
     job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
@@ -206,11 +205,16 @@ def track_clip(
     said: Callable[[int, int], None] = lambda step, steps: None,
     segmenter: Segmenter | None = None,
 ) -> tuple[Path, MaskInfo]:
-    """Track a clip from its painted frames; return the mask's file, which has no name yet, and how it was made.
+    """Track the painted frames of a clip; return a temporary mask file, and how it was made.
 
-    segmenter: The model that the settings name; None for optical flow.
+    Args:
+        said: Called with the steps done and their total; may raise to stop.
+        segmenter: The model from the settings; None for optical flow.
 
-    Raises ConfigError, DataError where the clip or a painted frame is damaged, CannotWrite, and what `said` raises.
+    Raises:
+        ConfigError: Nothing is painted.
+        DataError: The clip or a painted frame is damaged.
+        CannotWrite: The disk is full.
     """
     import cv2
 
@@ -249,11 +253,11 @@ def track_clip(
 
 
 def refine(dataset: Path, clip: Clip, edges: MaskEdges) -> Clip:
-    """Soften the edge of the mask that a clip has, or invert it, from how it was tracked; return the clip's record.
+    """Soften or invert a clip's mask, starting from the tracked original; return the clip's record.
 
-    A mask that came from elsewhere is taken as it is: softened once, it stays softened.
+    A mask from elsewhere has no original, so each softening adds to the previous ones.
 
-    Raises ConfigError where the clip has no mask, DataError, CannotWrite.
+    Raises ConfigError if the clip has no mask, DataError, CannotWrite.
     """
     if (now := companion_path(dataset, clip, "mask")) is None:
         raise ConfigError(f"{clip.name} has no mask: paint one, or attach a file")
@@ -281,7 +285,7 @@ def _edged(masks: Iterable[Mask], edges: MaskEdges) -> Iterator[Mask]:
 
 
 def _write(path: Path, clip: Clip, masks: Iterable[Mask]) -> None:
-    """Write masks as a gray video of the clip's size and rate, whole or not at all."""
+    """Write masks as a gray video with the clip's size and rate, atomically."""
     made = path.with_name(f"{path.stem}.part.mp4")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -295,7 +299,7 @@ def _write(path: Path, clip: Clip, masks: Iterable[Mask]) -> None:
 def _attach(
     dataset: Path, files: Sequence[tuple[Clip, str, Path]], known: Mapping[str, MaskInfo], what: str
 ) -> list[Clip]:
-    """Put masks beside their clips as one change, and keep how each was made."""
+    """Attach masks to their clips as one change, and store how each was made."""
     records = attach_all(dataset, files, what, made=True)
     for clip in records:
         keep_info(dataset, clip, known[clip.file_name])

@@ -1,6 +1,6 @@
-"""A dataset and its tasks at one moment as plain data, which page, notebook, shell and JSON render. No torch.
+"""The state of a dataset and its tasks as plain data, for page, notebook, shell and JSON to render. No torch.
 
-None of them decides what is shown: facts, next steps, progress, outcomes and the actions to offer are chosen here.
+Facts, next steps, progress, outcomes and available actions are decided here, not in the frontends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Summary:
-    """A dataset in numbers. sizes, fps: how many clips have each, the most frequent first."""
+    """A dataset in numbers. sizes, fps: the number of clips for each, most frequent first."""
 
     clips: int
     seconds: float
@@ -47,7 +47,7 @@ class Summary:
 
 
 def summarize(clips: Sequence[Clip], refused: int) -> Summary:
-    """The numbers of these clips; refused: how many files could not be used."""
+    """Summarize clips. refused: the number of files that could not be used."""
     return Summary(
         clips=len(clips),
         seconds=sum(clip.seconds for clip in clips),
@@ -61,10 +61,7 @@ def summarize(clips: Sequence[Clip], refused: int) -> Summary:
 
 @dataclass(frozen=True)
 class FileResult:
-    """What became of one file of an import.
-
-    outcome: in words for people;  note: how it was converted, why it was refused;  tone: good, idle or bad
-    """
+    """The result of one imported file. note: how it was converted, or why it was refused."""
 
     name: str
     outcome: str
@@ -78,12 +75,18 @@ class FileResult:
 
 @dataclass(frozen=True)
 class TaskSnapshot:
-    """A task at one moment.
+    """The state of a task.
 
-    share: of the work that is done, None while unknown;  activity: what it does now, "" unless it works
-    sentence: how it ended, "" before;  details: more of that, a line each;  log: the end of it, of one that failed
-    actions: what may be done now;  files: what became of each file of an import, the refused first
-    ended_at: Unix time;  counts: of an import that is over, outcome in words -> files;  new: clips that it added
+    share: the share of the work that is done; None while unknown.
+    activity: what the task is doing; "" unless it is running.
+    sentence: how it ended; "" before that.
+    details: more about the outcome, one line each.
+    log: the end of the log, if it failed.
+    actions: what the user can do now.
+    files: the result of each file of a finished import, refused ones first.
+    ended_at: Unix time.
+    counts: for a finished import, outcome in words -> number of files.
+    new: number of clips that an import added.
     """
 
     name: Name
@@ -102,11 +105,12 @@ class TaskSnapshot:
 
 @dataclass(frozen=True)
 class DatasetSnapshot:
-    """A dataset at one moment.
+    """The state of a dataset.
 
-    created_at, changed_at: Unix time; None where unknown;  own_notes: what a person wrote about it
-    group: the label that lists show it under, "" for none
-    facts: label -> value;  next_steps: what is still to do, a sentence each;  tasks: those that were ever started
+    group: the label that lists show it under, or "".
+    created_at, changed_at: Unix time; None if unknown.
+    next_steps: what is left to do, one sentence each.
+    tasks: the tasks that were ever started.
     """
 
     name: str
@@ -123,7 +127,7 @@ class DatasetSnapshot:
 
 
 def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapshot:
-    """The dataset in this folder now; shape: of the model that its clips are judged for."""
+    """Return the state of the dataset in a folder. shape: the target model's, to count the clips that it leaves out."""
     clips, info = read_clips(dataset), known_info(dataset)
     summary = summarize(clips, sum(not one.usable for one in read_import_results(dataset)))
     dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
@@ -154,7 +158,7 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
 
 
 def last_change(dataset: Path) -> float | None:
-    """When its clips, captions, title or notes were last changed, as Unix time."""
+    """Return when clips, captions, title or notes last changed, as Unix time."""
     times = [path.stat().st_mtime for name in (METADATA, INFO, NOTES) if (path := dataset / name).exists()]
     return max(times, default=None)
 
@@ -177,16 +181,16 @@ PLAN_COLUMNS = ("clip", "length", "model input", "share of the clip")
 
 
 def plan_sentence(shape: Shape, plans: Sequence[FramePlan]) -> str:
-    """What a model of that shape gets of each clip, and of how many clips."""
+    """Summarize what a model of that shape sees of the clips."""
     used = sum(plan.dropped is None for plan in plans)
     return (
-        f"The model gets {shape.frames} frames of each clip at {shape.fps:g} fps, {shape.width}x{shape.height}. "
+        f"The model sees {shape.frames} frames of each clip at {shape.fps:g} fps, {shape.width}x{shape.height}. "
         f"{used:,} of {len(plans):,} clips are used."
     )
 
 
 def plan_rows(plans: Sequence[FramePlan], most: int) -> list[tuple[str, ...]]:
-    """(clip, length, model input, share of the clip) of at most so many, the clips that are left out first."""
+    """Return rows of PLAN_COLUMNS for at most `most` clips, unusable ones first."""
     ordered = sorted(plans, key=lambda plan: plan.dropped is None)[:most]
     return [(plan.clip.name, f"{plan.clip.seconds:.1f} s", plan.sentence, plan.use) for plan in ordered]
 
@@ -195,16 +199,16 @@ def plan_rows(plans: Sequence[FramePlan], most: int) -> list[tuple[str, ...]]:
 
 
 def task_snapshot(task: Task) -> TaskSnapshot:
-    """The task at this moment."""
+    """Return the state of a task."""
     status, result = task.status, task.result
     sentence, details, log = "", list[str](), ""
     if status.state is State.FINISHED:
         sentence, details = OUTCOME_OF[task.name](result)
         sentence = " ".join(filter(None, (sentence, status.message)))
     elif status.state is State.STOPPED:
-        sentence = f"The task {task.name} was stopped; what was done stays. {status.message}"
+        sentence = f"The task {task.name} was stopped; finished work is kept. {status.message}"
     elif not status.state.alive and status.state is not State.NEW:
-        sentence = f"The task {task.name} did not end well. {status.message}"
+        sentence = f"The task {task.name} failed. {status.message}"
         log = log_tail(status.folder, LOG_LINES)
     steps = f"{status.step:,} of {status.total:,}" if status.total else ""
     left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
@@ -228,7 +232,7 @@ def task_snapshot(task: Task) -> TaskSnapshot:
 
 
 OUTCOME_WORDS = {**{str(name): words for name, words in OUTCOMES.items()}, SKIPPED: "skipped"}
-# In the order in which people want to read them.
+# In display order.
 OUTCOME_TONES: dict[str, Literal["good", "idle", "bad"]] = {
     "refused": "bad",
     SKIPPED: "bad",
@@ -242,7 +246,7 @@ def _imported(result: Result) -> tuple[str, list[str]]:
     counts = result.get("counts", {})
     named = ", ".join(f"{counts[name]:,} {words}" for name, words in OUTCOME_WORDS.items() if counts.get(name))
     missing = sum(counts.values()) - len(result.get("files", ()))
-    more = [f"{missing:,} more files are not named here: the dataset's history has them."] if missing > 0 else []
+    more = [f"{missing:,} more files are not listed here: see the dataset's history."] if missing > 0 else []
     taken = result.get("companions", {})
     beside = [counted(taken[kind], name) for kind, name in COMPANION_NAMES.items() if taken.get(kind)]
     named = f"{named or 'nothing'}{', with ' if beside else ''}{', '.join(beside)}"
@@ -250,7 +254,7 @@ def _imported(result: Result) -> tuple[str, list[str]]:
 
 
 def file_results(result: Result) -> tuple[FileResult, ...]:
-    """What became of each file of an import that is over, the refused first."""
+    """Return the result of each file of a finished import, refused ones first."""
     return tuple(
         FileResult(one["name"], OUTCOME_WORDS[outcome], one["note"], tone)
         for outcome, tone in OUTCOME_TONES.items()
@@ -274,7 +278,7 @@ def _captioned(result: Result) -> tuple[str, list[str]]:
     counts, failed = result.get("counts", {}), result.get("failed") or {}
     written = counts.get("captioned", 0)
     sentence = f"{counted(written, 'caption')} {'was' if written == 1 else 'were'} written."
-    sentence += f" {counted(counts['kept'], 'clip')} got one by hand meanwhile." if counts.get("kept") else ""
+    sentence += f" {counted(counts['kept'], 'clip')} got one by hand in the meantime." if counts.get("kept") else ""
     sentence += f" {counted(len(failed), 'clip')} failed." if failed else ""
     return sentence, list(failed.values())
 
@@ -286,14 +290,14 @@ def _made_beside(result: Result) -> tuple[str, list[str]]:
 def _exported(result: Result) -> tuple[str, list[str]]:
     details = [result["left_behind"]] if result.get("left_behind") else []
     if result.get("changed") is False:
-        return f"nothing has changed, so there is no new commit: {result.get('url')}", details
+        return f"Nothing has changed, so there is no new commit: {result.get('url')}", details
     return f"{counted(result.get('clips', 0), 'clip')} written: {result.get('url') or result.get('target')}", details
 
 
 OUTCOME_OF: dict[Name, Callable[[Result], tuple[str, list[str]]]] = {
     "import": _imported,
     "split": _split,
-    "check": lambda _: ("", []),  # the report says it (checks.findings)
+    "check": lambda _: ("", []),  # its outcome is the report (checks.findings)
     "fix": lambda result: (result.get("done", ""), []),
     "caption": _captioned,
     "make": _made_beside,

@@ -1,16 +1,15 @@
-"""Long work on a dataset as a background job: `datasets/NAME/.TASK/` is the job's folder, one a task.
+"""Long work on a dataset as background jobs; each task has its job folder `datasets/NAME/.TASK/`.
 
-    .import    video files become clips                 (ingest.intake)
-    .split     clips are cut into parts                 (cuts.splitting)
-    .check     every clip and caption is checked        (checks.dataset_check)
-    .fix       clips are cut as the findings ask        (checks.fixes)
-    .caption   a model says what the clips show         (captions.captioning)
-    .make      edges, masks ... are made beside clips   (making)
-    .track     painted masks are carried through clips  (masking)
-    .export    the dataset in another tool's layout     (export)
+    .import    turn video files into clips              (ingest.intake)
+    .split     cut clips into parts                     (cuts.splitting)
+    .check     check all clips and captions             (checks.dataset_check)
+    .fix       cut clips to fix findings                (checks.fixes)
+    .caption   caption clips with a model               (captions.captioning)
+    .make      make control clips, masks ...            (making)
+    .track     track painted masks through clips        (masking)
+    .export    write another tool's layout              (export)
 
-`each` does the same work for many clips, one a core, and says how far it is. Threads do it, because decoders and
-encoders let go of Python's lock.
+`each` processes many clips in threads, one per core, and reports progress. Decoders and encoders release the GIL.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ MODULES: dict[Name, str] = {
 
 
 class TaskFile(BaseModel):
-    """What became of a file of an import."""
+    """The result of one imported file."""
 
     name: str
     outcome: Literal["taken", "converted", "known", "refused", "skipped"]
@@ -59,7 +58,7 @@ class TaskFile(BaseModel):
 
 
 class TaskResult(BaseModel):
-    """What readers may rely on in a task's result.json, where it is there."""
+    """The known fields of a task's result.json."""
 
     message: str = ""
     counts: dict[str, int] = {}
@@ -81,36 +80,38 @@ class TaskResult(BaseModel):
 
 
 def task_module(folder: Path) -> Any:
-    """The module that does a task, by its folder's name.
+    """Import the module of a task by its folder's name. It defines:
 
-    It has `run(dataset, config, job)`, which does the work that the settings in the file `config` ask for (jobs.Stop
-    ends it as asked), and may have `check(dataset, settings)`: it raises ConfigError for what is wrong with the
-    settings beyond each by itself, before anything is started, reads little and loads no model. One with
-    `devices(config)` names the devices that it needs to itself, for which it waits its turn.
+    - `run(dataset, config, job)`: do the work, with the settings in the file `config`. Raises jobs.Stop when asked to.
+    - `check(dataset, settings)`, optional: raise ConfigError for settings that cannot work, before the start. It reads
+      little and loads no model.
+    - `devices(config)`, optional: the devices that it needs exclusively, and queues for.
     """
     name: Any = folder.name.removeprefix(".")
     return importlib.import_module(f"{MODULE}.{MODULES[name]}")
 
 
 class Task:
-    """One task of one dataset, seen from outside: start it, watch it, stop it."""
+    """A task of a dataset, from outside its process: start, watch, stop it."""
 
     def __init__(self, dataset: Path, name: Name) -> None:
         self.name, self.folder = name, dataset / f".{name}"
 
     def start(self, settings: Settings) -> jobs.Status:
-        """Start it in the background. Raises ConfigError for settings that cannot work or when it runs already,
-        CannotWrite."""
+        """Start the task in the background.
+
+        Raises ConfigError for settings that cannot work, or if the task is already running; CannotWrite.
+        """
         if self.status.state.alive:
             dataset = self.folder.parent.name
-            raise ConfigError(f"{dataset} has a task at work ({self.name}): wait for its end, or stop it")
+            raise ConfigError(f"{dataset} has a running task ({self.name}): wait for its end, or stop it")
         if (check := getattr(task_module(self.folder), "check", None)) is not None:
             check(self.folder.parent, settings)
         settings.save(self.folder / jobs.CONFIG)
         return self.go_on()
 
     def go_on(self) -> jobs.Status:
-        """Start it again with the settings it had: after a stop, a failure, a power cut. Raises ConfigError."""
+        """Resume the task with its settings after a stop, failure or power cut. Raises ConfigError."""
         settings = read_json(self.folder / jobs.CONFIG)
         needs = getattr(task_module(self.folder), "devices", lambda config: ())
         devices = needs(self.folder / jobs.CONFIG)
@@ -120,11 +121,11 @@ class Task:
             return queue.submit(workspace, self.folder, MODULE, devices, title, env=env, stdin=secrets["stdin"])
 
     def stop(self) -> None:
-        """Ask it to end; what is done stays. Raises CannotWrite."""
+        """Ask the task to stop. Finished work stays. Raises CannotWrite."""
         jobs.stop(self.folder)
 
     def dismiss(self) -> None:
-        """Forget how it ended, so that nobody is shown it again; what it made stays."""
+        """Discard the outcome, so that it is no longer displayed. Finished work stays."""
         jobs.forget(self.folder)
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
@@ -136,17 +137,17 @@ class Task:
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Changes with every start, heartbeat and end; costs three looks at the disk."""
+        """A value that changes with every start, heartbeat and end. Cheap: three stat calls."""
         return changed_at(self.folder / name for name in (jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT))
 
     @property
     def result(self) -> dict[str, Any]:
-        """How it ended (result.json with what it made), {} while it is not over, or where that cannot be read."""
+        """The content of result.json; {} while the task is not finished or if the file cannot be read."""
         return read_record(self.folder / jobs.RESULT, TaskResult) or {}
 
 
 def changed_at(paths: Iterable[Path]) -> tuple[int, ...]:
-    """When each file was changed last, nanoseconds; 0 where there is none."""
+    """Return each file's modification time in nanoseconds, 0 for missing ones."""
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 
 
@@ -154,15 +155,14 @@ def changed_at(paths: Iterable[Path]) -> tuple[int, ...]:
 
 REPORT_SECONDS = 0.5
 WORKERS = os.cpu_count() or 1
-Tick = Callable[..., None]
-"""Called after one frame, or with the number of several; may raise to stop."""
+Tick = Callable[..., None]  # called after each frame, or with a number of frames; may raise to stop
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class ClipProgress:
-    """Where the work is. frames of total; frame_seconds: a frame takes on average, None before the first one."""
+    """Progress in frames. frame_seconds: the average time per frame, None before the first one."""
 
     phase: str
     frames: int
@@ -171,16 +171,15 @@ class ClipProgress:
     items: str
 
 
-OnProgress = Callable[[ClipProgress], None]
-"""Called twice a second; may raise to stop."""
+OnProgress = Callable[[ClipProgress], None]  # called twice a second; may raise to stop
 
 
 def silent(progress: object = None) -> None:
-    """Report to nobody."""
+    """Ignore progress."""
 
 
 def job_progress(job: jobs.Job) -> OnProgress:
-    """Report to a job's heartbeat. Raises jobs.Stop when the job is to end."""
+    """Return a callback that writes a job's heartbeat and raises jobs.Stop when the job is asked to stop."""
 
     def on_progress(now: ClipProgress) -> None:
         job.beat(now.phase, now.frames, now.total, step_seconds=now.frame_seconds, message=now.items)
@@ -200,19 +199,22 @@ def each(
     on_stop: Callable[[], object] = silent,
     workers: int = WORKERS,
 ) -> list[R]:
-    """What `work` gives for each item, in their order; frames: how many all of them have.
+    """Run `work` for each item in threads, and return the results in the order of the items.
 
-    on_done: called with each result once it is there, before the progress that counts it
-    on_stop: called before the end is waited for, of what works already
-    workers: how many items are worked on at once
+    Args:
+        frames: The total number of frames of all items.
+        on_done: Called with each result, before the progress that counts it.
+        on_stop: Called on an error, before waiting for running items.
+        workers: The number of threads.
 
-    Raises what `on_progress` and `on_done` raise, after which nothing goes on, and the first error of `work`.
+    Raises:
+        Whatever `on_progress` or `on_done` raises, and the first error of `work`. Remaining items are cancelled.
     """
     count, stopped, began = 0, threading.Event(), time.monotonic()
 
     def tick(frames: int = 1) -> None:
         nonlocal count
-        count += frames  # close enough for a progress bar, whatever the threads do
+        count += frames  # races between threads do not matter for a progress bar
         if stopped.is_set():
             raise jobs.Stop("stopped")
 

@@ -170,7 +170,7 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     server.answer = lambda n, body: refuses(429, Retry_After="60") if n == 2 else says(f"caption {n}")
     start(dataset, server, retries=3)
     task = dataset.task("caption")
-    while "asking again" not in task.status.message and task.status.state.alive:
+    while "retrying in" not in task.status.message and task.status.state.alive:
         task.wait(0.1)
     task.stop()
     status, _ = finish(dataset)
@@ -311,7 +311,7 @@ def test_an_answer_becomes_one_clean_line() -> None:
     assert tidy('<think>\nhm\n</think>\n"A red  square.\nIt moves."') == "A red square. It moves."
     assert tidy('"Go," he said. "Now."') == '"Go," he said. "Now."'
     for nothing in ("", " \n", "<think>never ends", '""'):
-        with pytest.raises(CaptionFailed, match="answered with nothing"):
+        with pytest.raises(CaptionFailed, match="answer is empty"):
             tidy(nothing)
 
 
@@ -417,7 +417,7 @@ def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, re
 @pytest.mark.parametrize(
     ("search", "replacement", "sentence"),
     [
-        (Search(""), "x", "nothing to find: give a text"),
+        (Search(""), "x", "the text to find is empty: enter one"),
         (Search("(a", expression=True), "x", r"'\(a' cannot be used as a regular expression \(missing \)"),
         (Search("a", expression=True), r"\7", r"expression \(invalid group reference\): fix or simplify it"),
         (Search("(a+)+$", expression=True), "x", r"expression \(it takes too long\): fix"),

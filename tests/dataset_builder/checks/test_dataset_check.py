@@ -158,7 +158,7 @@ def check_way_back(dataset: Dataset, kind: str, fix: Fix, says: str) -> Callable
 
 
 def test_the_best_of_the_copies_stays(dataset: Dataset) -> None:
-    back = check_way_back(dataset, "near_duplicates", "keep_best", "Removed 1 clip that copy a better one.")
+    back = check_way_back(dataset, "near_duplicates", "keep_best", "Removed 1 clip with a better copy.")
     assert "copy" not in {clip.id for clip in dataset.clips}
     back()
     dataset.set_caption("copy", "written by hand")
@@ -197,7 +197,7 @@ def test_bars_are_cropped_and_the_finding_goes(dataset: Dataset) -> None:
 
 def test_shortened_captions_are_read_to_their_end(dataset: Dataset) -> None:
     back = check_way_back(
-        dataset, "long_caption", "shorten_caption", "Shortened the captions of 2 clips to what the model reads."
+        dataset, "long_caption", "shorten_caption", "Shortened the captions of 2 clips to the model's limit."
     )
     family, model = find_model("tiny-cogvideox")
     captions = [dataset.captions[f"clips/{name}.mp4"] for name in ("good", "flash")]
@@ -234,7 +234,7 @@ def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
         fixes.apply(dataset.folder, of_kind(dataset, "blur"), "crop_bars")
     stale = of_kind(dataset, "blur")
     dataset.remove("blur")
-    with pytest.raises(ConfigError, match="a clip of 'Blurred' is not in this dataset any more"):
+    with pytest.raises(ConfigError, match="a clip of 'Blurred' is no longer in this dataset"):
         fixes.apply(dataset.folder, stale, "tag")
     dataset.undo()
     assert dataset.clips == before
@@ -254,7 +254,7 @@ def test_what_changes_records_alone_is_done_at_once_and_what_cuts_is_a_task(data
     assert dataset.undo().what == "cropped the bars of 1 clip"
     with pytest.raises(ConfigError, match="'Crop the bars' does not fix 'Blurred'"):
         dataset.start_fix(of_kind(dataset, "blur"), "crop_bars")
-    with pytest.raises(ConfigError, match="none of these findings holds any more"):
+    with pytest.raises(ConfigError, match="these findings no longer apply"):
         dataset.task("fix").start(fixes.FixSettings(fix="crop_bars", findings=("gone",)))
 
 

@@ -128,7 +128,7 @@ def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_
     found = measure_all(dataset, clips, seen.append)
     assert seen[-1].items == "3 of 3"
     assert seen[-1].frames == seen[-1].total == 3 * footage.FRAMES
-    assert "not a video" in found[clips[2].sha256].error
+    assert "not a readable video" in found[clips[2].sha256].error
     with (dataset / FOLDER / FILE).open("a") as file:
         file.write('{"sha256": "torn')
     (dataset / "clips" / "a.mp4").unlink()
@@ -148,7 +148,7 @@ def test_a_clip_that_brings_its_reader_down_costs_no_other(tmp_path: Path, monke
     found = measure_all(dataset, clips)
     errors = {Path(clip.file_name).stem: found[clip.sha256].error for clip in clips}
     assert {name for name, error in errors.items() if not error} == {"a", "b"}
-    assert all("brought the decoder down" in errors[name] for name in ("crash", "crash too"))
+    assert all("crashed the decoder" in errors[name] for name in ("crash", "crash too"))
     assert {one.sha256 for one in read_measures(dataset).values()} == {clip.sha256 for clip in clips}
 
 
@@ -280,7 +280,7 @@ def test_without_a_reader_the_check_says_so_and_looks_once_there_is_one(
         measured = {"it.mp4": measure_all(tmp_path, [clip], seen.append)["it"]}
     assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1"]
     (finding,) = [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
-    assert finding.sentence.startswith("Subtitles and watermarks were not looked for: pip install")
+    assert finding.sentence.startswith("Subtitles and watermarks were not checked: pip install")
     monkeypatch.setattr(measures, "can_read_text", lambda: True)
     measure_all(tmp_path, [clip], seen.append)
     assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1", "1 of 1"]
@@ -349,8 +349,8 @@ def test_each_fault_is_found_and_named_with_its_numbers(written: Path) -> None:
         **{"long": "beside_long", "wide": "beside_size", "black": "mask_empty", "white": "mask_full"},
         "gaps": "mask_gaps",
     }
-    assert "has 10 frames at 8 fps, the clip 24 frames at 8 fps" in found["short"].sentence
-    assert "is 320x112, the clip 160x112" in found["wide"].sentence
+    assert "has 10 frames at 8 fps, the clip has 24 frames at 8 fps" in found["short"].sentence
+    assert "is 320x112, the clip is 160x112" in found["wide"].sentence
     assert "is black in 4 of its 24 frames" in found["gaps"].sentence
     assert (written / ".check" / pairs.FILE).read_text().count("\n") == len(CASES) - 1
 

@@ -150,7 +150,7 @@ def test_a_split_is_one_change_and_joins_again(folder: Path) -> None:
     assert records.read_clips(folder) == parts
     assert [part.frames for part in parts] == [24, 24, 24]
     assert len(history.undoable(folder)) == 1
-    with pytest.raises(ConfigError, match="is in the dataset already"):
+    with pytest.raises(ConfigError, match="is already in the dataset"):
         cutting.trim(folder, parts[0], 1, 2)
     assert cutting.reset_cut(folder, parts) == [first]
     assert records.read_clips(folder) == [first]
@@ -216,7 +216,7 @@ def test_a_picture_can_be_cropped_but_not_split(tmp_path: Path) -> None:
     media.encode(scenery(1, 1), tmp_path / "clips/a.mp4", 8)
     picture = Clip(file_name="clips/a.mp4", frames=1, fps=8, width=128, height=96)
     records.write_clips(tmp_path, [picture])
-    with pytest.raises(ConfigError, match="is one picture: only videos can be split"):
+    with pytest.raises(ConfigError, match="is a picture: only videos can be split"):
         cutting.split(tmp_path, picture, [(0, 1)])
     assert cutting.crop(tmp_path, [picture], (0, 0, 64, 64))[0].frames == 1
 
@@ -399,9 +399,9 @@ def test_the_plan_says_what_would_be_done_and_does_nothing(shots: Path) -> None:
     assert (one.spans, one.dropped) == (((0, 24), (24, 54), (59, 86)), ((54, 59),))
     assert one.sentence == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
     assert two.spans == ((0, 16), (16, 56))
-    assert three.sentence == "three.mov stays as it is: one shot"
-    assert four.sentence.startswith("four.mov stays as it is: none of its ")
-    assert still.sentence == "still.png stays as it is: a picture"
+    assert three.sentence == "three.mov stays unchanged: one shot"
+    assert four.sentence.startswith("four.mov stays unchanged: none of its ")
+    assert still.sentence == "still.png stays unchanged: a picture"
     assert read_clips(shots) == before
     assert len(list((shots / "clips").iterdir())) == 5
 
@@ -491,7 +491,7 @@ def test_a_damaged_clip_costs_only_itself(shots: Path) -> None:
     data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
     path.write_bytes(data)
     one, two, *_ = plan_split(shots, SplitSettings())
-    assert "one.mov stays as it is: frame " in one.sentence or "damaged" in one.sentence
+    assert "one.mov stays unchanged: frame " in one.sentence or "damaged" in one.sentence
     assert len(two.spans) == 2
     path.unlink()
     assert "the source video of one.mov is missing" in plan_split(shots, SplitSettings(clips=("one",)))[0].sentence
@@ -501,7 +501,10 @@ def test_a_damaged_clip_costs_only_itself(shots: Path) -> None:
     ("settings", "words"),
     [
         (SplitSettings(clips=("gone",)), "there is no clip 'gone' in this dataset"),
-        (SplitSettings(min_seconds=2, max_seconds=3), r"max_seconds is 3, must be twice min_seconds .*: use 4"),
+        (
+            SplitSettings(min_seconds=2, max_seconds=3),
+            r"max_seconds is 3, must be at least twice .*: use 4",
+        ),
         (SplitSettings(mode="windows", window_seconds=1, min_seconds=2), r"window_seconds is 1, .*: use 2"),
         (SplitSettings(detector="hash", threshold=27), "threshold is 27, must be 0.1 to 0.8 .*: the default is 0.35"),
     ],

@@ -60,8 +60,8 @@ def clip_of(dataset: Dataset, name: str) -> tuple[Clip, np.ndarray]:
     ("name", "reason"),
     [
         ("empty.mp4", "empty file"), ("login.mp4", "looks like a web page"), ("lfs.mp4", "Git LFS pointer"),
-        ("noise.mp4", "not a video that can be read"), ("zeros.mp4", "not a video that can be read"),
-        ("torn.png", "the picture is damaged"), ("animation.mp4", "not a video that can be read"),
+        ("noise.mp4", "not a readable video"), ("zeros.mp4", "not a readable video"),
+        ("torn.png", "the picture is damaged"), ("animation.mp4", "not a readable video"),
         ("playlist.mp4", "a playlist"), ("concat.mkv", "a playlist"), ("pipe.mp4", "not an ordinary file"),
         ("session.mp4", "a playlist"), ("link.mp4", "it is a link"), ("broken_link.mp4", "it is a link"),
         ("device.mp4", "it is a link"), ("sound.mp4", "sound only"), ("tone.mp4", "sound only"),
@@ -494,7 +494,7 @@ def renamed(folder: Path, codec: bytes) -> Path:
     return path
 
 
-UNKNOWN = "its video has a codec that cannot be read: save it again as an ordinary mp4"
+UNKNOWN = "its video codec is not supported: save it again as an ordinary mp4"
 
 
 def test_an_unreadable_codec_has_the_same_message_everywhere(tmp_path: Path) -> None:

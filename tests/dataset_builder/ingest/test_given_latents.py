@@ -161,7 +161,7 @@ def test_clips_that_a_run_cannot_use_are_left_out_with_the_reason(given: Dataset
     data = load_data(workspace, settings)
     assert [item.name for item in data.train] == ["walk.safetensors"]
     reasons = dict(sentence.split(": ", 1) for sentence in data.dropped)
-    assert "17 frames of 40x40 at 8 fps, 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
+    assert "17 frames of 40x40 at 8 fps, but 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
     assert "add the bucket 17x40x40" in reasons["long.safetensors"]
     assert "set fps to 24" in reasons["fast.safetensors"]
     assert reasons["codes.safetensors"].startswith("its latents are of Tiny Phenaki")
@@ -249,4 +249,4 @@ def test_an_export_with_first_frames_names_latents_that_have_none(given: Dataset
     done = given.task("export")
     done.start(settings.changed(first_frames=False))
     done.wait()
-    assert "1 clip of latents written as they are" in done.result["left_behind"]
+    assert "1 clip of latents exported unchanged" in done.result["left_behind"]

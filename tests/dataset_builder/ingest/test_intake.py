@@ -430,5 +430,5 @@ def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: lis
     assert len(plan.spans) == 257
     assert plan.dropped == ((257 * 7, FRAMES),)
     assert decoded == []
-    with pytest.raises(ConfigError, match="the span is 1790 to 1810 s, must lie in the source video's 0 to 1800 s"):
+    with pytest.raises(ConfigError, match="1790 to 1810 s, but must lie within the source video's 0 to 1800 s"):
         dataset.trim(dataset.clips[0].id, 1790, 1810)

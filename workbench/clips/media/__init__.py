@@ -1,4 +1,4 @@
-"""Video files: look at them, read their frames, write them."""
+"""Open, read and write video and picture files."""
 
 from workbench.clips.media.gifs import stills, write_gif, write_png
 from workbench.clips.media.kinds import (
@@ -25,6 +25,7 @@ from workbench.clips.media.reading import (
     difference,
     first_frame_png,
     last_frame_png,
+    png,
     raw_frames,
     read_frames,
     read_own_clip,
@@ -54,6 +55,7 @@ __all__ = [
     "last_frame_png",
     "is_picture",
     "orientation",
+    "png",
     "probe",
     "raw_frames",
     "has_own_metadata",

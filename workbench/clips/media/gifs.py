@@ -1,4 +1,4 @@
-"""Videos as one GIF, or pictures as one PNG: a single one, or rows of them side by side; stills of one.
+"""Export videos as a GIF or pictures as a PNG: a single one, or a grid of them; also a strip of stills.
 
 A picture is a video of one frame.
 """
@@ -14,17 +14,17 @@ from workbench.clips.media.opening import probe
 from workbench.clips.media.reading import Pixels, decode
 from workbench.errors import DataError
 
-FPS = 12.5  # at most
-LARGEST_ONE, LARGEST = 640, 1280  # pixels: the width of one video; width and height of the whole
-PIXEL_ART, ENLARGED = 128, 192  # videos up to this width are enlarged to about that one
-DEFAULT_FPS = 8.0  # of a video that does not say
+FPS = 12.5  # the most that a GIF has
+LARGEST_ONE, LARGEST = 640, 1280  # pixels: the width of one video; width and height of the grid
+PIXEL_ART, ENLARGED = 128, 192  # videos up to the first width are enlarged to about the second
+DEFAULT_FPS = 8.0  # for videos that do not state a rate
 
 
 def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
-    """Write a GIF of videos: fewer frames, narrow ones enlarged and wide ones reduced.
+    """Write a GIF of videos, at a lower frame rate, with narrow videos enlarged and wide ones reduced.
 
-    Size and pace are the first video's: others are fitted into a tile of its size and play at their own speed, and one
-    that ends before the longest keeps its last frame. Raises DataError.
+    The first video sets the tile size and the frame rate. All play at their own speed, and shorter ones hold their
+    last frame. Raises DataError.
     """
     from PIL import Image, ImageOps
 
@@ -53,10 +53,7 @@ def write_gif(rows: Sequence[Sequence[Path]], path: Path) -> None:
 
 
 def write_png(rows: Sequence[Sequence[Path]], path: Path) -> None:
-    """Write a PNG of the first frames of videos, in full size; others are fitted into a tile of the first one's size.
-
-    Raises DataError.
-    """
+    """Write a PNG of the videos' first frames, in tiles of the first video's size. Raises DataError."""
     from PIL import Image, ImageOps
 
     first = probe(rows[0][0])
@@ -70,9 +67,9 @@ def write_png(rows: Sequence[Sequence[Path]], path: Path) -> None:
 
 
 def stills(video: Path, count: int = 3, height: int = 96) -> bytes:
-    """Return evenly spaced frames side by side as a JPEG, for where no video plays; b"" if it cannot be read.
+    """Return a JPEG strip of evenly spaced frames, for places where no video plays; b"" if the video is unreadable.
 
-    height: of the picture, pixels
+    height: of the strip, in pixels.
     """
     from PIL import Image
 
@@ -93,14 +90,14 @@ def stills(video: Path, count: int = 3, height: int = 96) -> bytes:
 
 
 def _tile(width: int, height: int, columns: int, rows: int, sharp: bool) -> tuple[int, int]:
-    """(width, height) of a video among so many."""
+    """Return the (width, height) of one tile."""
     most = min(LARGEST / (columns * width), LARGEST / (rows * height))
     scale = max(1, min(round(ENLARGED / width), int(most))) if sharp else min(1.0, LARGEST_ONE / width, most)
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 def _frames_at(video: Path, indices: Iterable[int]) -> Iterator[Pixels]:
-    """The frames at growing indices; behind the last one it stays."""
+    """Yield the frames at ascending indices, repeating the last one beyond the end."""
     frames = enumerate(frame for _, frame in decode(video))
     at, frame = next(frames)
     for index in indices:

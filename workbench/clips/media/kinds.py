@@ -1,6 +1,6 @@
-"""What kind of file something is, from its name and its first bytes; no decoder sees it yet.
+"""Identify files by name and first bytes, before a decoder sees them.
 
-Also whether it ends before its own structure says so: an mp4 without its index, a cut Matroska or WebM.
+Also detects truncated files: an mp4 without its index, a cut-off Matroska or WebM.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import IO
 from workbench.errors import DataError
 from workbench.workspace import disk
 
-# FFmpeg's demuxers of one file each, none of which opens another file or address by itself.
+# FFmpeg demuxers that never open another file or address.
 DEMUXERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng,"
     "h264,hevc,m4v,ivf,yuv4mpegpipe"
 )
-OBSOLETE_SUFFIXES = (".rm", ".rmvb", ".swf", ".wtv")  # nobody takes these any more, but each gets its verdict
+OBSOLETE_SUFFIXES = (".rm", ".rmvb", ".swf", ".wtv")  # refused, with an import result that says why
 SUFFIXES = (
     *(".mp4", ".mov", ".m4v", ".mkv", ".mk3d", ".webm", ".avi", ".divx", ".3gp", ".3g2", ".f4v", ".qt", ".mp4v"),
     *(".mpg", ".mpeg", ".mpe", ".m1v", ".m2v", ".mp2v", ".m2p", ".vob", ".mod", ".tod", ".wmv", ".asf", ".flv"),
@@ -30,7 +30,7 @@ RAW_SUFFIXES = (
     *(".dng", ".cr2", ".cr3", ".crw", ".nef", ".nrw", ".arw", ".srf", ".sr2", ".raf", ".rw2", ".rwl", ".orf", ".pef"),
     *(".srw", ".x3f", ".3fr", ".fff", ".iiq", ".mos", ".mef", ".mrw", ".erf", ".kdc", ".dcr", ".gpr"),
 )
-# No picture that is taken, but each gets its import result, which says what to do with it.
+# Unsupported picture formats: refused, with an import result that says what to do.
 OTHER_IMAGE_SUFFIXES = (
     *(".heic", ".heif", ".heics", ".hif", ".tif", ".tiff", ".jxl", ".psd", ".psb", ".jp2", ".j2k", ".jpx", ".tga"),
     *(".exr", ".hdr", *RAW_SUFFIXES),
@@ -63,9 +63,9 @@ REFUSED = {
 
 
 def check_file(path: Path, name: str = "") -> None:
-    """Refuse what is no video and no picture before a decoder sees it. Raises DataError.
+    """Raise DataError for files that are clearly neither a video nor a supported picture, before a decoder sees them.
 
-    name: what people call the file, whose ending tells a picture of an unknown kind from a video
+    name: the file's original name; its suffix identifies unsupported picture formats.
     """
     head = _head(path)
     if not head:
@@ -74,27 +74,27 @@ def check_file(path: Path, name: str = "") -> None:
         raise DataError(mix_up)
     if name.lower().endswith(OTHER_IMAGE_SUFFIXES) and not is_picture(path):
         raw = name.lower().endswith(RAW_SUFFIXES)
-        raise DataError(RAW_PICTURE if raw else f"a picture of a kind that cannot be read: {TO_PICTURE}")
+        raise DataError(RAW_PICTURE if raw else f"an unsupported picture format: {TO_PICTURE}")
 
 
 def is_picture(path: Path) -> bool:
-    """Whether its content is a still picture's (PNG, JPEG, WebP, AVIF, BMP), whatever its name. Raises DataError."""
+    """Whether a file's content is a still picture (PNG, JPEG, WebP, AVIF, BMP). Raises DataError."""
     head = _head(path)
-    # Two letters are no proof: the size that a BMP states must be the file's.
+    # "BM" alone proves nothing, so compare the size in the header, too.
     bitmap = head.startswith(b"BM") and int.from_bytes(head[2:6], "little") == path.stat().st_size
-    png = head.startswith(b"\x89PNG") and b"acTL" not in head  # an animated one is a video
+    png = head.startswith(b"\x89PNG") and b"acTL" not in head  # an animated PNG is a video
     webp = head[:4] == b"RIFF" and head[8:12] == b"WEBP"
     return png or webp or bitmap or head.startswith(b"\xff\xd8\xff") or head[4:12] in AVIF
 
 
 def _head(path: Path) -> bytes:
-    """The first bytes of an ordinary file. Raises DataError for anything else."""
+    """Read the first bytes of a regular file. Raises DataError for anything else."""
     try:
         descriptor = disk.open_ordinary(path)
     except (OSError, ValueError) as error:
         link = isinstance(error, OSError) and error.errno in (errno.ELOOP, errno.EMLINK)
         words = error.strerror if isinstance(error, OSError) else str(error)
-        reason = "it is a link: give the file itself" if link else f"{words}: check name and permissions"
+        reason = "it is a link: give the file itself" if link else f"{words}: check its name and permissions"
         raise DataError(f"it cannot be opened: {reason}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -104,12 +104,12 @@ def _head(path: Path) -> bytes:
 
 
 def _look_alike(head: bytes) -> str | None:
-    """Why a file that starts like this is no video, for the mix-ups that people meet."""
+    """Recognize files that are commonly mistaken for videos; return the reason for refusing them."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head", b"<body", b"<svg")):
-        return "looks like a web page, not a video: the download probably asked for a login, fetch it again"
+        return "looks like a web page, not a video: the site probably asked for a login, download it again"
     if text.startswith((b"#extm3u", b"ffconcat", b"[playlist]", b"v=0")):
-        return "a playlist that names other files, not a video: give the video files themselves"
+        return "a playlist, not a video: give the video files themselves"
     if text.startswith(b"version https://git-lfs"):
         return "a Git LFS pointer, not the video: fetch the real file (git lfs pull)"
     if head[8:12] == b"WAVE":
@@ -122,13 +122,13 @@ def _look_alike(head: bytes) -> str | None:
 
 
 def without_index(path: Path) -> bool:
-    """Whether it is an mp4 without its index (moov), as a recorder leaves it when power fails."""
+    """Whether a file is an mp4 without its index (moov), such as a recording cut off by a power failure."""
     boxes = [name for name, _, _ in _boxes(path)]
     return bool(boxes) and boxes[0] == b"ftyp" and b"moov" not in boxes
 
 
 def _boxes(path: Path) -> list[tuple[bytes, int, int]]:
-    """(name, position, bytes) of an mp4's outermost boxes, in file order."""
+    """List (name, offset, size in bytes) of an mp4's top-level boxes, in file order."""
     found: list[tuple[bytes, int, int]] = []
     with path.open("rb") as file:
         end, position = path.stat().st_size, 0
@@ -145,7 +145,7 @@ def _boxes(path: Path) -> list[tuple[bytes, int, int]]:
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether an mp4's index says that its tracks are protected."""
+    """Whether an mp4's index marks its tracks as encrypted."""
     with path.open("rb") as file:
         for name, start, size in _boxes(path):
             if name == b"moov":
@@ -156,7 +156,7 @@ def is_encrypted(path: Path) -> bool:
 
 
 def segment_is_cut(path: Path) -> bool:
-    """Whether it is a Matroska or WebM file that is shorter than its one segment. A live recording states no size."""
+    """Whether a Matroska or WebM file is shorter than its segment. Live recordings, which state no size, never are."""
     with path.open("rb") as file:
         if file.read(4) != EBML or (header := _size(file)) is None:
             return False
@@ -167,7 +167,7 @@ def segment_is_cut(path: Path) -> bool:
 
 
 def _size(file: IO[bytes]) -> int | None:
-    """EBML's number of variable length at this place; None when it says "not known" or is none."""
+    """Read an EBML variable-length integer; None if it is invalid or means "unknown"."""
     first = file.read(1)
     if not first or not first[0]:
         return None

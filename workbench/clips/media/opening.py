@@ -1,8 +1,7 @@
-"""Open a video file safely and say what it is.
+"""Open video files safely and read their properties.
 
-Foreign files are opened by path, with allow-lists of containers and protocols, so that no file can make us read
-another one or the network; and only after a look at what kind of file it is (a pipe would hang every decoder). Errors
-are DataError with the reason in words.
+Allow-lists of containers and protocols keep a file from making us read another file or the network. The file's type is
+checked first, because a pipe would hang any decoder. Errors are DataError with the reason in words.
 """
 
 from __future__ import annotations
@@ -31,26 +30,29 @@ from workbench.errors import DataError
 
 USUAL_METADATA = {"major_brand", "minor_version", "compatible_brands", "encoder", "creation_time"}
 OPEN_OPTIONS = {"format_whitelist": DEMUXERS, "protocol_whitelist": "file"}
-HDR_TRANSFERS = (16, 18)  # FFmpeg's numbers for PQ and HLG
+HDR_TRANSFERS = (16, 18)  # FFmpeg's codes for PQ and HLG
 FULL_RANGE = 2
-STATE_THEIR_LENGTH = ("asf", "flv")  # in their header, whatever is left of the rest
-RAW_STREAMS = ("h264", "hevc", "m4v", "mpegvideo")  # have no container, so no times and no rate of one
-JUMP_BACK = 0.25  # seconds by which times go back where one recording was appended to another
-FEW_PACKETS = 2000  # are enough to tell a still from a video
+STATE_THEIR_LENGTH = ("asf", "flv")  # formats whose header states the length, even if the file is cut off
+RAW_STREAMS = ("h264", "hevc", "m4v", "mpegvideo")  # without a container, so without timestamps and frame rate
+JUMP_BACK = 0.25  # seconds: timestamps that go back further mean that another recording was appended
+FEW_PACKETS = 2000  # packets that suffice to tell a still from a video
 THREADS = 2  # fixed, so that a file encodes to the same bytes on every machine
 
 
 @dataclass(frozen=True)
 class VideoFacts:
-    """What a video file says of itself, and what its first frame shows.
+    """Properties of a video file, from its header and first frame.
 
-    width, height: as stored, after rotation; sample_aspect: width of a stored pixel over its height
-    frames, seconds: as declared, 0 when the file does not say
-    rotation, flipped: degrees counter-clockwise to turn it upright, after which left and right change places or not
-    matrix: FFmpeg's number of the YUV colors (1 is BT.709, 2 is "not said"); full_range: luma from 0 to 255
-    guessed_fps: FFmpeg's second opinion on the frame rate, from its times and its codec
-    tracks: how many video tracks there are;  track: the number of the one that is read, from 1
-    passed_over: why the ones before it are not read, "" for the first
+    width, height: stored size, after rotation.
+    sample_aspect: width of a stored pixel over its height.
+    frames, seconds: as declared; 0 if the file does not say.
+    rotation: degrees counterclockwise that turn the picture upright.
+    flipped: whether to mirror left and right after the rotation.
+    matrix: FFmpeg's code for the YUV matrix (1: BT.709, 2: unspecified).
+    full_range: whether luma goes from 0 to 255.
+    guessed_fps: FFmpeg's estimate of the frame rate from timestamps and codec.
+    tracks, track: number of video tracks, and of the one that is read (from 1).
+    passed_over: why earlier tracks are skipped; "" if there are none.
     """
 
     width: int
@@ -79,7 +81,7 @@ class VideoFacts:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[tuple[Any, Any]]:
-    """(container, the first video stream that moves) of a checked file. Raises DataError."""
+    """Check a file and open it: (container, first video stream with more than one frame). Raises DataError."""
     check_file(path)
     if is_picture(path):
         raise DataError("a picture, not a video: give a clip of two frames or more")
@@ -94,29 +96,29 @@ def _container(path: Path) -> Any:
     import av
 
     try:
-        # An absolute path, so that no file name is taken for a protocol ("concat:...").
-        # Opens a file whose metadata are no UTF-8, as PyAV does from version 19 on without being asked.
+        # Accept metadata that is not UTF-8, which is the default from PyAV 19 on.
         any_metadata: dict[str, Any] = (
             {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
         )
+        # An absolute path, so that no file name passes for a protocol ("concat:...").
         return av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **any_metadata)
     except (av.FFmpegError, ValueError) as error:
         if without_index(path):
             raise DataError("the video was cut off, its index is missing: copy it again from the camera") from error
-        raise DataError(f"not a video that can be read: give {ENDINGS}") from error
+        raise DataError(f"not a readable video: use {ENDINGS}") from error
 
 
 def _tracks(container: Any) -> list[Any]:
-    """The video tracks; a cover picture is none."""
+    """Return the video tracks without cover pictures."""
     import av
 
     return [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
 
 
 def _first_moving(path: Path, container: Any) -> Any:
-    """The first video track that can be read and has more than one frame, or the first of one frame. Raises DataError.
+    """Return the first readable video track with more than one frame, else the first readable one. Raises DataError.
 
-    A picture may stand before the video without being marked as its cover.
+    A still can come before the video without being marked as a cover.
     """
     import av
 
@@ -140,16 +142,16 @@ def _first_moving(path: Path, container: Any) -> Any:
 
 
 def _unreadable(path: Path) -> str:
-    """Why the pictures of a file cannot be decoded though it is whole."""
+    """Explain why an intact file cannot be decoded."""
     if is_encrypted(path):
-        return "its video is encrypted (DRM), so that nobody but its player can read it: give a file without protection"
-    return "its video has a codec that cannot be read: save it again as an ordinary mp4 (H.264)"
+        return "its video is encrypted (DRM), so only its own player can read it: use a file without protection"
+    return "its video codec is not supported: save it again as an ordinary mp4 (H.264)"
 
 
 def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
-    """Look at a video file; decodes its first frame, unless its header promises more than `most_pixels`.
+    """Read a video's properties and decode its first frame.
 
-    Raises DataError with the reason in words.
+    Raises DataError with the reason in words, also for pictures of more than `most_pixels` (before decoding).
     """
     import av
 
@@ -168,14 +170,14 @@ def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
         duration = (
             stream.duration * stream.time_base if stream.duration else Fraction(container.duration or 0, 1_000_000)
         )
-        transparent = stream.metadata.get("alpha_mode") == "1"  # so WebM says it; the decoder leaves alpha out
-        if context.name == "gif":  # decoded with alpha in any case
+        transparent = stream.metadata.get("alpha_mode") == "1"  # WebM: the decoder drops alpha
+        if context.name == "gif":  # always decoded with alpha
             transparent = bool(first.to_ndarray(format="rgba")[..., 3].min() < 255)
         else:
             transparent = transparent or any(component.is_alpha for component in first.format.components)
         tracks = _tracks(container)
         before = tracks[: [track.index for track in tracks].index(stream.index)]
-        kinds = {"a still picture" if track.codec_context else "of a codec that cannot be read" for track in before}
+        kinds = {"a still picture" if track.codec_context else "of an unsupported codec" for track in before}
         rates = (stream.average_rate, stream.guessed_rate)
         declared, guessed = reversed(rates) if container.format.name in RAW_STREAMS else rates
         return VideoFacts(
@@ -205,14 +207,14 @@ def probe(path: Path, most_pixels: int | None = None) -> VideoFacts:
 
 
 def orientation(frame: Any) -> tuple[int, bool]:
-    """(degrees counter-clockwise: 0, 90, 180 or 270; whether to mirror left and right after that), as its file says.
+    """Return how to show a frame: (rotation counterclockwise of 0, 90, 180 or 270 degrees, whether to mirror then).
 
-    A display matrix may mirror, which a rotation alone cannot tell (selfie cameras, screen recorders).
+    Read from the display matrix, which can also mirror (selfie cameras, screen recorders).
     """
     from av.sidedata.sidedata import Type
 
     rotation = round(frame.rotation / 90) * 90 % 360
-    side = frame.side_data.get(Type.DISPLAYMATRIX)  # PyAV 19 gives types where 18 gave the sides themselves
+    side = frame.side_data.get(Type.DISPLAYMATRIX)  # get, because iterating differs between PyAV 18 and 19
     if side is None:
         return rotation, False
     a, b, _, c, d = struct.unpack("<5i", bytes(side)[:20])  # x' = a x + c y, y' = b x + d y
@@ -225,12 +227,12 @@ def orientation(frame: Any) -> tuple[int, bool]:
 
 @dataclass(frozen=True)
 class FrameTimes:
-    """When each frame is shown, in seconds from the first, as the file's packets say.
+    """When each frame is shown, in seconds from the first, according to the file's packets.
 
-    last:  how long the last one is shown, 0 when the file does not say
-    whole: whether all is there that the file's header promises
-    by_number: whether decoded frames carry times that are not theirs (AVI and raw streams know only in which order
-           packets are decoded; two recordings may be appended), so that the n-th frame has the n-th of these times
+    last: how long the last frame is shown; 0 if the file does not say.
+    whole: whether the file is as long as its header says.
+    by_number: whether the timestamps of decoded frames are wrong, so that the n-th frame has the n-th of these times.
+        AVI and raw streams store only the decoding order, and two recordings can be joined.
     """
 
     presented: list[float]
@@ -240,10 +242,10 @@ class FrameTimes:
 
 
 def read_times(path: Path) -> FrameTimes:
-    """The times of all frames of the video track; nothing is decoded. Raises DataError."""
+    """Read when each frame of the video track is shown, without decoding. Raises DataError."""
     import av
 
-    shown: list[tuple[float, float]] = []  # when, for how long
+    shown: list[tuple[float, float]] = []  # (time, duration)
     decoded: list[tuple[float, float]] = []
     begin, end, offset, newest, untimed, jumps = math.inf, 0.0, 0.0, -math.inf, 0, False
     with opened(path) as (container, stream), contextlib.suppress(av.FFmpegError):
@@ -277,27 +279,27 @@ def read_times(path: Path) -> FrameTimes:
 
 
 def _unevenness(frames: list[tuple[float, float]]) -> int:
-    """How many frames are not shown for about as long as most. FFmpeg makes up one of the times that an AVI lacks."""
+    """Count frame intervals far from the median. AVI has no timestamps, and those that FFmpeg invents can be wrong."""
     steps = [later[0] - earlier[0] for earlier, later in itertools.pairwise(frames)]
     usual = statistics.median(steps) if steps else 0.0
     return sum(abs(step - usual) > 0.3 * usual for step in steps)
 
 
 def frame_step(stream: Any) -> float:
-    """Seconds from one frame to the next, by the stream's header."""
+    """Return the seconds per frame according to the stream's header."""
     raw = stream.container.format.name in RAW_STREAMS
     rates = (stream.guessed_rate, stream.average_rate) if raw else (stream.average_rate, stream.guessed_rate)
     return 1 / float(next(filter(None, rates), 25))
 
 
 def has_own_metadata(path: Path) -> bool:
-    """Whether a file says more of itself than every mp4 does: a title, a place, a program's notes. Raises DataError."""
+    """Whether a file has metadata beyond what every mp4 has, such as a title, place or notes. Raises DataError."""
     with opened(path) as (container, _):
         return any(name.lower() not in USUAL_METADATA for name in container.metadata)
 
 
 def read_comment(path: Path) -> str | None:
-    """The text that `encode` put into the file's metadata, None when there is none. Raises DataError."""
+    """Return the comment that `encode` wrote into the file's metadata, or None. Raises DataError."""
     with opened(path) as (container, _):
         comment = next((value for name, value in container.metadata.items() if name.lower() == "comment"), None)
     return None if comment is None else comment.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Read a video's frames: a foreign file's one after another, our own clips' by number; and compare two videos.
+"""Read frames: of any video in order, of canonical clips by number; and compare two videos.
 
-PyAV reads all; windows of our own clips are read with decord where it is measured to be faster.
+Uses PyAV, and decord for windows of canonical clips where it is faster.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import io
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,16 +28,16 @@ if TYPE_CHECKING:
 else:
     Pixels = Any
 
-THUMBNAIL_SIDE = 320  # pixels, of the longer one
+THUMBNAIL_SIDE = 320  # pixels of the longer side
 
 
 def raw_frames(path: Path) -> Iterator[tuple[float, Any]]:
-    """(seconds from the first frame, PyAV frame as stored) of a video. Raises DataError where the file is damaged."""
+    """Decode (seconds from the first frame, PyAV frame as stored). Raises DataError where the file is damaged."""
     import av
 
     with opened(path) as (container, stream):
         step, start, time = frame_step(stream), None, -frame_step(stream)
-        # The times of an mp4 without B-frames, such as our own clips, are always those of its frames.
+        # An mp4 without B-frames, such as a canonical clip, always has correct timestamps.
         sure = "mp4" in container.format.name and not stream.codec_context.has_b_frames
         times = None if sure else read_times(path)
         presented = times.presented if times is not None and times.by_number else []
@@ -57,7 +58,7 @@ def raw_frames(path: Path) -> Iterator[tuple[float, Any]]:
 
 
 def decode(path: Path) -> Iterator[tuple[float, Pixels]]:
-    """(seconds from the first frame, upright uint8 [H, W, 3] picture), one at a time. Raises DataError."""
+    """Decode (seconds from the first frame, upright uint8 [H, W, 3] picture), one at a time. Raises DataError."""
     import numpy as np
 
     for time, frame in raw_frames(path):
@@ -72,16 +73,16 @@ def read_frames(
     resize: tuple[int, int] | None = None,
     crop: tuple[int, int, int, int] | None = None,
 ) -> Pixels:
-    """Frames of one of our own clips, uint8 [F, h, w, 3]: scaled to `resize` (h, w), cut to `crop` (top, left, h, w).
+    """Read frames of a canonical clip, uint8 [F, h, w, 3], scaled to `resize` (h, w), cut to `crop` (top, left, h, w).
 
-    Reducing averages over all pixels (bicubic with its support widened), so nothing flickers. Raises DataError.
+    Downscaling is antialiased (bicubic with wider support), so nothing flickers. Raises DataError.
     """
     with opened_clip(path) as (container, stream):
         return fitted(_pick(path, container, stream, indices), resize, crop)
 
 
 def fitted(frames: Pixels, resize: tuple[int, int] | None, crop: tuple[int, int, int, int] | None) -> Pixels:
-    """Frames, uint8 [F, H, W, 3], scaled and cut as `read_frames` does."""
+    """Scale and crop frames, uint8 [F, H, W, 3], as `read_frames` does."""
     import numpy as np
     from PIL import Image
 
@@ -96,7 +97,7 @@ def fitted(frames: Pixels, resize: tuple[int, int] | None, crop: tuple[int, int,
 
 @contextlib.contextmanager
 def opened_clip(path: Path) -> Iterator[tuple[Any, Any]]:
-    """(container, video stream) of one of our own clips; errors of the decoder become DataError."""
+    """Open a canonical clip: (container, video stream). Decoder errors become DataError."""
     import av
 
     with opened(path) as (container, stream):
@@ -107,7 +108,7 @@ def opened_clip(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def frames_onward(container: Any, stream: Any, start: int) -> Iterator[tuple[int, Any]]:
-    """(number, PyAV frame) of one of our own clips from the last keyframe at or before frame `start`."""
+    """Decode (number, PyAV frame) of a canonical clip from the last keyframe at or before frame `start`."""
     origin, rate = stream.start_time or 0, stream.average_rate or 1
     container.seek(origin + int(start / rate / stream.time_base), stream=stream)
     for frame in container.decode(stream):
@@ -115,21 +116,21 @@ def frames_onward(container: Any, stream: Any, start: int) -> Iterator[tuple[int
 
 
 def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pixels:
-    """The frames of an open clip: back to the keyframe before each stretch of them, then forward. Raises DataError."""
+    """Read frames of an open clip, seeking once for each group of nearby ones. Raises DataError."""
     import numpy as np
 
     wanted = set(indices)
     found: dict[int, Any] = {}
-    stretches: list[list[int]] = []  # parted where a keyframe lies between two numbers for certain
+    groups: list[list[int]] = []  # there is always a keyframe between two groups
     for number in sorted(wanted):
-        if not stretches or number - stretches[-1][-1] > KEYFRAME_EVERY:
-            stretches.append([])
-        stretches[-1].append(number)
-    for stretch in stretches:
-        for number, frame in frames_onward(container, stream, stretch[0]):
+        if not groups or number - groups[-1][-1] > KEYFRAME_EVERY:
+            groups.append([])
+        groups[-1].append(number)
+    for group in groups:
+        for number, frame in frames_onward(container, stream, group[0]):
             if number in wanted:
                 found[number] = frame.to_ndarray(format="rgb24")
-            if number >= stretch[-1]:
+            if number >= group[-1]:
                 break
     if missing := sorted(wanted - found.keys()):
         raise DataError(f"{path.name} has no frame {missing[0]}: import it again")
@@ -137,14 +138,14 @@ def _pick(path: Path, container: Any, stream: Any, indices: Sequence[int]) -> Pi
 
 
 def thumbnail(path: Path, target: Path) -> None:
-    """A JPEG of the clip's middle frame. Raises DataError, CannotWrite."""
+    """Write a small JPEG of a clip's middle frame. Raises DataError, CannotWrite."""
     with opened_clip(path) as (container, stream):
         pixels = _pick(path, container, stream, [max(1, stream.frames) // 2])[0]
     write_thumbnail(pixels, target)
 
 
 def write_thumbnail(pixels: Pixels, target: Path) -> None:
-    """A small JPEG of a picture, uint8 [H, W, 3]. Raises CannotWrite."""
+    """Write a small JPEG of a picture, uint8 [H, W, 3]. Raises CannotWrite."""
     from PIL import Image
 
     picture = Image.fromarray(pixels)
@@ -155,7 +156,7 @@ def write_thumbnail(pixels: Pixels, target: Path) -> None:
 
 
 def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
-    """A thumbnail that says what a clip without pictures is. size: the clip's width and height. Raises CannotWrite."""
+    """Write a thumbnail with text, for clips without pictures. size: clip's width and height. Raises CannotWrite."""
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 
@@ -167,17 +168,20 @@ def write_poster(text: str, size: tuple[int, int], target: Path) -> None:
 
 
 def first_frame_png(path: Path) -> bytes:
-    """The first frame of a video as a PNG. Raises DataError."""
-    return _png(read_frames(path, [0])[0])
+    """Return the first frame of a video as a PNG. Raises DataError."""
+    return png(read_frames(path, [0])[0])
 
 
 def last_frame_png(path: Path) -> bytes:
-    """The last frame of a video as a PNG. Raises DataError."""
-    *_, last = decode(path)
-    return _png(last[1])
+    """Return the last frame of a video as a PNG. Raises DataError."""
+    last = deque(decode(path), maxlen=1)
+    if not last:
+        raise DataError(f"{path.name} has no frame: import it again")
+    return png(last[0][1])
 
 
-def _png(pixels: Pixels) -> bytes:
+def png(pixels: Pixels) -> bytes:
+    """Encode a picture, uint8 [H, W, 3] or gray [H, W], as a PNG."""
     from PIL import Image
 
     data = io.BytesIO()
@@ -185,18 +189,18 @@ def _png(pixels: Pixels) -> bytes:
     return data.getvalue()
 
 
-# ---- windows of our own clips, as training takes them ----------------------------------------------------------------
+# ---- windows of canonical clips, for training ------------------------------------------------------------------------
 
-# Both decoders give the same pixels, bit for bit (tests/clips/test_media_windows.py). `suits_decord` is the table that
-# benchmarks/clip_reading.py measures.
-SMALLEST_SIDE = 128  # pixels; of narrower clips (16, 24, 48, 72) decord gives other shapes or fails
-LARGEST = 256 * 256  # pixels; of larger pictures PyAV decodes fewer in vain
-LONGEST = 600  # frames; decord looks at all packets of a clip before it reads the first
+# Both decoders return the same pixels, bit for bit (tests/clips/test_media_windows.py). The limits for decord come from
+# benchmarks/clip_reading.py.
+SMALLEST_SIDE = 128  # pixels; for narrower clips (16, 24, 48, 72) decord returns wrong shapes or fails
+LARGEST = 256 * 256  # pixels; with larger pictures, PyAV is faster
+LONGEST = 600  # frames; decord scans all packets of a clip before it reads the first frame
 FEWEST = 8  # frames
 
 
 def suits_decord(shape: tuple[int, int, int], indices: Sequence[int]) -> bool:
-    """Whether decord reads these frames of a clip [F, H, W] faster: many in a row of a small, short clip."""
+    """Whether decord reads these frames of a clip [F, H, W] faster: many adjacent ones of a small, short clip."""
     frames, height, width = shape
     close = len(indices) >= FEWEST and max(indices) - min(indices) < 1.5 * len(indices)
     return close and frames <= LONGEST and height * width <= LARGEST and min(height, width) >= SMALLEST_SIDE
@@ -209,9 +213,9 @@ def read_own_clip(
     resize: tuple[int, int] | None = None,
     crop: tuple[int, int, int, int] | None = None,
 ) -> Pixels:
-    """The same as `read_frames`, of a clip of ours [F, H, W] whose content has the checksum it was written with.
+    """Read frames as `read_frames` does, with decord where faster. Raises DataError.
 
-    Raises DataError.
+    shape: the clip's [F, H, W]. The caller has verified the file's checksum.
     """
     frames = _read_with_decord(path, shape, indices) if suits_decord(shape, indices) and _has_decord() else None
     return read_frames(path, indices, resize, crop) if frames is None else fitted(frames, resize, crop)
@@ -219,12 +223,12 @@ def read_own_clip(
 
 @cache
 def _has_decord() -> bool:
-    """Whether there is a decord for this machine: it has no wheel for macOS or ARM."""
+    """Whether decord is installed; it has no wheels for macOS and ARM."""
     return importlib.util.find_spec("decord") is not None
 
 
 def _read_with_decord(path: Path, shape: tuple[int, int, int], indices: Sequence[int]) -> Any:
-    """The frames as decord reads them; None where it cannot, or sees another clip than its record says."""
+    """Read frames with decord; None if it fails or finds another shape than expected."""
     import decord
 
     try:
@@ -239,22 +243,22 @@ def _read_with_decord(path: Path, shape: tuple[int, int, int], indices: Sequence
 
 # ---- how much two videos differ --------------------------------------------------------------------------------------
 
-SAME = 99.0  # dB for equal videos
+SAME = 99.0  # dB, reported for equal videos
 SEEN = 6.0  # levels from which people see a difference
 ANOTHER = 25.0  # levels from which it is another video
+# How a difference below so many levels looks.
 WORDS = {1: "the same", SEEN: "nearly the same", ANOTHER: "clearly different", math.inf: "another video"}
-"""Below so many levels two videos are this to the eye."""
 
 
 class Difference(NamedTuple):
-    """levels: the mean difference of the pixels, of 255;  psnr: dB"""
+    """levels: mean absolute difference of the pixels, 0 to 255. psnr: in dB."""
 
     levels: float
     psnr: float
 
 
 def difference(one: Path, other: Path) -> Difference | None:
-    """Of two videos, as far as the shorter one goes; None when their sizes differ. Raises DataError."""
+    """Compare two videos over the length of the shorter one; None if their sizes differ. Raises DataError."""
     import numpy as np
 
     total = squares = count = 0.0
@@ -272,5 +276,5 @@ def difference(one: Path, other: Path) -> Difference | None:
 
 
 def in_words(levels: float) -> str:
-    """What so many levels are to the eye: "nearly the same"."""
+    """Describe a difference in levels: "nearly the same"."""
     return next(words for limit, words in WORDS.items() if levels < limit)

@@ -1,4 +1,4 @@
-"""Write mp4 files that every browser plays and every decoder counts alike."""
+"""Write mp4 files that play in every browser and decode to the same frames everywhere."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from workbench.workspace import disk, sync_folder, writing
 if TYPE_CHECKING:
     from workbench.clips.media.reading import Pixels
 
-BT709, LIMITED_RANGE = 1, 1  # FFmpeg's numbers for the colors every browser assumes
-KEYFRAME_EVERY = 30  # a seek decodes at most this many frames in vain
-# A constant quantizer bounds the error of every block: 46 dB and more even in a frame of plain noise, where a constant
-# rate factor of the same file size on ordinary footage falls to 40. Slower presets make it no smaller, only slower.
+BT709, LIMITED_RANGE = 1, 1  # FFmpeg's codes for the colors that browsers assume
+KEYFRAME_EVERY = 30  # frames: a seek decodes at most this many extra
+# A constant quantizer bounds the error of every block: at least 46 dB even for pure noise, where a constant rate factor
+# of the same size on ordinary footage drops to 40. Slower presets save no space.
 FAITHFUL = {"qp": "13", "preset": "superfast"}
 
 BARE = {"movflags": "+faststart", "fflags": "+bitexact"}
 
 
 class VideoWriter:
-    """An mp4 every browser plays (H.264 yuv420p, index first), there whole or not at all. A context manager.
+    """Write an mp4 for browsers (H.264 yuv420p, index first) atomically. A context manager.
 
-    crf, preset: for videos to be shown; without a crf it is written faithfully (FAITHFUL), for clips to be learned from
-    like:        a PyAV frame whose colors (matrix, primaries, transfer) the frames have; BT.709 without one
-    comment:     kept in the file's metadata
+    Args:
+        crf, preset: Quality of videos for display; crf None writes at FAITHFUL quality, for training clips.
+        like: A PyAV frame with the color matrix, primaries and transfer of the frames; None for BT.709.
+        comment: Text for the file's metadata.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class VideoWriter:
         if comment is not None:
             self._container.metadata["comment"] = comment
         rate = Fraction(fps).limit_denominator(1001)
-        # No B-frames: every decoder, those of other trainers too, then counts and seeks alike.
+        # Without B-frames, every decoder counts and seeks alike, those of other trainers too.
         options = {"bf": "0", "g": str(KEYFRAME_EVERY)}
         options |= FAITHFUL if crf is None else {"crf": str(crf), "preset": preset}
         self._stream: Any = self._container.add_stream("libx264", rate=rate, options=options)
@@ -68,11 +69,11 @@ class VideoWriter:
         context.color_range = LIMITED_RANGE
 
     def write(self, frame: Any) -> None:
-        """Append a PyAV frame of the writer's size and colors in yuv420p."""
+        """Append a yuv420p PyAV frame with the writer's size and colors."""
         import av
 
         frame.pts, frame.time_base = self.frames, self._stream.codec_context.time_base
-        frame.pict_type = av.video.frame.PictureType.NONE  # else the source's keyframes would be imitated
+        frame.pict_type = av.video.frame.PictureType.NONE  # do not copy the source's keyframes
         with writing(self.path):
             self._container.mux(self._stream.encode(frame))
         self.frames += 1
@@ -96,7 +97,7 @@ class VideoWriter:
 
 
 def filter_graph(first: Any, steps: Sequence[tuple[str, str]]) -> Any:
-    """FFmpeg's filters, (name, arguments) each, one after the other, for PyAV frames like `first`: push, then pull."""
+    """Chain FFmpeg filters, given as (name, arguments), for PyAV frames like `first`: push a frame, then pull."""
     import av
 
     graph = av.filter.Graph()
@@ -112,9 +113,9 @@ def filter_graph(first: Any, steps: Sequence[tuple[str, str]]) -> Any:
 
 
 def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, crf: int | None = 14) -> None:
-    """Write uint8 [F, H, W, 3] as an mp4 that plays in every browser; odd sizes gain one repeated row or column.
+    """Write uint8 [F, H, W, 3] with `VideoWriter`, padding odd sizes by repeating the last row or column.
 
-    `comment` is kept in the file's metadata (we put JSON there); crf: as in VideoWriter. Raises CannotWrite.
+    Raises CannotWrite.
     """
     import numpy as np
 
@@ -126,7 +127,7 @@ def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, c
 
 
 def without_comment(path: Path) -> bytes:
-    """An mp4 of ours with the same pictures and no metadata; equal files give equal bytes. Raises DataError."""
+    """Return the bytes of one of our mp4 files without its metadata, deterministically. Raises DataError."""
     import tempfile
 
     import av
@@ -143,7 +144,7 @@ def without_comment(path: Path) -> bytes:
 
 
 def bt709_frame(picture: Pixels) -> Any:
-    """A uint8 [H, W, 3] picture as the PyAV frame that `VideoWriter` takes."""
+    """Convert a uint8 [H, W, 3] picture to a PyAV frame for `VideoWriter`."""
     import av
     import numpy as np
     from av.video.reformatter import ColorRange, Colorspace

@@ -1,4 +1,4 @@
-"""Captions of a dataset: written by a captioner in a job, edited many at once.
+"""Caption a dataset: with a captioner in a job, or many captions at once by an edit.
 
 Not here: the captioners themselves (workbench.captioners).
 """

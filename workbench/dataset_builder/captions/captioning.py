@@ -1,24 +1,24 @@
-"""Captions by a captioner, as a job: which clips it is asked about, the question, the answers, and several processes.
+"""Caption clips with a captioner, as a job, in one process or several.
 
-A clip that fails is asked about again, then named and passed over; when nobody answers at all, the job ends and can be
-continued. Answers are on disk before anything else, a line each in `.caption/captions.jsonl`:
+A clip that fails is retried, then reported and skipped. If the captioner does not answer at all, the job ends and can
+be resumed. Answers are first written to `.caption/captions.jsonl`, one per line:
 
     {"settings": {...}, "model": NAME, "task": ID}    the first line: the request
     {"file_name": NAME, "text": CAPTION}              an answer
     {"written": [NAME, ...]}                          these are in the dataset's records
 
-The records follow in batches that double in size: the first captions are seen at once, and at any moment at least half
-of all are in the records. All batches of a job are one entry in the history, which grows, so that one undo takes all
-back. Each batch looks at the records again, so that what a person wrote in the meantime stays.
+The dataset's records follow in batches of doubling size: the first captions appear at once, and at any time at least
+half of all are in the records. All batches of a job form one growing entry in the history, so one undo reverts them
+all. Each batch reads the records again, so captions that a person wrote in the meantime are kept.
 
-Several processes, also on other machines that see the disk, meet in `.caption/shared/`:
+Several processes, also on other machines with the same disk, share `.caption/shared/`:
 
     work.json           the settings, and the clips by shard
-    shards/             who does which (workbench.jobs.shards)
-    answers-WHO.jsonl   a line an answer of one worker: {file_name, text} or {file_name, failed}
+    shards/             who does which shard (workbench.jobs.shards)
+    answers-WHO.jsonl   one worker's answers, one per line: {file_name, text} or {file_name, failed}
 
-The job that was started collects the answers and is the only one that writes the dataset's records. What workers had
-answered when it was killed is collected first when it is started again.
+The job itself collects the answers, and alone writes the dataset's records. After a kill, a restart first collects the
+workers' remaining answers.
 """
 
 from __future__ import annotations
@@ -59,26 +59,26 @@ LOG = "captions.jsonl"
 
 
 def check(dataset: Path, settings: CaptionSettings) -> None:
-    """Raises ConfigError for what would fail for certain: no such captioner, package, model, key or clip."""
+    """Raise ConfigError for certain failures: a captioner, package, model, key or clip that does not exist."""
     captioner_of(dataset, settings).check()
     wanted(read_clips(dataset), settings)
 
 
 def devices(config: Path) -> list[Device]:
-    """The GPUs of a model that captions on this machine. Raises ConfigError."""
+    """Return the GPUs for a captioner that runs on this machine. Raises ConfigError."""
     settings = CaptionSettings.load(config)
     return gpus_of(settings.device)[: settings.processes] if settings.captioner == "vision_language" else []
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Caption the clips that the settings ask for; killed or stopped, it goes on where it was.
+    """Caption clips, resuming after a stop or kill.
 
-    job.outcome gets counts (captioned, failed, kept: written by hand meanwhile) and failed (file name -> why).
-    Raises ConfigError, DataError when no clip could be captioned, CannotWrite, jobs.Stop, and what a captioner raises.
+    The outcome: counts (captioned, failed, and kept: written by hand in the meantime) and failed (file name -> why).
+    Raises ConfigError, DataError if every clip failed, CannotWrite, jobs.Stop, and what a captioner raises.
     """
     settings = CaptionSettings.load(config)
     captioner = captioner_of(dataset, settings)
-    request = settings.model_dump(mode="json", exclude={"processes"})  # how many ask changes no answer
+    request = settings.model_dump(mode="json", exclude={"processes"})  # which does not affect the answers
     answers = Answers(dataset, job.folder / LOG, request, captioner.model_name)
     waiting = [clip for clip in wanted(read_clips(dataset), settings) if clip.file_name not in answers.texts]
     held = devices(config) if waiting else []
@@ -95,9 +95,9 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
 
 def wanted(clips: Sequence[Clip], settings: CaptionSettings) -> list[Clip]:
-    """The clips that the settings ask captions for. Raises ConfigError for a chosen clip that is not there, or none."""
+    """Return the clips to caption. Raises ConfigError if a chosen clip does not exist, or none is chosen."""
     if settings.which == "chosen" and not settings.chosen:
-        raise ConfigError("which is chosen, but no clip is: name some, on the page mark them under Clips")
+        raise ConfigError("which is chosen, but no clip is: list some, or select them on the page under Clips")
     found = clips_named(clips, settings.chosen if settings.which == "chosen" else None)
     return [
         clip
@@ -128,11 +128,11 @@ def _caption(
     def pause(seconds: float, reason: str) -> None:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            report(f"asking again in {left:.0f} s: {reason}")
+            report(f"retrying in {left:.0f} s: {reason}")
             stop_if_requested()
             time.sleep(min(left, 0.2))
 
-    job.beat("load", before, total, message=f"opening {captioner.model_name}")
+    job.beat("load", before, total, message=f"loading {captioner.model_name}")
     asker = Asker(dataset, settings, captioner, pause)
     with captioner:
         began = time.monotonic()
@@ -146,29 +146,29 @@ def _caption(
             report()
 
 
-# ---- a question ------------------------------------------------------------------------------------------------------
+# ---- one question ----------------------------------------------------------------------------------------------------
 
-LONGEST_WAIT = 300.0  # seconds; a service that wants more is better asked again another day
+LONGEST_WAIT = 300.0  # seconds between retries, whatever the service asks for
 PLACEHOLDER = re.compile(r"\{(trigger|caption)\}")
 
 
 def captioner_of(dataset: Path, settings: CaptionSettings) -> Captioner:
-    """The captioner that the settings name, not opened. Raises ConfigError."""
+    """Create the captioner from the settings, without loading it. Raises ConfigError."""
     return find_captioner(settings.captioner)(settings, Workspace.of(dataset.resolve()))
 
 
 class Asker:
-    """Asks an open captioner about clips of a dataset, again where it fails."""
+    """Ask a loaded captioner about clips of a dataset, with retries."""
 
     def __init__(
         self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], object]
     ) -> None:
-        """pause: called with seconds and a reason before the same is asked again; returns after that time"""
+        """pause: called with seconds and a reason before each retry; waits for that time."""
         self._dataset, self._settings, self._captioner, self._pause = dataset, settings, captioner, pause
         self._trigger = read_info(dataset).trigger_word
 
     def answer(self, clip: Clip) -> dict[str, str]:
-        """{file_name, text}, or {file_name, failed} with name and reason; also in the log. Raises what ends the job."""
+        """Return {file_name, text} or {file_name, failed}, and log it. Raises what must end the job."""
         try:
             answer = {"text": self._ask(clip)}
             words = f"{clip.name}: {answer['text']}"
@@ -179,10 +179,10 @@ class Asker:
         return {"file_name": clip.file_name, **answer}
 
     def _ask(self, clip: Clip) -> str:
-        """A clip's caption, clean. Raises CaptionFailed, or what ends the job."""
+        """Return a clip's caption. Raises CaptionFailed, or what must end the job."""
         settings = self._settings
         if clip.is_latents:
-            raise CaptionFailed("it is latents, in which there is nothing to see: write its caption by hand")
+            raise CaptionFailed("it is latents, which have no picture to show: write its caption by hand")
         try:
             path = clip_file(self._dataset, clip.file_name)
             frames, fps = sample_frames(path, clip, settings.frames, settings.picture_side)
@@ -201,7 +201,7 @@ class Asker:
 
 
 def instruction(template: str, trigger: str, caption: str) -> str:
-    """The template with its placeholders filled in; lines whose placeholder has no value are left out."""
+    """Fill in a template's placeholders, dropping lines with an empty one."""
     values = {"trigger": trigger.strip(), "caption": caption.strip()}
     lines = [
         PLACEHOLDER.sub(lambda found: values[found[1]], line)
@@ -212,14 +212,18 @@ def instruction(template: str, trigger: str, caption: str) -> str:
 
 
 def sample_frames(path: Path, clip: Clip, count: int, side: int) -> tuple[Pixels, float]:
-    """At most `count` frames from the first to the last, uint8 [F, h, w, 3], no side longer than `side`; and their fps.
+    """Sample at most `count` evenly spaced frames, scaled to at most `side` pixels.
 
-    Raises DataError when the clip cannot be read.
+    Returns:
+        The frames, uint8 [F, h, w, 3], and their frame rate.
+
+    Raises:
+        DataError: The clip cannot be read.
     """
     from workbench.clips import media
 
     if not clip.frames or not clip.width:
-        raise DataError("the dataset does not say its size and length: import it")
+        raise DataError("the dataset does not say its size and length: import it again")
     count = min(count, clip.frames)
     indices = [round(number * (clip.frames - 1) / max(1, count - 1)) for number in range(count)]
     scale = min(1.0, side / max(clip.width, clip.height))
@@ -229,13 +233,12 @@ def sample_frames(path: Path, clip: Clip, count: int, side: int) -> tuple[Pixels
 
 
 def tidy(text: str) -> str:
-    """An answer as a caption: one clean line without thoughts said aloud or quotes around it. Raises CaptionFailed."""
-    spoken = re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL)
-    clean = clean_caption(spoken)
+    """Clean an answer to a one-line caption without <think> blocks and enclosing quotes. Raises CaptionFailed."""
+    clean = clean_caption(re.sub(r"<think>.*?(</think>|$)", "", text, flags=re.DOTALL))
     if quoted := re.fullmatch("\"([^\"]*)\"|“([^“”]*)”|'([^']*)'", clean):
         clean = "".join(text or "" for text in quoted.groups()).strip()
     if not clean:
-        raise CaptionFailed("the captioner answered with nothing", again=True)
+        raise CaptionFailed("the captioner's answer is empty", again=True)
     return clean
 
 
@@ -243,15 +246,16 @@ def tidy(text: str) -> str:
 
 
 def written_by_hand(clip: Clip) -> bool:
-    """Whether a person wrote the caption it has."""
+    """Whether a person wrote the clip's caption."""
     return clip.caption_by == "hand" and bool(clip.text.strip())
 
 
 class Answers:
-    """The answers of one job, kept through stops and kills.
+    """The answers of one job, which survive stops and kills.
 
-    texts: file name -> caption, as answered; kept: those whose clip has a person's caption by now, which stays
-    failed: file name -> the clip's name, and why it has no caption
+    texts: file name -> caption.
+    kept: file names of clips whose caption a person wrote in the meantime, which stays.
+    failed: file name -> the clip's name, and why it has no caption.
     """
 
     def __init__(self, dataset: Path, path: Path, settings: dict[str, Any], model: str) -> None:
@@ -266,19 +270,19 @@ class Answers:
 
     @property
     def count(self) -> int:
-        """How many clips are through, with a caption or without."""
+        """The number of clips that are done, with or without a caption."""
         return len(self.texts) + len(self.failed)
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """For the job's result: how many clips became what, and why some got no caption."""
+        """The job's result: counts, and why some clips got no caption."""
         counts = {"captioned": len(self.texts) - len(self.kept), "kept": len(self.kept), "failed": len(self.failed)}
         return {"counts": counts, "failed": dict(self.failed)}
 
     def take(self, answer: dict[str, str]) -> None:
-        """Keep an answer of an `Asker`. A caption reaches the records now or with the next batch. Raises CannotWrite.
+        """Store an answer of an `Asker`; its caption reaches the records with this batch or the next.
 
-        A later job asks again about a clip that got none.
+        Failures are not stored, so that a later job asks again. Raises CannotWrite.
         """
         name = answer["file_name"]
         if "text" not in answer:
@@ -290,7 +294,7 @@ class Answers:
             self.write_down()
 
     def write_down(self) -> None:
-        """Put the answers into the records that are not there yet. Raises CannotWrite."""
+        """Write pending answers to the records. Raises CannotWrite."""
         if self._pending:
             what, task = f"captions by {self._request['model']}", str(self._request.get("task", ""))
             history.edit(self._dataset, what, lambda clips: list(self._filled(clips)), task)
@@ -298,12 +302,12 @@ class Answers:
             self._pending.clear()
 
     def forget(self) -> None:
-        """The job is over: the next one starts afresh. Raises CannotWrite."""
+        """Delete the answers at the end of the job. Raises CannotWrite."""
         with writing(self._path):
             self._path.unlink(missing_ok=True)
 
     def _filled(self, clips: Sequence[Clip]) -> Iterator[Clip]:
-        """The records with their answers, but for captions that somebody has written since we asked."""
+        """Yield the changed records, except those that a person has captioned in the meantime."""
         settings = self._request["settings"]
         for clip in clips:
             text = self._pending.get(clip.file_name)
@@ -316,7 +320,7 @@ class Answers:
                 yield clip.changed(text=text, caption_by=settings["captioner"])
 
     def _read(self) -> None:
-        """Take up an earlier job's answers: all of them when it was asked the same, else only what is not written."""
+        """Read an interrupted job's answers: all for the same request, else write only its pending ones."""
         lines = read_json_lines(self._path)
         if not lines or "settings" not in lines[0]:
             self.forget()
@@ -329,7 +333,7 @@ class Answers:
                 self._pending.pop(name, None)
         if all(lines[0].get(name) == self._request[name] for name in ("settings", "model")):
             self._request = lines[0]
-            # What was undone or edited since is asked for again.
+            # Captions that were undone or edited since are requested again.
             now = {clip.file_name: clip.text for clip in read_clips(self._dataset)}
             self.texts = {
                 name: text for name, text in self.texts.items() if name in self._pending or now.get(name) == text
@@ -359,7 +363,7 @@ def caption_together(
     waiting: Sequence[Clip],
     devices: Sequence[Device] = (),
 ) -> None:
-    """Caption the waiting clips by `settings.processes` workers, each on one of the devices.
+    """Caption the waiting clips with `settings.processes` workers, each on one of the devices.
 
     Raises jobs.Stop, ProcessFailed, CannotWrite.
     """
@@ -398,16 +402,16 @@ def caption_together(
 
 
 def answers_of(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the workers have written so far: a line an answer."""
+    """Yield the workers' answers so far."""
     for path in sorted(folder.glob(f"{ANSWERS}*.jsonl")):
         yield from read_json_lines(path)
 
 
 def worker(job: Path) -> int:
-    """Take shards until none is left; the exit code."""
+    """Process shards until none is left; return the exit code."""
     folder, dataset = job / FOLDER, job.parent
     plan = read_json(folder / WORK)
-    # A worker sees its own GPU alone, whatever number that has outside.
+    # A worker sees only its own GPU, so drop the index.
     device = str(plan["settings"]["device"]).partition(":")[0]
     settings = parse(CaptionSettings, {**plan["settings"], "device": device})
     clips = {clip.file_name: clip for clip in read_clips(dataset)}

@@ -1,8 +1,8 @@
-"""Edits of many captions at once, and what is in them: each edit is one entry of the history, undone as one.
+"""Edit many captions at once, and count their tags. Each edit is one entry in the history.
 
 Every edit returns how many captions it changed; `names` (file names or ids) limits it to those clips. A changed
-caption is one clean line (sources.columns.clean_caption). Who wrote it (`caption_by`) stays; where there was no
-caption, the edit counts as written by hand.
+caption becomes one clean line (sources.columns.clean_caption). Its author (`caption_by`) stays; a caption for a clip
+without one counts as written by hand.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from workbench.errors import ConfigError
 
 Edit = Callable[[str], str]
 PUNCTUATION = ",.;:!?"
-PATTERN_SECONDS = 2.0  # a pattern that takes longer over one caption would take for ever
+PATTERN_SECONDS = 2.0  # timeout per caption, for patterns that backtrack endlessly
 
 
 @dataclass(frozen=True)
 class Search:
-    """What to find in captions. `text` is plain, or a regular expression whose groups a replacement may name (\\1)."""
+    """What to find in captions. `text` is plain, or a regular expression whose groups the replacement can use (\\1)."""
 
     text: str
     expression: bool = False
@@ -35,9 +35,9 @@ class Search:
     whole_word: bool = False
 
     def replacer(self, replacement: str) -> Edit:
-        """The edit that puts the replacement wherever the text is found. Raises ConfigError."""
+        """Return a function that replaces the text everywhere in a caption. Raises ConfigError."""
         if not self.text:
-            raise ConfigError("there is nothing to find: give a text")
+            raise ConfigError("the text to find is empty: enter one")
         wanted = unicodedata.normalize("NFC", self.text)
         pattern = wanted if self.expression else regex.escape(wanted)
         if self.whole_word:
@@ -53,7 +53,7 @@ class Search:
                 return str(compiled.sub(put, text, timeout=PATTERN_SECONDS))
             except TimeoutError:
                 raise self._unusable("it takes too long") from None
-            except (regex.error, IndexError) as error:  # the replacement names a group that is not there
+            except (regex.error, IndexError) as error:  # the replacement uses a group that does not exist
                 raise self._unusable(str(error)) from error
 
         return replace
@@ -64,7 +64,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What an edit would make of one clip's caption."""
+    """A clip's caption before and after an edit."""
 
     name: str
     before: str
@@ -77,23 +77,20 @@ class Rewritten:
 def preview_replace(
     dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None
 ) -> list[Rewritten]:
-    """What `replace` would change, in the dataset's order; nothing is written. Raises ConfigError."""
+    """List what `replace` would change, in the dataset's order, without writing anything. Raises ConfigError."""
     edit = search.replacer(replacement)
     pairs = ((clip, _edited(clip, edit)) for clip in clips_named(read_clips(dataset), names))
     return [Rewritten(old.name, old.text, new.text) for old, new in pairs if old != new]
 
 
 def replace(dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None) -> int:
-    """Replace the text wherever it is found. Raises ConfigError, CannotWrite."""
+    """Replace a text in captions. Raises ConfigError, CannotWrite."""
     what = f"{search.text!r} became {replacement!r} in captions"
     return _rewrite(dataset, what, search.replacer(replacement), names)
 
 
 def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None) -> int:
-    """Add a text and a space to the beginning of captions; those that begin with it stay.
-
-    Raises ConfigError, CannotWrite.
-    """
+    """Prepend a text and a space to captions that do not start with it. Raises ConfigError, CannotWrite."""
     given = _given(prefix, "prefix")
 
     def put(text: str) -> str:
@@ -103,7 +100,7 @@ def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None)
 
 
 def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None) -> int:
-    """Append a text to captions, after a space unless it begins with a punctuation mark; those that end with it stay.
+    """Append a text to captions that do not end with it, after a space unless it starts with a punctuation mark.
 
     Raises ConfigError, CannotWrite.
     """
@@ -119,7 +116,7 @@ def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None)
 
 
 def add_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
-    """Add the trigger word to captions without it, as training does by itself. Raises ConfigError."""
+    """Add the trigger word to captions without it, as training does anyway. Raises ConfigError."""
     info, word = read_info(dataset), _trigger_word(dataset)
 
     def put(text: str) -> str:
@@ -138,7 +135,7 @@ def remove_trigger_word(dataset: Path, names: Collection[str] | None = None) -> 
 
 
 def remove_tag(dataset: Path, tag: str, names: Collection[str] | None = None) -> int:
-    """Remove a tag from comma-separated captions, whatever its case. Raises ConfigError, CannotWrite."""
+    """Remove a tag from comma-separated captions, ignoring case. Raises ConfigError, CannotWrite."""
     given = _given(tag, "tag")
     return _rewrite(dataset, f"tag {given!r} removed", lambda text: _without_tag(text, given), names)
 
@@ -156,7 +153,7 @@ def _trigger_word(dataset: Path) -> str:
 
 
 def _without_tag(text: str, tag: str) -> str:
-    """A caption without that tag; one that does not have it stays as it is, spaces and all."""
+    """Remove a tag from a caption. A caption without it is returned unchanged, including its spaces."""
     tags = text.split(",")
     kept = [one for one in tags if one.strip().casefold() != tag.casefold()]
     return text if len(kept) == len(tags) else ",".join(kept)
@@ -173,13 +170,13 @@ def _rewrite(dataset: Path, what: str, edit: Edit, names: Collection[str] | None
     return history.edit(dataset, what, lambda clips: [_edited(clip, edit) for clip in clips_named(clips, names)])
 
 
-# ---- looking ---------------------------------------------------------------------------------------------------------
+# ---- tags ------------------------------------------------------------------------------------------------------------
 
 
 def tag_counts(clips: Iterable[Clip]) -> Counter[str]:
-    """In how many captions each comma-separated tag stands; tags that differ only in case count as one."""
+    """Count the captions with each comma-separated tag, ignoring case."""
     counts: Counter[str] = Counter()
-    spelling: dict[str, str] = {}  # as it was met first
+    spelling: dict[str, str] = {}  # the first one seen
     for clip in clips:
         tags = {tag.casefold(): tag for tag in map(str.strip, clip.text.split(",")) if tag}
         counts.update(spelling.setdefault(folded, tag) for folded, tag in tags.items())

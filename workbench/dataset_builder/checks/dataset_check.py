@@ -1,7 +1,7 @@
-"""The dataset check, as a job: looks at every clip and caption and says what would stop or hurt a training.
+"""Check a dataset, as a job: find clips and captions that would stop or hurt a training.
 
-Pictures are measured once per content (measures). Captions are counted with the chosen model's own tokenizer, where it
-is on disk; nothing is downloaded and nothing is guessed. Findings offer their fixes (fixes).
+Pictures are measured once per content (measures). Captions are counted with the model's own tokenizer if it is on
+disk; nothing is downloaded or estimated. Findings come with fixes (fixes).
 
     .check/tokens.json    {model, limit, trigger_word, counts: {text_hash: tokens}}: for statistics
 """
@@ -45,7 +45,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if settings.pictures:
         shape = frame_plan.shape_of(settings, model)
         videos = [clip for clip in clips if not clip.is_latents]
-        # A folder of another tool's has no sha256 in its records.
+        # Records of another tool's folder have no sha256.
         hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in videos]
         known = measures.measure_all(dataset, hashed, tasks.job_progress(job))
         found += check_pictures(videos, {clip.file_name: known[clip.sha256] for clip in hashed}, settings)
@@ -71,13 +71,13 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 def check_pictures(
     clips: Sequence[Clip], measured: Mapping[str, Measures], settings: CheckSettings
 ) -> Iterator[Finding]:
-    """Findings of one clip each, then groups of near-duplicates. measured: file name -> measures."""
+    """Yield findings about single clips, then groups of near-duplicates. measured: by file name."""
     if not measures.can_read_text():
-        yield finding_of("text_unknown", f"Subtitles and watermarks were not looked for: {measures.MISSING}.")
+        yield finding_of("text_unknown", f"Subtitles and watermarks were not checked: {measures.MISSING}.")
     for clip in clips:
         found = measured[clip.file_name]
         if found.error:
-            yield finding_of("damaged", f"{clip.name} {found.error}", [clip])
+            yield finding_of("damaged", f"{clip.name} cannot be read: {found.error}.", [clip])
             continue
         yield from _check_look(clip, found, settings)
         if not clip.is_image:
@@ -97,21 +97,21 @@ def _check_look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterato
             f"{position}, in {looks} of {frames} sampled frames ({_short(text, 40)!r})"
             for position, looks, text in found.text
         )
-        yield finding_of("text", f"{clip.name} shows text: {where}. The model learns them, too.", [clip])
+        yield finding_of("text", f"{clip.name} shows text: {where}. The model would learn it, too.", [clip])
     if found.blur > settings.blur:
-        limit = f"0 is sharp, more than {settings.blur:g} is called blurred"
-        sentence = f"{clip.name} has a blur of {found.blur:.2f} ({limit}): the model learns the blur, too."
+        limit = f"0 is sharp, the limit is {settings.blur:g}"
+        sentence = f"{clip.name} has a blur of {found.blur:.2f} ({limit}): the model would learn the blur, too."
         yield finding_of("blur", sentence, [clip])
 
 
 def _check_motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
     if found.still >= settings.still:
         share = f"{found.still:.0%} of its {clip.seconds:.1f} s"
-        sentence = f"In {clip.name} nothing moves for {share}: a model trained on this generates still pictures."
+        sentence = f"In {clip.name}, nothing moves for {share}: the model would learn to generate still pictures."
         yield finding_of("still", sentence, [clip])
     if found.shake > settings.shake:
-        amount = f"{found.shake:.1f}% of the picture from look to look (more than {settings.shake:g}% is called shaky)"
-        yield finding_of("shake", f"The camera of {clip.name} jerks by {amount}.", [clip])
+        amount = f"{found.shake:.1f}% of the width from sample to sample (the limit is {settings.shake:g}%)"
+        yield finding_of("shake", f"The camera of {clip.name} shakes by {amount}.", [clip])
     if bright := [first for first, _, height in found.flashes if height >= settings.flash]:
         times = f"{counted(len(bright), 'time')}, at {_times(clip, bright)}"
         yield finding_of("flashes", f"{clip.name} flashes {times}.", [clip])
@@ -122,19 +122,21 @@ def _check_motion(clip: Clip, found: Measures, settings: CheckSettings) -> Itera
 
 def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], threshold: float) -> Iterator[Finding]:
     readable = [clip for clip in clips if not measured[clip.file_name].error]
-    for kind in (True, False):  # an image of a clip is no copy of it
-        same_kind = [clip for clip in readable if clip.is_image == kind]
+    for is_image in (True, False):  # an image taken from a clip is not a duplicate of it
+        same_kind = [clip for clip in readable if clip.is_image == is_image]
         prints = [base64.b64decode(measured[clip.file_name].fingerprint) for clip in same_kind]
         for group in frame_metrics.alike(prints, threshold):
             found = [same_kind[index] for index in group]
             names = ", ".join(clip.name for clip in found[:4]) + (" ..." if len(found) > 4 else "")
-            sentence = f"{len(found)} clips look alike: {names}. The model sees this scene as many times as often."
+            sentence = (
+                f"{len(found)} clips look alike: {names}. The model would see this scene {len(found)} times as often."
+            )
             blur = {clip.file_name: measured[clip.file_name].blur for clip in found}
             yield finding_of("near_duplicates", sentence, found, blur=blur)
 
 
 def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Finding]:
-    """What the chosen model cannot take, or takes badly. title: the model's."""
+    """Yield clips that the model cannot use, or does not fit well. title: the model's."""
     videos = [clip for clip in clips if not clip.is_image]
     images = [clip for clip in clips if clip.is_image]
     plans = [frame_plan.plan(clip, shape) for clip in videos]
@@ -145,17 +147,17 @@ def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Fin
             yield finding_of("left_out", sentence, [clip], title=f"Left out by {title}", severity=severity)
         for warning in plan.warnings:
             sentence = f"{clip.name}{' is' if warning.startswith('too small') else ':'} {warning}."
-            yield finding_of("fits_badly", sentence, [clip], title=f"Fits {title} badly")
+            yield finding_of("fits_badly", sentence, [clip], title=f"Poor fit for {title}")
     if images:
         number = f"{len(images)} of {len(clips)} clips {'is an image' if len(images) == 1 else 'are images'}"
-        sentence = f"{number}: they teach looks, no motion, and train in a bucket of 1 frame only."
+        sentence = f"{number}: they teach looks but no motion, and train only in a bucket of 1 frame."
         effect = frame_plan.effect_on_motion(len(images) / len(clips))
         severity = Severity.HURTS if effect else None
         yield finding_of("images", " ".join(filter(None, (sentence, effect))), images, severity=severity)
 
 
 def check_latents(dataset: Path, clips: Sequence[Clip], fit: Fit, title: str) -> Iterator[Finding]:
-    """Latents that the chosen model cannot be trained on, whatever their size. title: the model's."""
+    """Yield latents that the model cannot train on, whatever their size. title: the model's."""
     for clip in clips:
         if clip.is_latents:
             try:
@@ -167,7 +169,7 @@ def check_latents(dataset: Path, clips: Sequence[Clip], fit: Fit, title: str) ->
 
 
 def _times(clip: Clip, frames: Sequence[int]) -> str:
-    """ "0.8 s, 2.4 s", at most five."""
+    """List up to five times: "0.8 s, 2.4 s"."""
     listed = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
     return listed + (" ..." if len(frames) > 5 else "")
 
@@ -178,7 +180,7 @@ TOKENS = "tokens.json"
 
 
 def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) -> Iterator[Finding]:
-    """Findings that need no tokenizer."""
+    """Yield findings that need no tokenizer."""
     same: dict[str, list[Clip]] = {}
     for clip in clips:
         words = len(clip.text.split())
@@ -195,16 +197,16 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
     for group in same.values():
         if len(group) > 1:
             shared = f"{len(group)} clips share the caption {_short(group[0].text)!r}"
-            yield finding_of("same_caption", f"{shared}: the model cannot distinguish them by words.", group, info)
-    # Training puts the word in front where it is missing; that matters where other captions hold it elsewhere.
+            yield finding_of("same_caption", f"{shared}: the model cannot tell them apart by words.", group, info)
+    # Training prepends the trigger word where it is missing, so that only matters if other captions contain it.
     word = info.trigger_word.strip()
     captioned = [clip for clip in clips if clip.text.strip()]
     without = [clip for clip in captioned if info.caption(clip) != clip.text.strip()] if word else []
     if without and len(without) < len(captioned):
         yield finding_of(
             "trigger",
-            f"{len(without)} of {len(captioned)} captions do not name {word!r}: training puts it in front of them, "
-            "other tools that read this dataset will not.",
+            f"{len(without)} of {len(captioned)} captions do not contain {word!r}: training here adds it in front, "
+            "but other tools that read this dataset do not.",
             without,
             info,
         )
@@ -213,7 +215,7 @@ def check_captions(clips: Sequence[Clip], info: DatasetInfo, fewest_words: int) 
 def check_tokens(
     clips: Sequence[Clip], info: DatasetInfo, family: Family, model: Model
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """(findings, what tokens.json should hold). The second is empty where the tokenizer is not on disk."""
+    """Return the findings and the content of tokens.json, which is empty if the tokenizer is not on disk."""
     folder = family.on_disk(model)
     try:
         if folder is None:
@@ -229,11 +231,11 @@ def check_tokens(
 
 
 def _too_long(clip: Clip, info: DatasetInfo, tokens: CaptionTokens, model: Model) -> Finding:
-    """The trigger word is what matters most: what is called by it is not learned where it is not read."""
-    found = f"The caption of {clip.name} has {tokens.count} tokens, {model.title} reads {tokens.limit}: "
+    """Describe a caption beyond the limit; an unread trigger word matters most, as the concept would not be learned."""
+    found = f"The caption of {clip.name} has {tokens.count} tokens, but {model.title} reads {tokens.limit}: "
     read = info.caption(clip).removesuffix(tokens.cut)
     if info.trigger_word.strip() and info.caption(clip.changed(text=read)) != read.strip():
-        found += f"it never sees the trigger word {info.trigger_word.strip()!r}, which stands after them."
+        found += f"it never sees the trigger word {info.trigger_word.strip()!r}, which comes later."
         return finding_of("trigger_unread", found, [clip], info, cut=tokens.cut)
     return finding_of(
         "long_caption", f"{found}it never sees {_short(tokens.cut, 200)!r}.", [clip], info, cut=tokens.cut
@@ -249,15 +251,15 @@ class _Tokens(BaseModel):
 
 
 def read_tokens(dataset: Path, info: DatasetInfo) -> tuple[int, dict[str, int]]:
-    """(limit, `text_hash` -> tokens) of the last check; (0, {}) where it does not tell."""
+    """Read the token limit and counts (by `text_hash`) of the last check; (0, {}) if they are unknown or outdated."""
     known = read_record(dataset / FOLDER / TOKENS, _Tokens)
-    if known is None or known["trigger_word"] != info.trigger_word:  # the captions as they are taught have changed
+    if known is None or known["trigger_word"] != info.trigger_word:  # the trigger word counts, too
         return 0, {}
     return known["limit"], known["counts"]
 
 
 def text_hash(clip: Clip) -> str:
-    """Stands for a caption as written."""
+    """Hash a caption as written."""
     return hashlib.sha256(clip.text.encode()).hexdigest()[:16]
 
 

@@ -1,9 +1,9 @@
-"""What the dataset check found: plain data on disk, shown only as long as it is true.
+"""Findings of the dataset check, as plain data on disk.
 
-    .check/findings.json    {checked_at, model, clips, findings}: written whole by each check
+    .check/findings.json    {checked_at, model, clips, findings}: rewritten by each check
 
-A finding keeps the content of each clip it was found on (its pictures' sha256, or its caption's hash): once one of its
-clips changed, the finding is out of date and no longer shown.
+A finding stores hashes of its clips (the pictures' sha256, or the caption's hash). Once one of its clips changes, the
+finding is out of date and no longer shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workbench.errors import ConfigError
 from workbench.workspace import read_json, write_json
 
 FILE = "findings.json"
-MOST_ROWS = 200  # of one kind, in a notebook
+MOST_ROWS = 200  # per kind, in a notebook
 Fix = Literal[
     "remove",
     "keep_best",
@@ -48,15 +48,15 @@ FIXES: dict[Fix, str] = {
     "crop_bars": "Crop the bars",
     "shorten_caption": "Shorten the caption",
     "add_trigger": "Add the trigger word",
-    "fit_beside": "Cut it to the clip",
+    "fit_beside": "Fit it to the clip",
     "invert_mask": "Invert the mask",
-    "detach": "Take it off the clip",
+    "detach": "Detach it",
     "tag": "Tag for later",
 }
 
 
 class Severity(StrEnum):
-    """How bad it is, the worst first."""
+    """How bad a finding is, the worst first."""
 
     STOPS = "stops the training"
     HURTS = "hurts it"
@@ -64,13 +64,13 @@ class Severity(StrEnum):
 
     @property
     def tone(self) -> Tone:
-        """Which has its color and its icon."""
+        """The tone, for color and icon."""
         tones: dict[Severity, Tone] = {Severity.STOPS: "bad", Severity.HURTS: "warn", Severity.LOOK: "idle"}
         return tones[self]
 
 
 class Kind(NamedTuple):
-    """What all findings of a kind have in common; fixes: the best first."""
+    """What all findings of a kind share. fixes: the best first."""
 
     title: str
     severity: Severity
@@ -81,42 +81,44 @@ KINDS = {
     "damaged": Kind("Cannot be read", Severity.STOPS, ("remove",)),
     "letterbox": Kind("Black bars", Severity.HURTS, ("crop_bars", "remove", "tag")),
     "text": Kind("Text in the picture", Severity.HURTS),
-    "text_unknown": Kind("Text not looked for", Severity.LOOK, ()),
+    "text_unknown": Kind("Text not checked", Severity.LOOK, ()),
     "blur": Kind("Blurred", Severity.HURTS),
-    "still": Kind("Stands still", Severity.HURTS),
+    "still": Kind("No motion", Severity.HURTS),
     "shake": Kind("Shaky", Severity.LOOK),
     "flashes": Kind("Flashes", Severity.LOOK),
     "cuts": Kind("Cuts inside the clip", Severity.HURTS, ("split_at_cuts", "keep_longest_shot", "remove", "tag")),
-    "near_duplicates": Kind("Nearly the same", Severity.HURTS, ("keep_best", "remove", "tag")),
+    "near_duplicates": Kind("Near-duplicates", Severity.HURTS, ("keep_best", "remove", "tag")),
     "left_out": Kind("Left out by the model", Severity.HURTS),
-    "fits_badly": Kind("Fits the model badly", Severity.LOOK),
+    "fits_badly": Kind("Poor fit for the model", Severity.LOOK),
     "images": Kind("Images among videos", Severity.LOOK),
-    "beside_missing": Kind("Missing beside the clip", Severity.HURTS, ("detach", "remove", "tag")),
-    "beside_damaged": Kind("Cannot be read beside the clip", Severity.HURTS, ("detach", "remove", "tag")),
+    "beside_missing": Kind("Companion file missing", Severity.HURTS, ("detach", "remove", "tag")),
+    "beside_damaged": Kind("Companion file unreadable", Severity.HURTS, ("detach", "remove", "tag")),
     "beside_short": Kind("Shorter than its clip", Severity.HURTS, ("detach", "remove", "tag")),
     "beside_long": Kind("Longer than its clip", Severity.HURTS, ("fit_beside", "detach", "remove", "tag")),
-    "beside_size": Kind("Of another size than its clip", Severity.HURTS, ("fit_beside", "detach", "remove", "tag")),
+    "beside_size": Kind("Different size from its clip", Severity.HURTS, ("fit_beside", "detach", "remove", "tag")),
     "beside_motion": Kind("Control clip of another clip", Severity.HURTS, ("detach", "remove", "tag")),
     "mask_empty": Kind("Mask that marks nothing", Severity.HURTS, ("invert_mask", "detach", "remove", "tag")),
     "mask_full": Kind("Mask that marks everything", Severity.LOOK, ("detach", "invert_mask", "tag")),
-    "mask_gaps": Kind("Frames in which a mask marks nothing", Severity.LOOK, ("detach", "tag")),
+    "mask_gaps": Kind("Frames where a mask marks nothing", Severity.LOOK, ("detach", "tag")),
     "no_caption": Kind("No caption", Severity.HURTS, ("tag", "remove")),
     "short_caption": Kind("Very short caption", Severity.LOOK, ("tag",)),
-    "same_caption": Kind("The same caption", Severity.LOOK, ("tag",)),
-    "long_caption": Kind("Caption longer than the model reads", Severity.HURTS, ("shorten_caption", "tag")),
-    "trigger_unread": Kind("Trigger word beyond what the model reads", Severity.HURTS, ("shorten_caption", "tag")),
+    "same_caption": Kind("Identical captions", Severity.LOOK, ("tag",)),
+    "long_caption": Kind("Caption too long for the model", Severity.HURTS, ("shorten_caption", "tag")),
+    "trigger_unread": Kind("Trigger word beyond the model's limit", Severity.HURTS, ("shorten_caption", "tag")),
     "tokens_unknown": Kind("Caption lengths not checked", Severity.LOOK, ()),
     "trigger": Kind("Trigger word in some captions only", Severity.LOOK, ("add_trigger", "tag")),
 }
 
 
 class Finding(BaseModel):
-    """One thing that the dataset check found.
+    """A finding of the dataset check.
 
-    kind, title: which check, and what it found in plain words;  sentence: that with its numbers
-    clips:    file names it is about; none where it is about the check itself
-    pictures: file name -> sha256 and captions: file name -> `caption_hash`, as they were when it was found
-    fixes:    what could be done, the best first;  values: what the fixes need to know, by their own names
+    kind, title: a key of KINDS, and its meaning in words.
+    clips: file names of its clips; () if it is about the check itself.
+    pictures: file name -> sha256 at the time of the check.
+    captions: file name -> `caption_hash` at the time of the check.
+    fixes: possible fixes, the best first.
+    values: data for the fixes.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -133,13 +135,13 @@ class Finding(BaseModel):
 
     @property
     def id(self) -> str:
-        """The same for the same finding on the same clips."""
+        """A hash that is equal for the same finding on the same clips."""
         beside = [self.values["beside"]] if "beside" in self.values else []
         return hashlib.sha256("\n".join((self.kind, *self.clips, *beside)).encode()).hexdigest()[:16]
 
     @property
     def holds_beside(self) -> tuple[str, str] | None:
-        """(kind, file) of what lay beside its clip when it was found, where it is about that."""
+        """The companion (kind, file name) that the finding is about, or None."""
         return (self.values["kind"], self.values["beside"]) if "beside" in self.values else None
 
     @property
@@ -162,10 +164,10 @@ class FindingGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The last check, as far as it still holds.
+    """The findings of the last check that still apply.
 
-    clips: how many were checked
-    new_clips: clips of the dataset that came or changed since, so that nothing is known of them
+    clips: number of clips that were checked.
+    new_clips: number of clips that were added or changed since, which are not checked.
     """
 
     checked_at: float
@@ -184,11 +186,11 @@ class CheckReport:
     def sentence(self) -> str:
         counts = [(severity, sum(f.severity == severity for f in self.findings)) for severity in Severity]
         found = ", ".join(f"{count} {severity}" for severity, count in counts if count)
-        since = f"; {self.new_clips} clips came or changed since: check again" if self.new_clips else ""
+        since = f"; {self.new_clips} clips were added or changed since: check again" if self.new_clips else ""
         return f"{self.clips} clips checked: {found or 'nothing to fix'}{since}"
 
     def _repr_html_(self) -> str:
-        """The findings by kind, the worst first, with the fixes of each."""
+        """Show the findings by kind, the worst first, with the fixes of each."""
         parts = [inline_html.note(self.sentence, "plain" if self.findings else "good")]
         for group in self.groups:
             rows = [(finding.sentence, ", ".join(finding.buttons.values())) for finding in group.findings]
@@ -208,10 +210,13 @@ def finding_of(
     about: Mapping[str, str] = {},
     **values: Any,
 ) -> Finding:
-    """A finding of a kind in KINDS that is true of these clips' pictures; of their captions, where info is given.
+    """Create a finding about clips' pictures, or about their captions if `info` is given.
 
-    title, severity: instead of those of the kind;  values: what its fixes need to know
-    about: of what lies beside a clip, its kind and the name of its file (beside)
+    Args:
+        kind: A key of KINDS.
+        title, severity: Override those of the kind.
+        about: For a companion, its kind and file name (`beside`).
+        values: Data for the fixes.
     """
     usual = KINDS[kind]
     return Finding(
@@ -228,7 +233,7 @@ def finding_of(
 
 
 def caption_hash(clip: Clip, info: DatasetInfo) -> str:
-    """Stands for a caption as written and as taught, the trigger word included."""
+    """Hash a caption, both as written and as trained with the trigger word."""
     return hashlib.sha256(f"{clip.text}\n{info.caption(clip)}".encode()).hexdigest()[:16]
 
 
@@ -242,7 +247,7 @@ class _Report(BaseModel):
 
 
 def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[Clip], found: Sequence[Finding]) -> None:
-    """Replace the findings, the worst first, each kind together. Raises CannotWrite."""
+    """Replace the findings, sorted by severity and kind. Raises CannotWrite."""
     severities, kinds = list(Severity), list(KINDS)
     ordered = sorted(found, key=lambda one: (severities.index(one.severity), kinds.index(one.kind)))
     hashes = {clip.file_name: _content(clip) for clip in clips}
@@ -251,7 +256,7 @@ def write_report(dataset: Path, checked_at: float, model: str, clips: Sequence[C
 
 
 def read_report(dataset: Path) -> CheckReport | None:
-    """The last check; None when there was none, or its file is damaged: then checking again writes it anew."""
+    """Read the last check's findings that still apply; None if there was no check or the file is damaged."""
     try:
         kept = _Report.model_validate(read_json(dataset / FOLDER / FILE))
     except (ConfigError, ValidationError):
@@ -277,10 +282,10 @@ def read_report(dataset: Path) -> CheckReport | None:
 
 
 def _content(clip: Clip) -> str:
-    """Stands for a clip's pictures and what lies beside it."""
+    """Identify the content of a clip's pictures and companions."""
     return " ".join((clip.sha256, *clip.companions.values()))
 
 
 def read_findings(dataset: Path) -> list[Finding]:
-    """What was found and still holds, the worst first; none when no check was made."""
+    """Read the last check's findings that still apply, the worst first."""
     return list(report.findings) if (report := read_report(dataset)) else []

@@ -1,6 +1,6 @@
-"""Fix what the dataset check found: one finding or many, in one change of the history, which one undo takes back.
+"""Fix findings of the dataset check, one or many, as one change in the history.
 
-What changes records alone is done at once. What cuts clips encodes them and so takes its time: that is a task (`run`).
+Fixes that only change records are immediate. Fixes that encode clips take time and run as a task (`run`).
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field
 
 NOTHING = "Nothing was left to do."
-CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # what encodes clips
-BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # what encodes files that lie beside clips
+CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # fixes that encode clips
+BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # fixes that encode companions
 ENCODING = (*CUTTING, *BESIDE)
-SENTENCES: dict[Fix, tuple[str, str, str]] = {  # what a fix will do, what it did, and to what
+SENTENCES: dict[Fix, tuple[str, str, str]] = {  # the verb before and after, and its object
     "remove": ("Remove", "Removed", "{clips}"),
-    "keep_best": ("Remove", "Removed", "{clips} that copy a better one"),
+    "keep_best": ("Remove", "Removed", "{clips} with a better copy"),
     "split_at_cuts": ("Split", "Split", "{clips} into {parts}"),
     "keep_longest_shot": ("Keep", "Kept", "the longest shot of {clips}"),
     "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
-    "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to what the model reads"),
+    "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to the model's limit"),
     "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
     "fit_beside": ("Cut", "Cut", "the companion files of {clips} to match in length and size"),
     "invert_mask": ("Invert", "Inverted", "the masks of {clips}"),
     "detach": ("Detach", "Detached", "companion files from {clips}"),
     "tag": ("Tag", "Tagged", "{clips} for later"),
 }
-STARTING_SECONDS = 2.0  # of the process that cuts
-PIXELS_A_SECOND = 4e6  # that a core decodes and encodes when it cuts
-SENTENCE_SHARE = 2 / 3  # of what is read: a caption ends with a sentence if that leaves this much, else with a word
+STARTING_SECONDS = 2.0  # to start the process that cuts
+PIXELS_A_SECOND = 4e6  # decoded and encoded by one core
+SENTENCE_SHARE = 2 / 3  # shorten a caption to a whole sentence if that keeps this share of it, else to a whole word
 
 
 class FixSettings(Settings):
-    """What `datasets/<slug>/.fix/config.json` holds. A person chooses findings and a fix instead of filling it in."""
+    """Settings of a fix (`datasets/<slug>/.fix/config.json`)."""
 
     fix: Fix = field("crop_bars", title="Fix", section="Fixing")
     """What to do about the findings."""
 
     findings: tuple[str, ...] = field((), title="Findings", section="Fixing", lines=3)
-    """Ids of the findings of the last check to fix."""
+    """Ids of the last check's findings to fix."""
 
 
 def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
-    """What `apply` would do to these findings, in words; changes nothing. Raises ConfigError, DataError."""
+    """Describe what `apply` would do, without changing anything. Raises ConfigError, DataError."""
     check_findings(dataset, findings, fix)
     clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
     if fix in CUTTING:
@@ -72,7 +72,7 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
 
 
 def expected_seconds(dataset: Path, findings: Sequence[Finding], fix: Fix) -> float:
-    """Estimate how long the fix takes on this machine; 0 for what changes records alone."""
+    """Estimate how long a fix takes on this machine; 0 if it only changes records."""
     if fix not in ENCODING:
         return 0.0
     wanted = {finding.clips[0] for finding in findings}
@@ -81,9 +81,9 @@ def expected_seconds(dataset: Path, findings: Sequence[Finding], fix: Fix) -> fl
 
 
 def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent) -> str:
-    """Fix all findings alike; says what was done.
+    """Apply a fix to findings; return what was done in words.
 
-    Raises ConfigError, DataError, CannotWrite, and what `on_progress` raises.
+    Raises ConfigError, DataError, CannotWrite, and whatever `on_progress` raises.
     """
     check_findings(dataset, findings, fix)
     clips, info = {clip.file_name: clip for clip in read_clips(dataset)}, read_info(dataset)
@@ -99,7 +99,7 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
 
 
 def _sentence(fix: Fix, done: int, clips: int, parts: int = 0, trigger: str = "") -> str:
-    """What is done to so many clips, in words. done: 0 for what will be done, 1 for what was done"""
+    """Describe a fix of so many clips. done: 0 for the future, 1 for the past."""
     words = SENTENCES[fix]
     return f"{words[done]} {words[2].format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
 
@@ -109,7 +109,7 @@ def _uncapitalized(sentence: str) -> str:
 
 
 def check_findings(dataset: Path, findings: Sequence[Finding], fix: Fix) -> None:
-    """Raises ConfigError unless the fix fits all of the findings, and their clips are there."""
+    """Raise ConfigError unless the fix applies to all findings and their clips exist."""
     if not findings:
         raise ConfigError("no finding is chosen: choose one or more")
     if unfit := [finding for finding in findings if fix not in finding.fixes]:
@@ -119,25 +119,24 @@ def check_findings(dataset: Path, findings: Sequence[Finding], fix: Fix) -> None
         )
     names = {clip.file_name for clip in read_clips(dataset)}
     if gone := [finding for finding in findings if not names.issuperset(finding.clips)]:
-        raise ConfigError(f"a clip of {gone[0].title!r} is not in this dataset any more: check again")
+        raise ConfigError(f"a clip of {gone[0].title!r} is no longer in this dataset: check again")
 
 
 # ---- the job --------------------------------------------------------------------------------------------------------
 
 
 def check(dataset: Path, settings: FixSettings) -> None:
-    """Raises ConfigError unless the findings hold and the fix fits them."""
+    """Raise ConfigError unless the findings still apply and the fix applies to them."""
     found = _found(dataset, settings)
     if settings.findings and not found:
-        raise ConfigError("none of these findings holds any more: check again")
+        raise ConfigError("these findings no longer apply: check again")
     check_findings(dataset, found, settings.fix)
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Fix as config.json says. The outcome: {done: in words}.
+    """Apply a fix as a job. The outcome: {done: in words}.
 
-    A finding that no longer holds is left alone: its clip was changed since, perhaps by this very task before it was
-    killed.
+    Skips findings that no longer apply because the clip has changed, perhaps in this task before it was killed.
     """
     settings = FixSettings.load(config)
     found = _found(dataset, settings)
@@ -156,14 +155,14 @@ def _found(dataset: Path, settings: FixSettings) -> list[Finding]:
 def _changed_records(
     findings: Sequence[Finding], clips: Mapping[str, Clip], info: DatasetInfo, fix: Fix
 ) -> dict[str, Sequence[Clip]]:
-    """file name -> records in its place, of the clips that the fix changes"""
+    """Return the changes: file name -> the records that replace it."""
     pairs = [(finding, clips[name]) for finding in findings for name in finding.clips]
     if fix == "remove":
         return {clip.file_name: () for _, clip in pairs}
     if fix == "keep_best":
 
         def worth(finding: Finding, name: str) -> tuple[float, ...]:
-            """What a person would keep: their own caption, any caption, then size, sharpness, length."""
+            """Prefer captions by hand, then any caption, then size, sharpness, length."""
             clip, blur = clips[name], round(finding.values["blur"][name], 1)
             by_hand = clip.caption_by == "hand" and bool(clip.text)
             return by_hand, bool(clip.text), clip.width * clip.height, -blur, clip.seconds
@@ -187,7 +186,7 @@ def _changed_records(
 
 
 def shortened(text: str, cut: str) -> str:
-    """The caption without its unread end `cut`: up to its last whole sentence if that leaves enough, else word."""
+    """Remove the unread end `cut` from a caption, back to the last whole sentence if that keeps enough, else word."""
     position = text.rfind(cut)
     read = text[: position if position >= 0 else len(text)]
     sentence = max((match.end() for match in re.finditer(r"[.!?](?=\s|$)", read)), default=0)
@@ -204,7 +203,7 @@ def shortened(text: str, cut: str) -> str:
 def _fit_beside(
     dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], fix: Fix, on_progress: OnProgress
 ) -> str:
-    """Make what lies beside clips anew from what it is, as one change."""
+    """Conform or invert the companions of clips, as one change."""
     wanted: dict[tuple[str, str], tuple[Clip, str, Path]] = {}
     for finding in findings:
         clip, kind = clips[finding.clips[0]], finding.values["kind"]
@@ -250,7 +249,7 @@ def _recut(
 
 
 def _new_cuts(finding: Finding, cut: Cut, step: float, fix: Fix) -> list[Cut]:
-    """The parts of its source video that take a clip's place; step: frames of the source video a frame of the clip."""
+    """Return the cuts that replace a clip. step: frames of the source video per frame of the clip."""
     if fix == "crop_bars":
         left, top, width, height = finding.values["crop"]
         outer = cut.crop or (0, 0, 0, 0)
@@ -263,5 +262,5 @@ def _new_cuts(finding: Finding, cut: Cut, step: float, fix: Fix) -> list[Cut]:
 
 
 def _shots(bounds: Sequence[int], step: float) -> list[tuple[int, int]]:
-    """The shots between the bounds that are long enough for a clip; step: as in `_new_cuts`"""
+    """Return the shots between the bounds that are long enough for a clip. step: as in `_new_cuts`."""
     return [(start, end) for start, end in pairwise(bounds) if end - start >= FEWEST * step]

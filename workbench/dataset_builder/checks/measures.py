@@ -1,9 +1,9 @@
-"""What each clip's pictures measure, once per content: motion, blur, shake, flashes, cuts, bars, text, similarity.
+"""Measure clips: motion, blur, shake, flashes, cuts, black bars, text, similarity; once per content.
 
-    .check/measures.jsonl    a line a content (sha256); a line of another version of this module counts as missing
+    .check/measures.jsonl    one line per content (sha256); lines of other versions of this module are ignored
 
-A clip is decoded once, at small size, in a child process (`main`), one a core. `frame_metrics` says what the numbers
-mean, `dataset_check` which of them are bad.
+A clip is decoded once, at small size, in a child process (`main`), one per core. `frame_metrics` defines the numbers,
+`dataset_check` judges them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -41,32 +41,34 @@ if TYPE_CHECKING:
 
     Video = NDArray[np.float32]
 
+Found = TypeVar("Found", bound=BaseModel)
 WORKER = "workbench.dataset_builder.checks.measures"
 MODULES = ("av", "cv2", "numpy", "scenedetect")
-SECONDS_PER_FRAME = 300.0  # of computing, from one frame to the next
+SECONDS_PER_FRAME = 300.0  # timeout of the child for one frame
 FOLDER, FILE = ".check", "measures.jsonl"
-VERSION = 2  # of what the numbers mean
-SHARP_LONGEST = 720  # pixels of the pictures that are looked at for blur
-STEPS = 8  # looks a second at motion
-SHAKE_STEPS = 15  # looks a second at shake
-SHARP_LOOKS = 4  # looks a clip at blur
+VERSION = 2  # increase it when the numbers change their meaning
+SHARP_LONGEST = 720  # pixels of the longer side when blur is measured
+STEPS = 8  # motion samples per second
+SHAKE_STEPS = 15  # shake samples per second
+SHARP_LOOKS = 4  # blur samples per clip
 CUTS_BY: scenes.DetectorName = "adaptive"  # splitting's default
-CHANGED = 6.0  # levels; less is noise
-STILL = 0.005  # of the pixels have changed at most
+CHANGED = 6.0  # levels; smaller changes of a pixel are noise
+STILL = 0.005  # largest share of changed pixels in a still picture
 
 
 class Measures(BaseModel):
-    """What one clip's pictures measure.
+    """Measurements of one clip.
 
-    error:      why it cannot be read, "" when it can; the numbers are then 0
-    motion:     mean change within an eighth of a second, levels (0 to 255)
-    still:      share of the clip, 0 to 1, in which nothing changes within a second
-    blur:       0 (sharp) to 1;  shake: percent of the width from step to step
-    flashes:    (first frame, frame where it is over, height in levels)
-    cuts:       (first frame of the new shot, its score): what scenes finds, down to the detector's lowest threshold
-    letterbox:    (left, top, width, height) of the picture inside black bars, pixels; None without bars
-    text:       (position, sampled frames that have it, what is written); None where no reader is installed
-    fingerprint: base64 of a few tiny frames (frame_metrics.fingerprint)
+    error: why the clip cannot be read (the numbers are then 0), or "".
+    motion: mean change within 1/8 s, in levels (0 to 255).
+    still: share of the clip, 0 to 1, in which nothing changes for a second.
+    blur: 0 (sharp) to 1.
+    shake: percent of the width from step to step.
+    flashes: (first frame, first frame after it, height in levels).
+    cuts: (first frame of the new shot, score), down to the detector's lowest threshold.
+    letterbox: (left, top, width, height) of the picture inside black bars, in pixels; None without bars.
+    text: (position, number of sampled frames that have it, the text); None if no reader is installed.
+    fingerprint: base64 of a few tiny frames (frame_metrics.fingerprint).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,7 +88,7 @@ class Measures(BaseModel):
 
 
 def read_measures(dataset: Path) -> dict[str, Measures]:
-    """sha256 -> what is known; torn lines and lines of other versions are left out."""
+    """Read the known measurements by sha256, skipping torn lines and other versions."""
     known = {}
     for line in read_json_lines(dataset / FOLDER / FILE):
         with contextlib.suppress(ValueError):
@@ -97,47 +99,72 @@ def read_measures(dataset: Path) -> dict[str, Measures]:
 
 
 def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = silent) -> dict[str, Measures]:
-    """Measure what is not known yet; sha256 -> measures of every clip.
+    """Measure the clips that are not measured yet; return the measurements of all by sha256.
 
-    Each is on disk once it is known, so that going on after a stop repeats nothing. A clip that brings its child down
-    costs no other; a stop ends the children at once. Raises CannotWrite and what `on_progress` raises.
+    Each result is written at once, so resuming after a stop repeats nothing. A clip that crashes its child does not
+    affect others. A stop kills the children at once. Raises CannotWrite and what `on_progress` raises.
     """
     known, reads_text = read_measures(dataset), can_read_text()
-    if reads_text:  # those of before it was installed are measured again
+    if reads_text:  # repeat measurements from before the text reader was installed
         known = {sha256: found for sha256, found in known.items() if found.error or found.text is not None}
     missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
-    with writing(dataset):
-        (dataset / FOLDER).mkdir(exist_ok=True)
-    children = [LimitedChild(WORKER, dataset) for _ in range(tasks.WORKERS)]
-    free = list(children)
 
-    def ask_child(clip: Clip, tick: Tick) -> Measures:
-        child = free.pop()
+    def ask(child: LimitedChild, clip: Clip, _: str) -> Measures:
         try:
             answer = child.ask({"clip": clip.model_dump(mode="json"), "text": reads_text}, SECONDS_PER_FRAME)
         except ChildLost as lost:
-            reason = f"has no frame within {SECONDS_PER_FRAME:.0f} s" if lost.late else "brought the decoder down"
-            return Measures(sha256=clip.sha256, error=f"{reason} when it was read: import it again")
-        finally:
-            free.append(child)
-        tick(clip.frames)
+            reason = f"gave no frame for {SECONDS_PER_FRAME:.0f} s" if lost.late else "crashed the decoder"
+            return Measures(sha256=clip.sha256, error=f"{reason}: import it again")
         return Measures.model_validate_json(answer)
 
-    def keep(found: Measures) -> None:
-        append_line(dataset / FOLDER / FILE, found.model_dump_json())
+    wanted = [(clip, "") for clip in missing]
+    for found in in_children(dataset, WORKER, FILE, "measuring pictures", wanted, ask, on_progress):
         known[found.sha256] = found
+    return {clip.sha256: known[clip.sha256] for clip in clips}
+
+
+def in_children(
+    dataset: Path,
+    worker: str,
+    file: str,
+    phase: str,
+    items: Sequence[tuple[Clip, str]],
+    ask: Callable[[LimitedChild, Clip, str], Found],
+    on_progress: OnProgress,
+) -> list[Found]:
+    """Measure items, clips and kinds of companions, in child processes, one per core. A stop kills them at once.
+
+    worker: module to run in the children.
+    file: name of the file in FOLDER to which each result is appended as it arrives.
+    ask: gets one item's result from a child.
+    """
+    with writing(dataset):
+        (dataset / FOLDER).mkdir(exist_ok=True)
+    children = [LimitedChild(worker, dataset) for _ in range(tasks.WORKERS)]
+    free = list(children)
+
+    def work(item: tuple[Clip, str], tick: Tick) -> Found:
+        child = free.pop()
+        try:
+            found = ask(child, *item)
+        finally:
+            free.append(child)
+        tick(item[0].frames)
+        return found
+
+    def keep(found: Found) -> None:
+        append_line(dataset / FOLDER / file, found.model_dump_json())
 
     def kill_children() -> None:
         for child in children:
             child.kill()
 
-    frames = sum(clip.frames for clip in missing)
+    frames = sum(clip.frames for clip, _ in items)
     try:
-        tasks.each("measuring pictures", frames, missing, ask_child, on_progress, on_done=keep, on_stop=kill_children)
+        return tasks.each(phase, frames, items, work, on_progress, on_done=keep, on_stop=kill_children)
     finally:
         for child in children:
             child.close()
-    return {clip.sha256: known[clip.sha256] for clip in clips}
 
 
 # ---- in the child ----------------------------------------------------------------------------------------------------
@@ -153,7 +180,7 @@ def main(dataset: Path) -> None:
 
 
 def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[], None] = silent) -> Measures:
-    """Decode one clip once and measure it; text: look for that, too, where a reader is installed."""
+    """Decode and measure a clip. text: whether to detect text, if a reader is installed."""
     try:
         path = clip_file(dataset, clip.file_name)
         numbers = _look_at_pictures(path, clip.frames, clip.fps or 8.0, on_frame)
@@ -165,9 +192,9 @@ def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[],
 
 
 def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[], None]) -> dict[str, Any]:
-    """One pass over a clip's frames; the numbers, by their names in Measures. Raises DataError.
+    """Measure a clip in one pass over its frames; return fields of `Measures`. Raises DataError.
 
-    Keeps a second of small pictures, and a tiny one a frame.
+    Keeps one second of small pictures in memory, and a tiny one of every frame.
     """
     import cv2
     import numpy as np
@@ -175,11 +202,11 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
     from workbench.clips import media
 
     def spread(looks: int) -> set[int]:
-        """Frame numbers, each in the middle of its share of the clip."""
+        """Return evenly spaced frame numbers."""
         return {int((part + 0.5) * frames / looks) for part in range(looks)}
 
     def is_unchanged() -> bool:
-        """Whether the first and the last picture of the second kept are the same."""
+        """Whether the first and last picture of the past second are the same."""
         return bool((cv2.absdiff(second[-1], second[0]) > CHANGED).mean() < STILL)
 
     prints_at, sharp_at = spread(frame_metrics.PRINT_FRAMES), spread(SHARP_LOOKS)
@@ -215,7 +242,7 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
         on_frame()
     scores = scorer.scores(fps)
     cuts = scenes.cuts(scores, scenes.DETECTORS[CUTS_BY].low)
-    prints += prints[-1:] * (frame_metrics.PRINT_FRAMES - len(prints))  # of very short clips
+    prints += prints[-1:] * (frame_metrics.PRINT_FRAMES - len(prints))  # for very short clips
     return {
         "motion": round(float(np.median(motion or [0])), 2),
         "still": round(float(np.mean(still or [len(second) > 1 and is_unchanged()])), 3),
@@ -229,22 +256,26 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
 
 # ---- black bars ------------------------------------------------------------------------------------------------------
 
-BAR_LOOKS = 16  # frames
-BLACK, BLACK_SHARE = 32, 0.7  # level, and share of an outermost line, for a logo
-PIECES, SHORTEST = 32, 12  # a line is looked at in pieces of so many pixels or more, whose means noise hardly moves
-TOLERANCE = 8.0  # levels by which a piece of a bar may differ from the bar's color, in any frame
-IN_BAR = 0.25  # share of a line's pieces that differ at most in a bar, for a logo; beside it half and more do
-BEGINS = 0.6  # share of a bar's length along which the picture begins at one time
-EDGE = 8  # lines over which an encoder may blur the edge: the block it works in
+BAR_LOOKS = 16  # sampled frames
+BLACK, BLACK_SHARE = 32, 0.7  # level, and least share of black pixels in an outermost line (the rest may be a logo)
+PIECES, SHORTEST = 32, 12  # most pieces of a line, and pixels per piece, whose means average out noise
+TOLERANCE = 8.0  # levels by which a piece of a bar may differ from the bar's color in any frame
+IN_BAR = 0.25  # share of a bar's pieces that may differ (a logo); in the picture, half and more do
+BEGINS = 0.6  # share of a bar's length along which the picture must begin in the same frame
+EDGE = 8  # lines over which an encoder may blur the edge: one block
 THINNEST, THICKEST = 0.01, 0.4  # of the picture's side
-ALIKE = 0.25  # by which opposite bars may differ, of the thicker one
+ALIKE = 0.25  # relative difference allowed between opposite bars
 Box = tuple[int, int, int, int]
 
 
 def find_letterbox(path: Path) -> Box | None:
-    """(left, top, width, height) of the picture inside its bars, even pixels; None when there are surely no bars.
+    """Detect black bars in a canonical clip.
 
-    Reads one of our own clips. Raises DataError.
+    Returns:
+        (left, top, width, height) of the picture inside the bars, even; None without certain bars.
+
+    Raises:
+        DataError: The clip cannot be read.
     """
     import numpy as np
 
@@ -259,7 +290,7 @@ def find_letterbox(path: Path) -> Box | None:
     height, width, _ = pictures[0].shape
     left, right = _bars(np.stack([_pieces(one, 1) for one in pictures]))
     top, bottom = _bars(np.stack([_pieces(one[:, left : width - right], 0) for one in pictures]))
-    if (top or bottom) and not (left or right):  # beside a low picture, bars at the sides show in few rows
+    if (top or bottom) and not (left or right):  # with a low picture, bars at the sides are short: try again within it
         left, right = _bars(np.stack([_pieces(one[top : height - bottom], 1) for one in pictures]))
     if not (left or right or top or bottom):
         return None
@@ -268,7 +299,7 @@ def find_letterbox(path: Path) -> Box | None:
 
 
 def _pieces(picture: Any, axis: int) -> Any:
-    """Means over pieces of each line (a row for axis 0, a column for axis 1), float32 [lines, PIECES or fewer, 3]."""
+    """Average over pieces of each line (rows for axis 0, columns for axis 1); float32 [lines, at most PIECES, 3]."""
     import numpy as np
 
     lines = np.moveaxis(picture, axis, 0)
@@ -278,7 +309,7 @@ def _pieces(picture: Any, axis: int) -> Any:
 
 
 def _bars(video: Video) -> tuple[int, int]:
-    """How many lines the bars at the beginning and at the end have; (0, 0) unless both are surely there."""
+    """Return the thickness of the bars at both ends, in lines; (0, 0) unless both are certain."""
     first, last = _bar(video), _bar(video[:, ::-1])
     if not first or not last or abs(first - last) > max(EDGE, ALIKE * max(first, last)):
         return 0, 0
@@ -286,20 +317,20 @@ def _bars(video: Video) -> tuple[int, int]:
 
 
 def _bar(video: Video) -> int:
-    """How many lines from the beginning are a bar, with those that its edge is blurred over; 0 for none."""
+    """Return the thickness of the bar at the start, in lines, including its blurred edge; 0 for none."""
     import numpy as np
 
     lines = video.shape[1]
     color = np.median(video[:, : max(2, int(THINNEST * lines))], axis=(0, 1, 2))
-    differs = np.abs(video - color).max(axis=3)  # [frames, lines, pieces]: in any color
+    differs = np.abs(video - color).max(axis=3)  # [frames, lines, pieces], the largest over the color channels
     in_bar = (differs.max(axis=0) > TOLERANCE).mean(axis=1) <= IN_BAR
     bar = lines if in_bar.all() else int(np.argmin(in_bar))
     if color.max() >= BLACK or not max(2, THINNEST * lines) <= bar <= THICKEST * lines:
         return 0
     if (differs[:, bar : bar + EDGE] > TOLERANCE / 2).mean(axis=2).max() < BEGINS:
-        return 0  # a thing that moves over a black ground
+        return 0  # something moving in front of a black background
     if in_bar[bar + EDGE : lines - int(THICKEST * lines)].any():
-        return 0  # a striped ground
+        return 0  # a striped background
     usual = np.median(differs.max(axis=0), axis=1)
     picture = np.median(usual[bar + EDGE : bar + 3 * EDGE])
     begun = np.flatnonzero((usual[bar : bar + EDGE] >= picture / 2) & (usual[bar : bar + EDGE] > TOLERANCE))
@@ -310,21 +341,20 @@ def _bar(video: Video) -> int:
 
 PACKAGES = ("rapidocr", "onnxruntime")
 MISSING = f"{extra_command('text')}, then check again"
-TEXT_LOOKS = 4  # frames
-LONGEST, FOUND_AT = 960, 480  # pixels of the longer side: where letters are read, and where they are looked for
-SURE = 0.8  # of a reading; textures and plain shapes are seldom read with more
-FEWEST = 2  # letters or digits: one alone may be a circle or a frame
-Text = tuple[str, int, str]
-"""(position in words, in how many of the sampled frames, what is written there)"""
+TEXT_LOOKS = 4  # sampled frames
+LONGEST, FOUND_AT = 960, 480  # pixels of the longer side for recognition and for detection
+SURE = 0.8  # least confidence; textures and plain shapes rarely reach it
+FEWEST = 2  # letters or digits: a single one may be a circle or a frame
+Text = tuple[str, int, str]  # (position in words, number of sampled frames that have it, the text)
 
 
 def can_read_text() -> bool:
-    """Whether the extra is installed; looks, loads nothing."""
+    """Whether the packages for text detection are installed. Loads nothing."""
     return all(find_spec(name) for name in PACKAGES)
 
 
 def find_text(path: Path) -> tuple[Text, ...]:
-    """What is written where in a clip of ours, a line a place; needs `can_read_text`. Raises DataError."""
+    """Read text in a canonical clip, one entry per position. Needs `can_read_text`. Raises DataError."""
     found: dict[str, list[str]] = {}
     for _, frame in stills(path, TEXT_LOOKS):
         picture = small(frame, LONGEST)
@@ -347,17 +377,17 @@ def _reader() -> Any:
 
     return RapidOCR(
         params={
-            "Global.use_cls": False,  # which tells letters that stand on their head
+            "Global.use_cls": False,  # detection of upside-down text
             "Global.log_level": "critical",
             "Det.limit_type": "max",
             "Det.limit_side_len": FOUND_AT,
-            "EngineConfig.onnxruntime.intra_op_num_threads": 1,  # a child a core is at work already
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,  # there is already one child per core
         }
     )
 
 
 def _position(corners: Sequence[Sequence[float]], width: int, height: int) -> str:
-    """ "top left", "bottom", "middle" ...: by the thirds of the picture that its center lies in."""
+    """Name a position by thirds of the picture: "top left", "bottom", "middle" ..."""
     across = sum(float(x) for x, _ in corners) / 4 / width
     down = sum(float(y) for _, y in corners) / 4 / height
     words = ["top", "", "bottom"][min(2, int(3 * down))], ["left", "", "right"][min(2, int(3 * across))]

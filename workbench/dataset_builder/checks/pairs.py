@@ -1,14 +1,13 @@
-"""Whether what lies beside a clip belongs to it: length and size, what a mask marks, whether a control clip follows.
+"""Check companions against their clips: length and size, what a mask marks, whether a control clip moves alike.
 
-    .check/pairs.jsonl    a line for a clip's content and a file beside it; lines of other versions count as missing
+    .check/pairs.jsonl    one line per clip content and companion; lines of other versions are ignored
 
-Each pair is decoded once, small, in a child process (`main`).
+Each pair is decoded once, at small size, in a child process (`main`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,33 +17,34 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.clips import frame_metrics, media
 from workbench.clips.records import COMPANION_NAMES, Clip, clip_file
-from workbench.dataset_builder import tasks
 from workbench.dataset_builder.checks.findings import Finding, finding_of
-from workbench.dataset_builder.checks.measures import FOLDER, MODULES, SECONDS_PER_FRAME
-from workbench.dataset_builder.tasks import OnProgress, Tick, silent
+from workbench.dataset_builder.checks.measures import FOLDER, MODULES, SECONDS_PER_FRAME, in_children
+from workbench.dataset_builder.companions import RATE
+from workbench.dataset_builder.tasks import OnProgress, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
-from workbench.workspace import append_line, writing
 from workbench.workspace.records import read_json_lines
 
 WORKER = "workbench.dataset_builder.checks.pairs"
 FILE = "pairs.jsonl"
-VERSION = 1  # of what the numbers mean
-LONGEST_SIDE = 256  # pixels of the pictures that are compared
-GRID = (16, 12)  # columns and rows of the cells whose change is compared
-RATE = 1e-3  # share by which the rates of a clip and its mask may differ
-MARKED = 32  # levels: a mask is empty where no pixel is brighter, full where none is darker than white by more
-UNCHANGED = 0.3  # levels of change from frame to frame: with less, nothing moves that a control clip could follow
-# Correlation of the two changes, cell by cell: pairs of real clips that match have 0.3 to 1, others 0.25 at most.
+VERSION = 1  # increase it when the numbers change their meaning
+LONGEST_SIDE = 256  # pixels of the longer side when pictures are compared
+GRID = (16, 12)  # columns and rows of cells whose changes are compared
+MARKED = 32  # levels: a mask is empty if no pixel is brighter, full if none is darker than white by more
+UNCHANGED = 0.3  # levels of mean change per frame below which too little moves to compare
+# Correlation of the changes, cell by cell: matching pairs of real clips have 0.3 to 1, others at most 0.25.
 FOLLOWS = 0.25
 
 
 class Pair(BaseModel):
-    """What a file beside a clip measures.
+    """Measurements of a clip's companion.
 
-    sha256: of the clip; name: of the file, below the dataset's folder; error: why it cannot be read, "" when it can
-    darkest, brightest: levels of a mask's pixels, over all frames; empty: in how many frames nothing is marked
-    follows: correlation of the changes of clip and control clip; None where too little moves to tell
+    sha256: the clip's.
+    name: the companion's file name, relative to the dataset folder.
+    error: why it cannot be read, or "".
+    darkest, brightest: levels of a mask's pixels over all frames.
+    empty: number of frames in which a mask marks nothing.
+    follows: correlation of the changes in clip and control clip; None if too little moves to tell.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -67,51 +67,30 @@ Key = tuple[str, str]  # sha256 of the clip, name of the file
 
 
 def measure_pairs(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = silent) -> dict[Key, Pair]:
-    """Measure what is not known yet of what lies beside clips, where its file is there. Raises as `measure_all`."""
+    """Measure the companions that are not measured yet and whose files exist. Raises as `measure_all`."""
     known: dict[Key, Pair] = {}
     for line in read_json_lines(dataset / FOLDER / FILE):
         with contextlib.suppress(ValueError):
             found = Pair.model_validate(line)
             if found.version == VERSION:
                 known[found.sha256, found.name] = found
-    wanted = [
-        (clip, kind, name) for clip in clips for kind, name in clip.companions.items() if _is_there(dataset, name)
+    missing = [
+        (clip, kind)
+        for clip in clips
+        for kind, name in clip.companions.items()
+        if _is_there(dataset, name) and (clip.sha256, name) not in known
     ]
-    missing = [one for one in wanted if (one[0].sha256, one[2]) not in known]
-    if not missing:
-        return known
-    with writing(dataset):
-        (dataset / FOLDER).mkdir(exist_ok=True)
-    children = [LimitedChild(WORKER, dataset) for _ in range(tasks.WORKERS)]
-    free = list(children)
 
-    def ask_child(item: tuple[Clip, str, str], tick: Tick) -> Pair:
-        clip, kind, name = item
-        child = free.pop()
+    def ask(child: LimitedChild, clip: Clip, kind: str) -> Pair:
         try:
-            task: dict[str, object] = {"clip": clip.model_dump(mode="json"), "kind": kind}
-            answer = child.ask(task, SECONDS_PER_FRAME)
+            answer = child.ask({"clip": clip.model_dump(mode="json"), "kind": kind}, SECONDS_PER_FRAME)
         except ChildLost:
-            return Pair(sha256=clip.sha256, name=name, error="it brought the decoder down")
-        finally:
-            free.append(child)
-        tick(clip.frames)
+            return Pair(sha256=clip.sha256, name=clip.companions[kind], error="it crashed the decoder")
         return Pair.model_validate_json(answer)
 
-    def keep(found: Pair) -> None:
-        append_line(dataset / FOLDER / FILE, found.model_dump_json())
-        known[found.sha256, found.name] = found
-
-    def kill_children() -> None:
-        for child in children:
-            child.kill()
-
-    frames = sum(clip.frames for clip, _, _ in missing)
-    try:
-        tasks.each("comparing pairs", frames, missing, ask_child, on_progress, on_done=keep, on_stop=kill_children)
-    finally:
-        for child in children:
-            child.close()
+    if missing:
+        for pair in in_children(dataset, WORKER, FILE, "comparing pairs", missing, ask, on_progress):
+            known[pair.sha256, pair.name] = pair
     return known
 
 
@@ -136,7 +115,7 @@ def main(dataset: Path) -> None:
 
 
 def measure_pair(dataset: Path, clip: Clip, kind: str, on_frame: Callable[[], None] = silent) -> Pair:
-    """Decode what lies beside a clip once, a control clip together with the clip."""
+    """Decode and measure a companion, a control clip together with its clip."""
     name = clip.companions[kind]
     found = Pair(sha256=clip.sha256, name=name)
     try:
@@ -181,7 +160,7 @@ def _mask(path: Path, on_frame: Callable[[], None]) -> dict[str, Any]:
 
 
 def _follows(clip: Path, control: Path, on_frame: Callable[[], None]) -> float | None:
-    """How alike the two change: the correlation over all frames and cells of the picture."""
+    """Correlate the changes of a clip and its control clip over all frames and cells; None if too little moves."""
     import numpy as np
 
     changes: tuple[list[Any], list[Any]] = ([], [])
@@ -205,9 +184,9 @@ def _follows(clip: Path, control: Path, on_frame: Callable[[], None]) -> float |
 
 
 def check_pairs(dataset: Path, clips: Sequence[Clip], measured: Mapping[Key, Pair]) -> Iterator[Finding]:
-    """What is wrong with what lies beside clips, a finding a file and problem."""
-    for clip, kind in itertools.chain.from_iterable(((clip, kind) for kind in clip.companions) for clip in clips):
-        name, said = clip.companions[kind], f"The {COMPANION_NAMES[kind]} of {clip.name}"
+    """Yield the problems of clips' companions, one finding per file and problem."""
+    for clip, (kind, name) in ((one, item) for one in clips for item in one.companions.items()):
+        said = f"The {COMPANION_NAMES[kind]} of {clip.name}"
         about = {"kind": kind, "beside": name}
         found = measured.get((clip.sha256, name))
         if not _is_there(dataset, name):
@@ -223,24 +202,24 @@ def _check_pair(clip: Clip, kind: str, found: Pair, said: str, about: dict[str, 
     same_rate = not clip.fps or not found.fps or abs(found.fps / clip.fps - 1) < RATE
     if found.frames < clip.frames or not same_rate:
         theirs = f"{found.frames} frames at {found.fps:.4g} fps"
-        yield finding_of("beside_short", f"{said} has {theirs}, the clip {ours}.", [clip], about=about)
+        yield finding_of("beside_short", f"{said} has {theirs}, the clip has {ours}.", [clip], about=about)
     elif found.frames > clip.frames:
-        yield finding_of("beside_long", f"{said} has {found.frames} frames, the clip {ours}.", [clip], about=about)
+        yield finding_of("beside_long", f"{said} has {found.frames} frames, the clip has {ours}.", [clip], about=about)
     if (found.width, found.height) != (clip.width, clip.height):
-        sizes = f"{found.width}x{found.height}, the clip {clip.width}x{clip.height}"
+        sizes = f"{found.width}x{found.height}, the clip is {clip.width}x{clip.height}"
         yield finding_of("beside_size", f"{said} is {sizes}.", [clip], about=about)
     if kind == "mask" and found.brightest <= MARKED:
-        sentence = f"{said} is black in every frame: it marks nothing, and nothing would be learned."
+        sentence = f"{said} is black in every frame: it marks nothing, so nothing would be learned."
         yield finding_of("mask_empty", sentence, [clip], about=about)
     elif kind == "mask" and found.darkest >= 255 - MARKED:
-        sentence = f"{said} is white in every frame: it marks everything, as no mask does."
+        sentence = f"{said} is white in every frame: it marks everything, as if there were no mask."
         yield finding_of("mask_full", sentence, [clip], about=about)
     elif kind == "mask" and found.empty:
         share = f"{found.empty} of its {found.frames} frames"
         yield finding_of("mask_gaps", f"{said} is black in {share}: nothing is learned there.", [clip], about=about)
     if kind == "control" and found.follows is not None and found.follows < FOLLOWS:
         sentence = (
-            f"{said} does not move as the clip does (correlation {found.follows:.2f}, of pairs that match "
+            f"{said} does not move like the clip (the correlation is {found.follows:.2f}, but matching pairs have "
             f"more than {FOLLOWS:g}): it may belong to another clip."
         )
         yield finding_of("beside_motion", sentence, [clip], about=about)

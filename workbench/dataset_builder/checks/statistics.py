@@ -1,7 +1,7 @@
-"""A dataset in numbers for pictures: durations, sizes, rates, motion, caption lengths, words. Plain data, fast.
+"""Statistics of a dataset for charts: durations, sizes, frame rates, motion, caption lengths, words. Plain data, fast.
 
-Everything comes from records and from what the last check left (motion, tokens): nothing is decoded here, and what was
-not checked is left out.
+Everything comes from the records and the last check (motion, tokens). Nothing is decoded; what was not checked is left
+out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BETWEEN_WORDS = str.maketrans(dict.fromkeys('.,;:!?"()[]{}…„“”»«|/', "
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many clips fall between edges[i] and edges[i + 1]: counts[i]; the last includes its upper edge."""
+    """A histogram: counts[i] clips lie between edges[i] and edges[i + 1]."""
 
     title: str
     unit: str
@@ -43,11 +43,12 @@ class Histogram:
 class Statistics:
     """A dataset in numbers.
 
-    histograms: by what they show: duration, motion, words, tokens; those of which nothing is known are left out
-    sizes, aspects, fps: value -> clips, the most frequent first;  words, tags: (word, captions or clips with it)
-    measured:   share of clips whose motion is known, 0 to 1
-    token_limit: tokens that the checked model reads of a caption, 0 when unknown
-    with_trigger: share of captions that hold the trigger word as written, 0 to 1; None without a trigger word
+    histograms: duration, motion, words and tokens, except those without data.
+    sizes, aspects, fps: value -> number of clips, most frequent first.
+    words, tags: (word, number of captions or clips with it).
+    with_trigger: share of captions that contain the trigger word as written, 0 to 1; None without a trigger word.
+    measured: share of videos whose motion is known, 0 to 1.
+    token_limit: tokens of a caption that the checked model reads; 0 if unknown.
     """
 
     clips: int
@@ -65,7 +66,7 @@ class Statistics:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Title -> value -> clips with it, the most frequent first; those of which nothing is known are left out."""
+        """Title -> value -> number of clips, most frequent first, except those without data."""
         named = {
             "Sizes": self.sizes,
             "Aspect ratios": self.aspects,
@@ -77,19 +78,19 @@ class Statistics:
 
     @property
     def notes(self) -> list[str]:
-        """The rest in words."""
+        """The other numbers in words."""
         if not self.clips:
             return ["There are no clips yet: import some."]
         images = f", {self.images:,} of them images" if self.images else ""
         found = [f"{counted(self.clips, 'clip')}, {self.seconds:,.1f} s{images}."]
         if self.with_trigger is not None:
-            found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as they are written.")
+            found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as written.")
         if self.token_limit:
             found.append(f"The model reads {self.token_limit} tokens of a caption.")
         if "motion" not in self.histograms:
-            found.append("Motion is known after a check.")
+            found.append("Run a check to measure motion.")
         elif self.measured < 1:
-            found.append(f"Motion is known of {self.measured:.0%} of the videos: check again.")
+            found.append(f"Motion is known for {self.measured:.0%} of the videos: check again.")
         return found
 
     @property
@@ -102,7 +103,7 @@ class Statistics:
 
 
 def statistics(dataset: Path) -> Statistics:
-    """The dataset as its folder is now."""
+    """Compute the statistics of a dataset."""
     info = known_info(dataset)
     return of_clips(
         read_clips(dataset),
@@ -119,19 +120,19 @@ def of_clips(
     token_limit: int = 0,
     tokens: dict[str, int] | None = None,
 ) -> Statistics:
-    """The same from records. motion: sha256 -> `Measures.motion`; tokens: `text_hash` -> tokens."""
+    """Compute statistics from records. motion: `Measures.motion` by sha256. tokens: counts by `text_hash`."""
     videos = [clip for clip in clips if not clip.is_image]
     captioned = [clip for clip in clips if clip.text.strip()]
     moving = [motion[clip.sha256] for clip in videos if clip.sha256 in motion]
     counted = [tokens.get(text_hash(clip)) for clip in captioned] if tokens else []
     found = (
         ("duration", _histogram("Duration", "seconds", [clip.seconds for clip in videos])),
-        ("motion", _histogram("Motion", "levels within an eighth of a second", moving)),
-        ("words", _histogram("Words a caption", "words", [len(clip.text.split()) for clip in captioned], whole=True)),
-        ("tokens", _histogram("Tokens a caption", "tokens", [c for c in counted if c is not None], whole=True)),
+        ("motion", _histogram("Motion", "levels within 1/8 s", moving)),
+        ("words", _histogram("Words per caption", "words", [len(clip.text.split()) for clip in captioned], whole=True)),
+        ("tokens", _histogram("Tokens per caption", "tokens", [c for c in counted if c is not None], whole=True)),
     )
     trigger = info.trigger_word.strip()
-    near = [clip for clip in captioned if trigger.lower() in clip.text.lower()]  # quick; the rule itself is slow
+    near = [clip for clip in captioned if trigger.lower() in clip.text.lower()]  # a fast filter before the exact rule
     holding = sum(info.caption(clip) == clip.text.strip() for clip in near) if trigger else 0
     return Statistics(
         clips=len(clips),
@@ -150,13 +151,13 @@ def of_clips(
 
 
 def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = False) -> Histogram | None:
-    """At most BINS bins of a round width; None without values. whole: no bin is narrower than 1."""
+    """Build a histogram of at most BINS bins with a round width; None without values. whole: bins of at least 1."""
     if not values:
         return None
     low, high = min(values), max(values)
     least = (high - low) / BINS or 1.0
     power: float = 10.0 ** math.floor(math.log10(least))
-    # The next of 1, 2, 5, 10, 20 ... (and 0.1, 0.2, 0.5 ...) that is not smaller.
+    # Round up to 1, 2, 5, 10, 20 ... or 0.1, 0.2, 0.5 ...
     width = next(power * step for step in (1, 2, 5, 10) if power * step >= least - 1e-12)
     width = max(1.0, width) if whole else width
     first = math.floor(low / width + 1e-9)
@@ -167,14 +168,14 @@ def _histogram(title: str, unit: str, values: Sequence[float], whole: bool = Fal
 
 
 def _aspect(clip: Clip) -> str:
-    """The ratio of width to height by the name people know it by, else as a number."""
+    """Return a clip's aspect ratio by its common name, else as a number."""
     ratio = clip.width / clip.height if clip.height else 0.0
     known = {"16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3, "1:1": 1.0}
     return next((name for name, value in known.items() if abs(ratio / value - 1) < 0.02), f"{ratio:.2f}")
 
 
 def _words(clips: Sequence[Clip]) -> tuple[tuple[str, int], ...]:
-    """The words that most captions hold, stop words and numbers left out."""
+    """Return the words that occur in most captions, without stop words and numbers."""
     counts: Counter[str] = Counter()
     for clip in clips:
         counts.update(dict.fromkeys(clip.text.lower().translate(BETWEEN_WORDS).split(), 1))

@@ -1,4 +1,4 @@
-"""Spans, crops and frame rates of clips: cut, split at scenes, and back.
+"""Cut clips: spans, crops, frame rates, splitting at scenes.
 
 Not here: black bars and other findings (dataset_builder.checks).
 """

@@ -1,13 +1,13 @@
-"""Which part of its source video a clip is: which spans, crops and rates are legal, the part's file, and changing it.
+"""Cut clips from their source videos: legal spans, crops and frame rates, encoding a part, and changing the dataset.
 
-The master is the canonical clip of the whole source video; seconds and pixels are those of the master. A part is always
-made from it, so a span can be widened later, and a picture is never encoded more than twice. The first cut links the
-whole clip's file to .masters/ID.mp4; parts are named by what they are (master, frames, crop, rate), so the same part
-made twice is one file. Each change is one of the history, and nothing is lost by it.
+The master is the canonical clip of the whole source video; times and pixels refer to it. Every part is cut from the
+master, so a span can be extended later, and no frame is encoded more than twice. The first cut links the whole clip's
+file to .masters/ID.mp4. A part is named by a hash of master, frames, crop and rate, so making it twice gives one file.
+Each change is an entry in the history and can be undone.
 
-What lies beside a clip is cut with it (`_carried`), and so is what was painted of its mask (`painted`): control clip
-and mask as the clip is, from those of the whole source video where there are such (.masters/ID.mask-HASH.mp4); the
-reference stays as it is; the last frame is that of the new end, or is left out where it came from elsewhere.
+Companions are cut with the clip (`_carried`), and so are painted masks (`painted`). Control clip and mask are cut like
+the clip, from those of the whole source video if there are any (.masters/ID.mask-HASH.mp4). The reference stays
+unchanged. The last frame becomes that of the new end; one that came from elsewhere is dropped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -48,14 +47,14 @@ from workbench.errors import ConfigError, DataError
 from workbench.workspace import disk, write_bytes, writing
 
 MASTERS = ".masters"
-SMALLEST = 16  # pixels a side, as an import demands
+SMALLEST = 16  # pixels per side, as for imports
 FEWEST = 2  # frames
 Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a clip takes of its master: frames start to end (end not included), crop as in Clip, fps if not its own."""
+    """The part of its master that a clip shows: frames start to end (exclusive), crop as in Clip, fps if it differs."""
 
     start: int
     end: int
@@ -65,7 +64,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Master:
-    """A whole source video. path: where it is now; name: its path below the dataset once a part of it is cut."""
+    """A whole source video. path: where it is now. name: its path in the dataset once a part is cut from it."""
 
     name: str
     path: Path
@@ -81,7 +80,7 @@ class Master:
 
 
 def master_of(dataset: Path, clip: Clip) -> Master:
-    """The source video a clip comes from: the clip itself while it is whole. Raises DataError when it is not there."""
+    """Return a clip's source video, which is the clip itself while it is whole. Raises DataError if it is missing."""
     if clip.is_latents:
         raise DataError(f"{clip.name} is latents, which cannot be cut: cut the video, and compute its latents again")
     path = clip_file(dataset, clip.master or clip.file_name)
@@ -94,18 +93,18 @@ def master_of(dataset: Path, clip: Clip) -> Master:
         name = f"{MASTERS}/{clip.id}.mp4"
         taken = dataset / name
         if taken.exists() and not taken.samefile(path) and file_sha256(taken) != sha256:
-            name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # two clips of the same name, in folders of another tool
+            name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # same-named clips in different folders of another tool
     return Master(name, path, sha256, about.frames, about.fps, about.width, about.height)
 
 
 @lru_cache(maxsize=64)
 def _facts(path: Path, changed: int) -> tuple[media.VideoFacts, str]:
-    """What a file is, and its digest: read once as long as nobody touches it; `changed` is its time of change."""
+    """Probe and hash a file, cached until its modification time (`changed`) changes."""
     return media.probe(path), file_sha256(path)
 
 
 def cut_of(clip: Clip, master: Master) -> Cut:
-    """What the clip takes of its master at present."""
+    """Return the clip's current cut of its master."""
     if not clip.master:
         return master.whole
     start, end = (round(second * master.fps) for second in clip.span or (0, master.frames / master.fps))
@@ -113,21 +112,20 @@ def cut_of(clip: Clip, master: Master) -> Cut:
 
 
 def checked(cut: Cut, master: Master) -> Cut:
-    """The cut itself, with what changes nothing left out. Raises ConfigError that names the nearest legal one."""
+    """Check and normalize a cut, dropping a crop or rate that changes nothing. Raises ConfigError with a legal one."""
     fewest = min(FEWEST, master.frames)
     if not 0 <= cut.start <= cut.end - fewest <= master.frames - fewest:
         start = min(max(0, min(cut.start, cut.end)), master.frames - fewest)
         end = min(max(start + fewest, cut.start, cut.end), master.frames)
         raise ConfigError(
-            f"the span is {_in_seconds(cut, master)}, must lie in the source video's "
-            f"{_in_seconds(master.whole, master)} and hold {FEWEST} frames or more: "
+            f"the span is {_in_seconds(cut, master)}, but must lie within the source video's "
+            f"{_in_seconds(master.whole, master)} and have {FEWEST} frames or more: "
             f"use {_in_seconds(Cut(start, end), master)}"
         )
     rate = None if cut.fps is None else float(Fraction(max(-1.0, min(1e9, cut.fps))).limit_denominator(1001))
     if rate is not None and not 0 < rate <= master.fps * (1 + 1e-6):
         raise ConfigError(
-            f"fps is {cut.fps:g}, the source video has {master.fps:.6g}: frames can be left out, not made up: "
-            f"use {master.fps:.6g} or less"
+            f"fps is {cut.fps:g}, but the source video has only {master.fps:.6g}: use {master.fps:.6g} or less"
         )
     if rate is not None and (master.frames == 1 or abs(rate / master.fps - 1) < 1e-6):
         rate = None
@@ -140,7 +138,7 @@ def checked(cut: Cut, master: Master) -> Cut:
         top, height = _nearest_side(crop[1], crop[3], master.height)
         if crop != (left, top, width, height):
             raise ConfigError(
-                f"the crop is {', '.join(map(str, crop))} (left, top, width, height), must be even, inside "
+                f"the crop is {', '.join(map(str, crop))} (left, top, width, height), but must be even, inside "
                 f"{master.width}x{master.height} and {SMALLEST}x{SMALLEST} or more: "
                 f"use {left}, {top}, {width}, {height}"
             )
@@ -152,13 +150,13 @@ def _in_seconds(cut: Cut, master: Master) -> str:
 
 
 def _nearest_side(offset: int, length: int, whole: int) -> tuple[int, int]:
-    """(offset, length), even, within 0 to `whole` (even, too) and not under the smallest."""
+    """Return the nearest legal (offset, length): even, within `whole`, at least SMALLEST long."""
     length = min(max(length - length % 2, SMALLEST), whole)
     return min(max(0, offset - offset % 2), whole - length), length
 
 
 def sampled_frames(cut: Cut, fps: float, master: Master) -> list[int]:
-    """The master's frames that make the part: at a lower rate, of each slot the one that is shown at its middle."""
+    """List the master's frames in a part: at a lower rate, the frame shown at the middle of each time slot."""
     step = max(1.0, master.fps / fps)
     count = int((cut.end - cut.start) / step + 1e-6)
     return [cut.start + int((slot + 0.5) * step + 1e-6) for slot in range(count)]
@@ -168,11 +166,11 @@ def sampled_frames(cut: Cut, fps: float, master: Master) -> list[int]:
 
 
 def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
-    """The record of that part of the clip's master, whose file is made now unless it is there.
+    """Return the record of a part, and encode its file unless it exists. The dataset's records do not change.
 
-    The dataset's records stay as they are (`replace` puts parts into them). The file lies in clips/, or in
-    .removed/clips/ if it was made before, from where a change brings it back. Raises ConfigError for an illegal span,
-    crop or rate, DataError, CannotWrite, and whatever `tick` raises.
+    The file is in clips/, or in .removed/clips/ if it was made before; `replace` then moves it back.
+
+    Raises ConfigError for an illegal span, crop or rate, DataError, CannotWrite, and whatever `tick` raises.
     """
     master = master_of(dataset, clip)
     cut = checked(cut, master)
@@ -181,20 +179,24 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     name = part_name(master, cut)
     path = next((found for found in (dataset / name, dataset / REMOVED / name) if found.exists()), None)
     if path is None:
-        _link(master.path, dataset / master.name)  # before anything is cut from it
+        _link(master.path, dataset / master.name)
         path = dataset / name
-        _write(dataset, master, cut, path, tick)
+        fps = cut.fps or master.fps
+        temporary = dataset / MASTERS / _temporary(path.name)
+        write_frames(master.path, sampled_frames(cut, fps, master), temporary, fps, box=cut.crop, tick=tick)
+        with writing(path):
+            disk.replace(temporary, path)
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
-    # A picture of the source video's beginning is none of a part that begins elsewhere.
+    # The source's first frame is not that of a part that starts later or is cropped.
     first = "" if cut.start or cut.crop else clip.first_frame
     part = _record(clip, master, cut, name, file_sha256(path), master.name, first)
     return _with_all(dataset, clip, part, master, cut, path, tick)
 
 
 def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master_name: str, first_frame: str) -> Clip:
-    """What a clip is once its file is that cut of its master; caption and tags stay."""
+    """Return a clip's record with a new file and cut; caption and tags stay."""
     return clip.changed(
         file_name=name,
         fps=cut.fps or master.fps,
@@ -210,17 +212,17 @@ def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master
 
 
 def part_name(master: Master, cut: Cut) -> str:
-    """The file name of a checked cut, below the dataset folder."""
+    """Return the file name of a checked cut, relative to the dataset folder."""
     about = json.dumps([master.sha256, cut.start, cut.end, cut.crop, cut.fps])
     return f"clips/{hashlib.sha256(about.encode()).hexdigest()[:16]}.mp4"
 
 
 def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
-    """The record of the whole source video, with this clip's caption."""
+    """Return the record of the whole source video, with this clip's caption."""
     if not clip.master:
         return clip
     stem = Path(master.name).stem
-    # A plain VideoFolder may have had it under another name than ours.
+    # In a plain VideoFolder, the whole clip may have had another name.
     was = [c for c in read_clips(dataset / REMOVED) if not c.master and c.sha256 == master.sha256]
     name = next((c.file_name for c in was if Path(c.file_name).stem == stem), f"clips/{stem}.mp4")
     first = next((found for c in was if (found := c.first_frame)), "")
@@ -231,7 +233,7 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
 
 
 def _link(old: Path, new: Path) -> None:
-    """The same file under a second name; a copy where the disk knows no links. One that is there stays."""
+    """Hard-link a file, or copy it if the file system has no links. Keeps an existing target."""
     with writing(new):
         new.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -245,17 +247,8 @@ def _link(old: Path, new: Path) -> None:
 
 
 def _temporary(name: str) -> str:
-    """A name of this thread's own: two who make the same part at once do not meet."""
+    """Return a temporary name for this thread, so that two can make the same part at once."""
     return f".{name}.{os.getpid()}.{threading.get_ident()}.part"
-
-
-def _write(dataset: Path, master: Master, cut: Cut, target: Path, tick: Tick) -> None:
-    """Encode the part. Raises DataError, CannotWrite."""
-    fps = cut.fps or master.fps
-    temporary = dataset / MASTERS / _temporary(target.name)
-    write_frames(master.path, sampled_frames(cut, fps, master), temporary, fps, box=cut.crop, tick=tick)
-    with writing(target):
-        disk.replace(temporary, target)
 
 
 def write_frames(
@@ -269,13 +262,13 @@ def write_frames(
     colors: Literal["kept", "gray", "inverted"] = "kept",
     tick: Tick = silent,
 ) -> None:
-    """Encode frames of one of our own videos without visible loss (media.VideoWriter without a crf).
+    """Encode frames of a canonical video without visible loss (media.VideoWriter without a crf).
 
     Args:
-        wanted: Numbers of the frames, rising; one that comes several times is written as often.
-        scale: Width and height that pictures are brought to first; None leaves them as they are.
+        wanted: Ascending frame numbers; repeated ones are written repeatedly.
+        scale: Width and height to scale to first; None to keep the size.
         box: Part of the (scaled) picture to keep: left, top, width, height.
-        colors: gray takes them out; inverted then makes black of white, and white of black.
+        colors: kept, gray, or inverted (gray with black and white swapped).
 
     Raises:
         DataError: The source has fewer frames, or is damaged.
@@ -305,7 +298,7 @@ def write_frames(
 
 
 def _gray(frame: Any, invert: bool) -> Any:
-    """A PyAV frame in yuv420p without its colors: its red, green and blue are one. invert: black and white exchanged"""
+    """Convert a yuv420p PyAV frame to gray. invert: swap black and white."""
     import av
     import numpy as np
 
@@ -316,18 +309,18 @@ def _gray(frame: Any, invert: bool) -> Any:
     return av.VideoFrame.from_ndarray(planes, format="yuv420p")
 
 
-# ---- what lies beside a clip -----------------------------------------------------------------------------------------
+# ---- companions ------------------------------------------------------------------------------------------------------
 
-OWN_DB = 30.0  # from which a last frame is taken for the clip's own
+OWN_DB = 30.0  # PSNR from which a last frame counts as the clip's own
 
 
 def companion_name(clip_id: str, kind: str, sha256: str, suffix: str = ".mp4", folder: str = "clips") -> str:
-    """The file name of what lies beside a clip, below the dataset folder: it never stands for another content."""
+    """Return a companion's file name, relative to the dataset folder; its hash ties it to the content."""
     return f"{folder}/{clip_id}.{kind}-{sha256[:8]}{suffix}"
 
 
 def keep_beside(dataset: Path, made: Path, clip_id: str, kind: str, folder: str = "clips") -> str:
-    """Give a file that was just made its name, which is returned. Raises CannotWrite."""
+    """Move a new companion to its final name, and return that. Raises CannotWrite."""
     name = companion_name(clip_id, kind, file_sha256(made), made.suffix, folder)
     with writing(dataset / name):
         (dataset / name).parent.mkdir(parents=True, exist_ok=True)
@@ -336,35 +329,27 @@ def keep_beside(dataset: Path, made: Path, clip_id: str, kind: str, folder: str 
 
 
 def scratch_file(dataset: Path, suffix: str) -> Path:
-    """A path for a file that gets its name when it is whole; what a killed process left there is cleared away."""
+    """Return a path for a file in progress. Files that a killed process leaves there are deleted later."""
     (dataset / MASTERS).mkdir(parents=True, exist_ok=True)
     return dataset / MASTERS / f"{_temporary('companion')}{suffix}"
 
 
 def last_frame_png(clip: Path, frames: int) -> bytes:
-    """The last frame of one of our own clips as a PNG. Raises DataError."""
-    return _png(media.read_frames(clip, [frames - 1])[0])
-
-
-def _png(pixels: Any) -> bytes:
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()
+    """Return the last frame of a canonical clip as a PNG. Raises DataError."""
+    return media.png(media.read_frames(clip, [frames - 1])[0])
 
 
 def _with_all(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> Clip:
-    """The part's record with what lies beside the clip, once that is cut as the part is; see `_carried`."""
+    """Cut the clip's companions and painted masks for the part; return its record with them."""
     if clip.companions:
         part = part.changed(**_carried(dataset, clip, part, master, cut, path, tick))
     old = cut_of(clip, master)
     if (box := _inside(cut.crop, old.crop, master)) is None:
-        return part  # a larger picture than was painted on
+        return part  # the part shows more than was painted on
     ours, wanted = (sampled_frames(one, one.fps or master.fps, master) for one in (old, cut))
     at, own = ({frame: number for number, frame in enumerate(of)} for of in (wanted, ours))
     share = (cut.fps or master.fps) / master.fps
-    # A frame that a lower rate leaves out stands for the one of its slot.
+    # A frame that a lower rate drops maps to the frame of its time slot.
     frames = {
         number: at.get(frame, min(int((frame - cut.start) * share + 1e-6), len(wanted) - 1))
         for number, frame in enumerate(ours)
@@ -380,10 +365,10 @@ def _with_all(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, p
 
 
 def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> dict[str, Any]:
-    """The fields for what lies beside a part of a clip, whose files are made now.
+    """Make the companions of a part; return the fields of its record that name them.
 
     Args:
-        part: The part's record, which still names what lies beside `clip`.
+        part: The part's record, which still names the companions of `clip`.
         path: The part's own file.
     """
     old, found = cut_of(clip, master), dict[str, Any](dict.fromkeys(COMPANIONS, ""))
@@ -398,7 +383,7 @@ def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, pa
             wanted, box = sampled_frames(cut, cut.fps or master.fps, master), cut.crop
             if whole:
                 file, masters[kind] = dataset / whole, whole
-            else:  # made for the part alone: another part has it where it lies inside
+            else:  # made for this clip alone: only parts inside it can have it
                 own = {frame: at for at, frame in enumerate(sampled_frames(old, old.fps or master.fps, master))}
                 box = _inside(cut.crop, old.crop, master)
                 if file is None or box is None or not own.keys() >= set(wanted) or not _fits(file, clip):
@@ -428,12 +413,12 @@ def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, pa
 
 
 def _there(dataset: Path, name: str) -> Path | None:
-    """Where a companion's file is now, None where it is lost."""
+    """Return where a companion's file is, None if it is lost."""
     return next((path for path in (clip_file(dataset, name), dataset / REMOVED / name) if path.is_file()), None)
 
 
 def _whole_of(dataset: Path, clip: Clip, kind: str, master: Master) -> str:
-    """The control clip or mask of the clip's whole source video, kept beside the master; "" when there is none."""
+    """Return the control clip or mask of the whole source video, linked next to the master; "" if there is none."""
     if clip.master:
         name = (clip.companion_masters or {}).get(kind, "")
         return name if name and clip_file(dataset, name).is_file() else ""
@@ -445,13 +430,13 @@ def _whole_of(dataset: Path, clip: Clip, kind: str, master: Master) -> str:
 
 
 def _fits(file: Path, video: Clip | Master) -> bool:
-    """Whether a control clip or mask has the frames and the size of the video that it belongs to."""
+    """Whether a control clip or mask has the length and size of its video."""
     about = media.probe(file)
     return (about.frames, about.width, about.height) == (video.frames, video.width, video.height)
 
 
 def _linked(dataset: Path, file: Path, part: Clip, kind: str) -> str:
-    """The same file's name beside a part; a link, unless it is among the removed files and comes back from there."""
+    """Link a companion to a part and return its name. If the part's file is in .removed, it is moved back later."""
     name = companion_name(part.id, kind, file_sha256(file), file.suffix)
     if not (dataset / REMOVED / name).exists():
         _link(file, dataset / name)
@@ -459,7 +444,7 @@ def _linked(dataset: Path, file: Path, part: Clip, kind: str) -> str:
 
 
 def _inside(box: Box | None, outer: Box | None, master: Master) -> Box | None:
-    """The box counted from the outer one's corner; None unless it lies inside."""
+    """Return a box relative to an outer one, None unless it lies inside. None as an argument is the whole picture."""
     left, top, width, height = box or (0, 0, master.width, master.height)
     at, down, wide, tall = outer or (0, 0, master.width, master.height)
     fits = at <= left and down <= top and left + width <= at + wide and top + height <= down + tall
@@ -467,7 +452,7 @@ def _inside(box: Box | None, outer: Box | None, master: Master) -> Box | None:
 
 
 def _is_own_end(dataset: Path, clip: Clip, picture: Path) -> bool:
-    """Whether a last frame is the clip's own, and not a picture that came from elsewhere."""
+    """Whether a last frame is the clip's own, as opposed to a picture from elsewhere."""
     import numpy as np
     from PIL import Image
 
@@ -481,27 +466,26 @@ def _is_own_end(dataset: Path, clip: Clip, picture: Path) -> bool:
 
 
 def left_behind(clip: Clip, part: Clip) -> str:
-    """Say what lay beside a clip and does not lie beside its part, "" when all does."""
+    """Describe the companions that a part lost; "" if there are none."""
     lost = [COMPANION_NAMES[kind] for kind in clip.companions if kind not in part.companions]
-    return f"without its {' and '.join(lost)}, which showed the former part only" if lost else ""
+    return f"without its {' and '.join(lost)}, which covered the previous part only" if lost else ""
 
 
 # ---- changing clips --------------------------------------------------------------------------------------------------
 
-Cuts = Sequence[tuple[Clip, Sequence[Cut]]]
-"""Clips, each with the parts of its source video that are to take its place."""
+Cuts = Sequence[tuple[Clip, Sequence[Cut]]]  # clips and the parts that replace them
+# The fields of a record that a cut sets; the others are the clip's own.
 FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame"}
 FACTS |= {*COMPANIONS, "companion_masters"}
-"""What a cut decides of a record; the rest stays the clip's own."""
 
 
 def trim(dataset: Path, clip: Clip, start_seconds: float, end_seconds: float) -> Clip:
-    """Another span of the clip's source video, wider or narrower, to the nearest frame; crop and rate stay."""
+    """Change a clip's span, to the nearest frames of its source video; crop and rate stay."""
     return trim_and_crop(dataset, clip, (start_seconds, end_seconds), False, None)
 
 
 def trim_and_crop(dataset: Path, clip: Clip, span: tuple[float, float] | None, crops: bool, box: Box | None) -> Clip:
-    """Another span and another part of the picture in one change. span: None leaves it as it is;  crops: box counts"""
+    """Change span and crop at once. span: None to keep it. crops: whether to apply `box`; None is the whole picture."""
     new = _spanning(dataset, clip, *span) if span else cut_of(clip, master_of(dataset, clip))
     new = dataclasses.replace(new, crop=box) if crops else new
     what = " and ".join(["span"] * bool(span) + ["crop"] * crops)
@@ -509,37 +493,30 @@ def trim_and_crop(dataset: Path, clip: Clip, span: tuple[float, float] | None, c
 
 
 def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> list[Clip]:
-    """A part for each span, seconds of the clip's source video; crop and rate stay. Raises ConfigError for an image."""
+    """Replace a clip with one per span, in seconds of its source video; crop and rate stay.
+
+    Raises ConfigError for an image.
+    """
     if master_of(dataset, clip).frames == 1:
-        raise ConfigError(f"{clip.name} is one picture: only videos can be split")
+        raise ConfigError(f"{clip.name} is a picture: only videos can be split")
     new = [_spanning(dataset, clip, start, end) for start, end in spans]
     return _recut_all(dataset, f"{clip.name} split into {len(new)}", [(clip, new)])
 
 
 def crop(dataset: Path, clips: Sequence[Clip], box: Box | None) -> list[Clip]:
-    """That part of the picture (left, top, width, height in the source video's pixels); None: all of it."""
+    """Crop clips to a box (left, top, width, height in the source video's pixels); None is the whole picture."""
     new = [(clip, [dataclasses.replace(cut_of(clip, master_of(dataset, clip)), crop=box)]) for clip in clips]
     return _recut_all(dataset, f"crop of {named(clips)}", new)
 
 
 def set_fps(dataset: Path, clips: Sequence[Clip], fps: float | None) -> list[Clip]:
-    """A lower frame rate by leaving frames out, the duration stays; None: the source video's own."""
+    """Lower the frame rate of clips by dropping frames; None is the source video's own."""
     new = [(clip, [dataclasses.replace(cut_of(clip, master_of(dataset, clip)), fps=fps)]) for clip in clips]
     return _recut_all(dataset, f"frame rate of {named(clips)}", new)
 
 
-def frame_rate(text: str) -> float | None:
-    """What a field for a frame rate says; None, the source video's own, when it is empty. Raises ConfigError."""
-    if not text.strip():
-        return None
-    with contextlib.suppress(ValueError):
-        if math.isfinite(fps := float(text)):
-            return fps
-    raise ConfigError(f"fps is {text[:40]!r}, must be a number such as 12: leave it empty for the source video's own")
-
-
 def reset_cut(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:
-    """Back to the whole source videos. Of several parts of one the first becomes it again, the others are removed."""
+    """Restore the whole source videos. Of several parts of one video, the first becomes it; the others are removed."""
     parts: dict[str, list[Clip]] = {}
     seen: set[str] = set()
     for clip in clips:
@@ -550,19 +527,19 @@ def reset_cut(dataset: Path, clips: Sequence[Clip]) -> list[Clip]:
 
 
 def named(clips: Sequence[Clip]) -> str:
-    """One clip by its name, several by their number."""
+    """Return a clip's name, or the number of clips."""
     return clips[0].name if len(clips) == 1 else f"{len(clips)} clips"
 
 
 def _spanning(dataset: Path, clip: Clip, start: float, end: float) -> Cut:
-    """What a clip takes of its master, with another span in seconds."""
+    """Return a clip's cut with another span, in seconds."""
     master = master_of(dataset, clip)
     return dataclasses.replace(cut_of(clip, master), start=frame_at(start, master.fps), end=frame_at(end, master.fps))
 
 
 def _recut_all(dataset: Path, what: str, cuts: Cuts) -> list[Clip]:
-    """Replace each clip by its parts, all in one change or not at all. Raises as `make_part` and `replace`."""
-    for clip, wanted in cuts:  # all are checked before the first is made
+    """Replace clips with parts as one change, all or none. Raises as `make_part` and `replace`."""
+    for clip, wanted in cuts:  # check all before making any
         for cut in wanted:
             checked(cut, master_of(dataset, clip))
     parts = {clip.file_name: [make_part(dataset, clip, cut) for cut in wanted] for clip, wanted in cuts}
@@ -570,21 +547,28 @@ def _recut_all(dataset: Path, what: str, cuts: Cuts) -> list[Clip]:
 
 
 def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> list[Clip]:
-    """Put parts (of `make_part`) in the places of clips, by file name, as one change; returns the parts' records.
+    """Replace clips with parts from `make_part` as one change; return the parts' records.
 
-    Caption and tags are those the clip has now, not when the part was made. Raises ConfigError when a clip has gone or
-    a part is in the dataset already, CannotWrite.
+    Parts get the caption and tags that the clip has now.
+
+    Args:
+        what: The change in words.
+        parts: File name of a clip -> the parts that replace it.
+
+    Raises:
+        ConfigError: A clip was removed, or a part is already in the dataset.
+        CannotWrite: The disk is full.
     """
     now = {clip.file_name: clip for clip in read_clips(dataset)}
     for name, new in parts.items():
         if twice := [one for one in new if one.file_name in now and one.file_name not in parts]:
             called = now[name].name if name in now else twice[0].name
             raise ConfigError(
-                f"the part {twice[0].name} is in the dataset already: remove {called}, or choose another span"
+                f"the part {twice[0].name} is already in the dataset: remove {called}, or choose another span"
             )
     fresh = {
         name: [now.get(name, one).changed(**one.model_dump(include=FACTS)) for one in new]
-        for name, new in parts.items()  # history names a clip that has gone
+        for name, new in parts.items()  # history.change refuses a clip that was removed
     }
     changed = {name: new for name, new in fresh.items() if new != [now.get(name)]}
     lost = [left_behind(now[name], one) for name, new in changed.items() if name in now for one in new]
@@ -600,7 +584,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 
 @dataclass(frozen=True)
 class Recut:
-    """What became of many clips. clips: how many were replaced;  parts: by how many;  failed: file name -> why not."""
+    """How many clips `recut` replaced, with how many parts, and why others failed (by file name)."""
 
     clips: int
     parts: int
@@ -608,11 +592,16 @@ class Recut:
 
 
 def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progress: OnProgress = silent) -> Recut:
-    """Replace each clip by its parts, made one a core, in one change; what: (clips, parts) -> the change in words.
+    """Replace many clips with parts as one change, encoding in parallel.
 
-    A clip whose parts cannot be made stays as it is. A part that is in the dataset already is not made twice; when
-    nothing else is left of a clip, it stays and is named. What is made stays when it ends before all is, and the next
-    one uses it. Raises CannotWrite and what `on_progress` raises.
+    A clip whose parts cannot be made stays unchanged. Parts that are already in the dataset are skipped; a clip with
+    no other parts stays and is reported. Encoded parts survive an interruption, and the next call reuses them.
+
+    Args:
+        what: (clips, parts) -> the change in words.
+
+    Raises:
+        CannotWrite: The disk is full. Also whatever `on_progress` raises.
     """
     failed: dict[str, str] = {}
     new: list[tuple[Clip, Cut]] = []
@@ -623,7 +612,7 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
             by_name = {part_name(master, cut): cut for cut in (checked(cut, master) for cut in wanted)}
             fresh = {name: cut for name, cut in by_name.items() if name not in taken}
             if not fresh:
-                raise ConfigError("its parts are in the dataset already: remove it")
+                raise ConfigError("its parts are already in the dataset: remove it")
         except (ConfigError, DataError) as error:
             failed[clip.file_name] = str(error)
         else:
@@ -643,7 +632,7 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
             failed[clip.file_name] = part
         else:
             records.setdefault(clip.file_name, []).append(part)
-    now = {clip.file_name for clip in read_clips(dataset)}  # a person may have taken one out meanwhile
+    now = {clip.file_name for clip in read_clips(dataset)}  # some may have been removed in the meantime
     records = {name: made for name, made in records.items() if name not in failed and name in now}
     count = sum(map(len, records.values()))
     if records:

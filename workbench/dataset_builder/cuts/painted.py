@@ -1,22 +1,22 @@
-"""What a person painted of a clip's mask, and what is known of each mask; both are cut with the clip.
+"""Painted masks of a clip, and how each of its masks was made.
 
-    .masks/ID/painted/13.png     what a person painted on frame 13 (from 0): gray, as large as the clip, white is inside
-    .masks/ID/tracked-N.mp4      the mask of every frame as tracked, before it is softened or inverted
+    .masks/ID/painted/13.png     the mask painted on frame 13 (from 0): gray, at the clip's size, white is inside
+    .masks/ID/tracked-N.mp4      the mask of every frame as tracked, before softening and inverting
     .masks/ID/masks.json         mask file -> how it was made: painted frames, confidence of each frame, soften, invert
 
-ID is the clip's. A part of a clip has an id of its own, and gets its own painted frames when it is cut (`carry`). Those
-of the clip stay, so that undoing a cut brings them back.
+ID is the clip's. A part of a clip has its own ID, and gets its own painted frames when it is cut (`carry`). Those of
+the clip stay, so undoing a cut restores them.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
+from workbench.clips import media
 from workbench.clips.records import Clip
 from workbench.errors import DataError
 from workbench.workspace import read_json, write_bytes, write_json, writing
@@ -31,9 +31,13 @@ Box = tuple[int, int, int, int]
 
 
 class MaskInfo(BaseModel):
-    """How a mask was made. painted: frames;  confidence: of each frame, 0 to 1;  tracked: the file before its edges
+    """How a mask was made.
 
-    by: title of the model that tracked it, "" for optical flow;  soften: pixels
+    painted: the painted frames.
+    confidence: of each frame, 0 to 1.
+    tracked: the mask file before softening and inverting.
+    by: title of the model that tracked it; "" for optical flow.
+    soften: in pixels.
     """
 
     painted: list[int] = []
@@ -45,7 +49,7 @@ class MaskInfo(BaseModel):
 
     @property
     def doubtful(self) -> list[int]:
-        """Frames that are worth a correction, the least sure first."""
+        """The frames that are worth correcting, the least certain first."""
         from workbench.clips.mask_tracking import SURE
 
         low = [index for index, one in enumerate(self.confidence) if one < SURE]
@@ -53,41 +57,41 @@ class MaskInfo(BaseModel):
 
 
 def folder_of(dataset: Path, clip: Clip) -> Path:
-    """Where what is known of a clip's masks lies."""
+    """Return the folder for a clip's masks."""
     return dataset / MASKS / clip.id
 
 
 def infos(dataset: Path, clip: Clip) -> dict[str, MaskInfo]:
-    """What is known of every mask that a clip had: its file below the dataset -> how it was made."""
+    """Return how each mask that a clip ever had was made, by its file name relative to the dataset folder."""
     path = folder_of(dataset, clip) / INFO
     if not path.exists():
         return {}
     try:
         return {name: MaskInfo.model_validate(info) for name, info in read_json(path).items()}
     except ValidationError:
-        return {}  # written by hand: masks stay, what is known of them is lost
+        return {}  # edited by hand; the masks themselves stay
 
 
 def info_of(dataset: Path, clip: Clip) -> MaskInfo:
-    """What is known of the mask that a clip has now; nothing of one that came from elsewhere."""
+    """Return how the clip's current mask was made; the defaults for a mask from elsewhere."""
     return infos(dataset, clip).get(clip.mask, MaskInfo())
 
 
 def painted_frames(dataset: Path, clip: Clip) -> dict[int, Path]:
-    """The frames that were painted, from 0, in order: number -> its picture."""
+    """Return the painted frames in order: frame number (from 0) -> picture file."""
     files = (folder_of(dataset, clip) / PAINTED).glob("*.png")
     return dict(sorted((int(path.stem), path) for path in files if path.stem.isdecimal()))
 
 
 def next_tracked(dataset: Path, clip: Clip) -> Path:
-    """Where the next mask of a clip lies as it was tracked."""
+    """Return the path for the clip's next tracked mask."""
     folder = folder_of(dataset, clip)
     numbers = [int(one.stem.rpartition("-")[2]) for one in folder.glob("tracked-*.mp4")]
     return folder / f"tracked-{max(numbers, default=0) + 1}.mp4"
 
 
 def read_painted(path: Path) -> Mask:
-    """A painted frame. Raises DataError where it is damaged."""
+    """Read a painted frame. Raises DataError if it is damaged."""
     import numpy as np
     from PIL import Image
 
@@ -96,15 +100,6 @@ def read_painted(path: Path) -> Mask:
             return np.array(picture.convert("L"), np.uint8)
     except OSError as error:
         raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error
-
-
-def gray_png(mask: Mask) -> bytes:
-    """A mask as a PNG."""
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(mask).save(data, "PNG")
-    return data.getvalue()
 
 
 # ---- cut with the clip -----------------------------------------------------------------------------------------------
@@ -119,18 +114,20 @@ def carry(
     box: Box | None,
     cut: Callable[[Path, Sequence[int], Path, Box | None], None],
 ) -> None:
-    """Give a part of a clip what was painted on the clip, and what is known of its mask.
+    """Copy a clip's painted frames, and the facts about its mask, to a part of it.
 
-    A frame that was painted on the part itself since stays.
+    Newer frames that were painted on the part itself stay.
 
     Args:
-        part: With what lies beside it.
-        frames: Frame of the clip -> that of the part, or the one next to it, of those within the part.
-        of_part: For each frame of the part the same frame of the clip; None where the clip has none.
-        box: What the part shows of the clip's picture: left, top, width, height; None for all of it.
-        cut: Encodes frames of a mask with a box, (source, frames, target, box).
+        part: The part, with its companions.
+        frames: Frame of the clip -> the same or nearest frame of the part, for those within the part.
+        of_part: For each frame of the part, the same frame of the clip; None if the clip has none.
+        box: The area of the clip's picture that the part shows (left, top, width, height); None for all.
+        cut: Encodes frames of a mask within a box: (source, frames, target, box).
 
-    Raises DataError where a painted frame or a mask is damaged, CannotWrite.
+    Raises:
+        DataError: A painted frame or a mask is damaged.
+        CannotWrite: The disk is full.
     """
     if part.id == clip.id:
         return
@@ -146,7 +143,7 @@ def carry(
         if box is not None:
             left, top, width, height = box
             mask = mask[top : top + height, left : left + width]
-        write_bytes(target, gray_png(mask))
+        write_bytes(target, media.png(mask))
     info, numbers = info_of(dataset, clip), [one for one in of_part if one is not None]
     if not (part.mask and info.confidence) or len(numbers) < len(of_part) or part.mask in infos(dataset, part):
         return
@@ -168,6 +165,6 @@ def carry(
 
 
 def keep_info(dataset: Path, clip: Clip, info: MaskInfo) -> None:
-    """Keep how the mask that a clip has was made. Raises CannotWrite."""
+    """Store how the clip's current mask was made. Raises CannotWrite."""
     kept = {**infos(dataset, clip), clip.mask: info}
     write_json(folder_of(dataset, clip) / INFO, {name: one.model_dump(mode="json") for name, one in kept.items()})

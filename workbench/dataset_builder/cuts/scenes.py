@@ -1,9 +1,9 @@
-"""Frames of our own clips by their number, a filmstrip of them, and where one shot ends and the next begins.
+"""Read frames of canonical clips by number, render filmstrips, and detect shots.
 
-PyAV, frames as stored, only from files that an import has written or checked: nothing here guards against a hostile
-file. Shots are found by PySceneDetect. Frames are scored once per clip, and the scores are kept; moving the threshold
-decodes nothing. A cut is the number of the frame that begins the new shot; a flash, after which all is as before, is
-none. Dissolves and fades score low, spread over frames, and are not found.
+Only for files that an import has written or checked: nothing here guards against hostile files. Shot detection follows
+PySceneDetect. Each clip is scored once and the scores are cached, so changing the threshold decodes nothing. A cut is
+the first frame of the new shot. Flashes, after which the picture returns, do not count. Dissolves and fades score low
+over many frames and are not found.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ HEAD_AND_TAIL = 1 << 20  # bytes
 
 
 def fingerprint(path: Path) -> str:
-    """16 hex digits of a clip's content, in milliseconds for any length: its size, its first and its last megabyte.
+    """Hash a clip's size, first and last megabyte to 16 hex digits, in milliseconds for any length.
 
-    An mp4's index, with the size of every frame, lies at one of its ends. Raises DataError.
+    An mp4's index, which contains the size of every frame, is at one of its ends. Raises DataError.
     """
     try:
         with path.open("rb") as file:
@@ -50,7 +50,7 @@ def fingerprint(path: Path) -> str:
 
 
 def frames_from(path: Path, start: int = 0) -> Generator[tuple[int, Any], None, None]:
-    """(number, PyAV frame) from frame `start` to the last one, none left out. Raises DataError."""
+    """Decode (number, PyAV frame) from frame `start` to the last. Raises DataError if any is missing."""
     expected = start
     with opened_clip(path) as (container, stream):
         for number, frame in frames_onward(container, stream, start):
@@ -65,10 +65,10 @@ def frames_from(path: Path, start: int = 0) -> Generator[tuple[int, Any], None, 
 
 
 def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
-    """(seconds, PyAV frame) of `count` frames, each from the middle of its share of the clip; fewer in a shorter clip.
+    """Decode (seconds, PyAV frame) of `count` evenly spaced frames, or fewer for a shorter clip.
 
-    Where a share is longer than the way between two keyframes, the last keyframe before its middle will do: so hours
-    take no longer than minutes. Raises DataError.
+    If they are further apart than keyframes, take the nearest earlier keyframe instead of the exact frame, so that
+    hours take no longer than minutes. Raises DataError.
     """
     with opened_clip(path) as (container, stream):
         rate, total = float(stream.average_rate), stream.frames
@@ -88,14 +88,14 @@ def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
 
 # ---- filmstrip -------------------------------------------------------------------------------------------------------
 
-WIDEST = 65_500  # pixels, what a JPEG can hold
+WIDEST = 65_500  # pixels, JPEG's limit
 STRIPS = "strips"  # folder of the page's filmstrips, below the workspace's cache
-TILES, TILE_HEIGHT = 24, 74  # frames and pixels of one of those
+TILES, TILE_HEIGHT = 24, 74  # frames per strip, and height in pixels
 
 
 @dataclass(frozen=True)
 class Filmstrip:
-    """A row of frames. path: the JPEG; times: seconds of each frame, from the left; width: pixels of one frame."""
+    """A row of frames. path: the JPEG. times: each frame's time in seconds. width: pixels per frame."""
 
     path: Path
     times: tuple[float, ...]
@@ -103,16 +103,16 @@ class Filmstrip:
 
 
 def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Filmstrip:
-    """The clip's strip from the folder `cache`, else made now and kept there; a clip of fewer frames has fewer.
+    """Return a clip's filmstrip, cached in the folder `cache`. A clip with fewer frames has a shorter one.
 
-    Raises DataError when the clip cannot be read or the strip would be too wide, CannotWrite.
+    Raises DataError if the clip cannot be read or the strip would be too wide, CannotWrite.
     """
     from PIL import Image
 
     target = cache / f"{fingerprint(path)}-{frames}x{height}.jpg"
     if not target.exists():
         write_bytes(target, _rendered(path, frames, height))
-    with Image.open(target) as picture:  # the times are in the file itself, so that the two cannot part
+    with Image.open(target) as picture:  # the times are stored in the file itself
         about = json.loads(picture.info["comment"])
     return Filmstrip(target, tuple(about["times"]), about["width"])
 
@@ -140,15 +140,15 @@ def _rendered(path: Path, count: int, height: int) -> bytes:
 # ---- shots -----------------------------------------------------------------------------------------------------------
 
 DetectorName = Literal["adaptive", "content", "hash"]
-RECIPE = 2  # goes up when the same clip would score differently
-LONGEST_SIDE = 128  # pixels; larger pictures score alike and take longer
-LEAST_CONTENT = 15.0  # AdaptiveDetector's own: below it a frame differs too little to be a cut, whatever its neighbors
-NEIGHBORS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's own, too: frames to each side, and where the ratio ends
-HASH_SIZE, HASH_FACTOR = 8, 2  # HashDetector's own
+RECIPE = 2  # increase it when scores change
+LONGEST_SIDE = 128  # pixels; larger pictures give the same scores more slowly
+LEAST_CONTENT = 15.0  # AdaptiveDetector's minimum difference for a cut
+NEIGHBORS, MOST_TIMES = 2, 255.0  # AdaptiveDetector's window (frames on each side) and largest ratio
+HASH_SIZE, HASH_FACTOR = 8, 2  # HashDetector's defaults
 
 
 class Detector(NamedTuple):
-    """A way of scoring. threshold: where a score begins to count as a cut; low, high: what is sensible."""
+    """A detector's default threshold, and its sensible range."""
 
     threshold: float
     low: float
@@ -156,24 +156,24 @@ class Detector(NamedTuple):
 
 
 DETECTORS: dict[DetectorName, Detector] = {
-    # PySceneDetect's 3.0 misses cuts between fast shots of few frames a second, whose neighbors differ, too.
-    "adaptive": Detector(2.0, 1.2, 10.0),  # how many times more a frame differs than the frames around it do
-    "content": Detector(27.0, 5.0, 80.0),  # how much hue, saturation and brightness differ, 0 to 255
-    "hash": Detector(0.35, 0.1, 0.8),  # which share of a coarse black-and-white picture turns over, 0 to 1
+    # PySceneDetect's 3.0 misses cuts between fast shots at low frame rates, where all neighbors differ much.
+    "adaptive": Detector(2.0, 1.2, 10.0),  # change of a frame over that of its neighbors
+    "content": Detector(27.0, 5.0, 80.0),  # mean change of hue, saturation and brightness, 0 to 255
+    "hash": Detector(0.35, 0.1, 0.8),  # share of a perceptual hash's bits that flip, 0 to 1
 }
 
 
 def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = silent) -> Scores:
-    """The clip's scores, from the folder `cache`, else computed now and kept there; long clips take no more memory.
+    """Return a clip's scores, cached in the folder `cache`, in constant memory.
 
-    Raises DataError when the clip cannot be read, CannotWrite, and whatever `tick` raises.
+    Raises DataError if the clip cannot be read, CannotWrite, and whatever `tick` raises.
     """
     import numpy as np
 
-    # Not numpy's own format: in threads, reading its heads now and then fails ("AST constructor recursion depth
-    # mismatch", Python 3.11).
+    # Not .npy: parsing its header in threads fails now and then ("AST constructor recursion depth mismatch", Python
+    # 3.11).
     kept = cache / f"{fingerprint(path)}-{detector}-{RECIPE}.f4"
-    with contextlib.suppress(OSError, ValueError, zlib.error):  # missing, or damaged: computed again
+    with contextlib.suppress(OSError, ValueError, zlib.error):  # recompute missing or damaged scores
         return np.frombuffer(zlib.decompress(kept.read_bytes()), np.float32)
     scorer = Scorer(detector)
     for _, frame in frames_from(path):
@@ -185,14 +185,14 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = silent)
 
 
 def cuts(found: Scores, threshold: float) -> list[int]:
-    """The frames at which a new shot begins, in order."""
+    """Return the first frame of each new shot, in order."""
     import numpy as np
 
     return [int(number) for number in np.flatnonzero(found >= threshold)]
 
 
 class Scorer:
-    """Scores a clip's frames as they come."""
+    """Score a clip's frames one by one."""
 
     def __init__(self, detector: DetectorName) -> None:
         self._name = detector
@@ -201,17 +201,15 @@ class Scorer:
         self._tiny = bytearray()
 
     def look(self, picture: frame_metrics.Pixels) -> None:
-        """Take the next frame, uint8 BGR [H, W, 3], LONGEST_SIDE at most."""
+        """Add the next frame, uint8 BGR [H, W, 3], at most LONGEST_SIDE pixels."""
         import cv2
 
         seen: Any
-        if self._name == "hash":  # bits of the picture's shapes, of which the share that differs counts
+        if self._name == "hash":  # scored by the share of bits that flip
             from scenedetect import HashDetector
 
             seen = HashDetector.hash_frame(picture, hash_size=HASH_SIZE, factor=HASH_FACTOR)
-        else:
-            # Hue, saturation and brightness, of which the mean difference counts: ContentDetector's numbers without its
-            # edges, which it computes with them: three times as fast.
+        else:  # scored by the mean difference, as ContentDetector does; three times as fast, because without its edges
             seen = cv2.cvtColor(picture, cv2.COLOR_BGR2HSV)
         if (last := self._last) is None:
             differs = 0.0
@@ -229,7 +227,7 @@ class Scorer:
         return np.frombuffer(self._tiny, np.uint8).reshape(-1, *frame_metrics.TINY)
 
     def scores(self, fps: float) -> Scores:
-        """The scores of all frames that came; 0 for the first one and in flashes."""
+        """Return the scores of all frames so far; 0 for the first frame and in flashes."""
         import numpy as np
 
         values = np.array(self._differs, np.float32)
@@ -241,10 +239,10 @@ class Scorer:
 
 
 def _against_neighbors(content: Scores) -> Scores:
-    """AdaptiveDetector's ratio, at a clip's ends with the neighbors that there are: stray frames of another shot."""
+    """Return AdaptiveDetector's ratio, with fewer neighbors at the ends, to find stray frames there."""
     import numpy as np
 
-    content = np.concatenate([[np.nan], content[1:]])  # nothing is before the first frame
+    content = np.concatenate([[np.nan], content[1:]])  # the first frame has no difference
     windows = np.lib.stride_tricks.sliding_window_view(
         np.pad(content, NEIGHBORS, constant_values=np.nan), 2 * NEIGHBORS + 1
     )

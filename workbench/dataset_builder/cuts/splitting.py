@@ -1,8 +1,7 @@
-"""Cut many clips into shots or pieces of one length, as a job; or only say what that would do.
+"""Split many clips into shots or pieces of equal length, as a job, or preview that.
 
-Short pieces are left out and named. A clip of which no piece is long enough stays as it is. All clips change at once,
-at the end: a split that was stopped or killed leaves its parts behind, and the next one uses them; so it does the
-scores of a preview.
+Short pieces are dropped and reported. A clip without a piece that is long enough stays unchanged. All clips change at
+once at the end. A split reuses the parts of one that was stopped or killed, and the scores of a preview.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ LEFTOVER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Split:
-    """What would become of one clip. Spans are (start, end) in frames of its master, the end not included.
+    """The plan for one clip. Spans are (start, end) in frames of its master, end exclusive.
 
-    spans:   the pieces; none when the clip stays as it is
-    dropped: pieces that are too short
-    reason:  why it stays as it is, "" when it is split
-    fps:     of the master, to turn frames into seconds
+    spans: the pieces; () if the clip stays unchanged.
+    dropped: pieces that are too short.
+    reason: why the clip stays unchanged; "" if it is split.
+    fps: the master's frame rate, to convert frames to seconds.
     """
 
     clip: Clip
@@ -49,7 +48,7 @@ class Split:
     def sentence(self) -> str:
         name = self.clip.name
         if self.reason:
-            return f"{name} stays as it is: {self.reason}"
+            return f"{name} stays unchanged: {self.reason}"
         left_out = ", ".join(f"{a / self.fps:.2f} to {b / self.fps:.2f} s" for a, b in self.dropped)
         return f"{name}: {len(self.spans)} pieces" + (f", too short: {left_out}" if left_out else "")
 
@@ -58,9 +57,9 @@ class Split:
 
 
 def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress = silent) -> list[Split]:
-    """What `run` would do, a plan a clip; nothing is changed (scores are kept in the folder .split/scores).
+    """Plan the split of each clip. Changes nothing except the cached scores in .split/scores.
 
-    Raises ConfigError for settings that cannot be met, CannotWrite, and whatever `on_progress` raises.
+    Raises ConfigError for contradictory settings, CannotWrite, and whatever `on_progress` raises.
     """
     clips = check(dataset, settings)
     frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
@@ -70,7 +69,7 @@ def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress =
 
 
 def check(dataset: Path, settings: SplitSettings) -> list[Clip]:
-    """The clips to split. Raises ConfigError for settings that contradict one another, or name no clip."""
+    """Return the clips to split. Raises ConfigError for contradictory settings or an unknown clip."""
     detector = DETECTORS[settings.detector]
     if settings.threshold is not None and not detector.low <= settings.threshold <= detector.high:
         raise ConfigError(
@@ -79,25 +78,25 @@ def check(dataset: Path, settings: SplitSettings) -> list[Clip]:
         )
     if settings.max_seconds is not None and settings.max_seconds < 2 * settings.min_seconds:
         raise ConfigError(
-            f"max_seconds is {settings.max_seconds:g}, must be twice min_seconds ({settings.min_seconds:g}) or more, "
-            f"so that equal pieces are not too short: use {2 * settings.min_seconds:g}"
+            f"max_seconds is {settings.max_seconds:g}, must be at least twice min_seconds ({settings.min_seconds:g}), "
+            f"or equal pieces could be too short: use {2 * settings.min_seconds:g}"
         )
     if settings.mode == "windows" and settings.window_seconds < settings.min_seconds:
         raise ConfigError(
-            f"window_seconds is {settings.window_seconds:g}, must be min_seconds ({settings.min_seconds:g}) or more, "
-            f"else every piece is too short: use {settings.min_seconds:g}"
+            f"window_seconds is {settings.window_seconds:g}, must be at least min_seconds ({settings.min_seconds:g}), "
+            f"or every piece is too short: use {settings.min_seconds:g}"
         )
     return clips_named(read_clips(dataset), settings.clips or None)
 
 
 def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = silent) -> Split:
-    """The plan for one clip; one that cannot be read stays as it is, with the reason. Raises CannotWrite."""
+    """Plan the split of one clip; an unreadable one stays unchanged, with the reason. Raises CannotWrite."""
     try:
         master = master_of(dataset, clip)
         cut = cut_of(clip, master)
         if cut.end - cut.start < FEWEST:
             return Split(clip, reason="a picture")
-        if settings.mode == "windows":  # of one length, whole frames on average, and what is left at the end
+        if settings.mode == "windows":  # equal windows, to the nearest frame, and the rest at the end
             length = settings.window_seconds * master.fps
             count = max(1, math.ceil((cut.end - cut.start) / length - 1e-9))
             pieces = list(pairwise([*(cut.start + round(number * length) for number in range(count)), cut.end]))
@@ -112,16 +111,15 @@ def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = s
     if len(pieces) == 1:
         return Split(clip, reason="one shot" if settings.mode == "scenes" else "no longer than one piece")
     if not spans:
-        return Split(clip, reason=f"none of its {len(pieces)} pieces reaches {settings.min_seconds:g} s")
+        return Split(clip, reason=f"none of its {len(pieces)} pieces lasts {settings.min_seconds:g} s")
     return Split(clip, spans, dropped, fps=master.fps)
 
 
 def _shots(
     dataset: Path, clip: Clip, cut: Cut, master: Master, settings: SplitSettings, tick: Tick
 ) -> list[tuple[int, int]]:
-    # The clip's own file shows its crop alone; at another rate its frames lie between the master's.
-    own = cut.fps is None
-    path, offset = (clip_file(dataset, clip.file_name), cut.start) if own else (master.path, 0)
+    # The clip's own file shows only its crop, so score that; at another rate its frames do not match the master's.
+    path, offset = (clip_file(dataset, clip.file_name), cut.start) if cut.fps is None else (master.path, 0)
     found = scenes.scores(path, settings.detector, dataset / SCORES, tick)
     threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
     frames = [number + offset for number in scenes.cuts(found, threshold)]
@@ -130,7 +128,7 @@ def _shots(
 
 
 def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tuple[int, int]]:
-    """A shot in the fewest equal pieces that are not too long."""
+    """Divide a shot into the fewest equal pieces that are not too long."""
     frames = end - start
     count = 1 if longest is None else max(1, math.ceil(frames / max(FEWEST, longest * fps) - 1e-9))
     bounds = [start + round(number * frames / count) for number in range(count + 1)]
@@ -141,14 +139,15 @@ def _equal(start: int, end: int, longest: float | None, fps: float) -> list[tupl
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
-    """Split as config.json says, or preview it. The outcome: {clips, parts, preview, splits, spans, failed}.
+    """Split clips, or preview that. The outcome: {clips, parts, preview, splits, spans, failed}.
 
-    splits, failed: in words; splits has a sentence a clip, spans its pieces, [start, end] in seconds
+    splits has a sentence per clip, spans the pieces of each clip ([start, end] in seconds), failed a sentence per
+    failure.
     """
     settings = SplitTask.load(config)
-    for leftover in (dataset / MASTERS).glob(".*"):  # what a killed process left half-written
+    for leftover in (dataset / MASTERS).glob(".*"):  # partial files of killed processes
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:  # a younger one may be another's work
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:  # newer ones may be in use
                 leftover.unlink()
     on_progress = tasks.job_progress(job)
     plans = plan_split(dataset, settings, on_progress)
@@ -171,7 +170,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         base = cut_of(plan.clip, master)
         cuts.append((plan.clip, []))
         for start, end in plan.spans:
-            with contextlib.suppress(ConfigError):  # a piece too short for the clip's rate
+            with contextlib.suppress(ConfigError):  # too short for the clip's frame rate
                 cuts[-1][1].append(checked(Cut(start, end, base.crop, base.fps), master))
     done = cutting.recut(
         dataset, cuts, lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}", on_progress
