@@ -1,8 +1,12 @@
-"""The workbench over HTTP, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
+"""The HTTP API, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
 
-    app       the routes, over a workspace;  open_requests: those that stay open: events, and waiting
-    client    a small Python client;  key: the token that it brings
+    app            the routes over one workspace
+    operations     routes generated from the operations
+    open_requests  requests that stay open: events, waiting for a sample, zips
+    watching       calls and live results for the page
+    mcp            tools for agents
+    client         a small Python client
+    key            the server's key and the API token
 
-What belongs here: the same library calls as page and shell make, as JSON. Not here: who may come in (ui.server.login),
-what is known of a run (runs.snapshot), a dataset (dataset_builder.snapshot), the workspace (overview).
+The API makes the same library calls as the page and the shell and returns JSON. Authentication is in ui.server.login.
 """
