@@ -176,9 +176,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
         chosen = [await asyncio.to_thread(Samples(workspace).get, one) for one in dict.fromkeys(id)]
         return open_requests.zip(zip_stream(zip_contents(chosen, workspace.root)), "samples")
 
-    @app.post(
-        "/samples/batch", status_code=202, summary="Request several samples: each_line, videos, scenes (joined)"
-    )
+    @app.post("/samples/batch", status_code=202, summary="Request several samples: each_line, videos, scenes (joined)")
     def request_samples(settings: Values) -> list[Requested]:
         of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
         of_sample = {name: value for name, value in settings.items() if name not in of_batch}

@@ -37,9 +37,7 @@ class OpenRequests:
     def take(self) -> None:
         """Count one more request. Raises TooManyOpen."""
         if self._count >= MOST:
-            raise TooManyOpen(
-                f"{self._count} requests are already open, the limit is {MOST}: close one or retry later"
-            )
+            raise TooManyOpen(f"{self._count} requests are already open, the limit is {MOST}: close one or retry later")
         self._count += 1
 
     def free(self) -> None:

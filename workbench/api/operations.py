@@ -97,11 +97,9 @@ def object_in(body: bytes) -> dict[str, Any]:
     try:
         values = json.loads(body)
     except ValueError as error:
-        raise ConfigError(
-            f"the body is not valid JSON ({error}): send an object with the operation's inputs"
-        ) from error
+        raise ConfigError(f"the body is not valid JSON ({error}): send an object with the inputs") from error
     if not isinstance(values, dict):
-        raise ConfigError("the body is not a JSON object: send one with the operation's inputs")
+        raise ConfigError("the body is not a JSON object: send one with the inputs")
     return values
 
 

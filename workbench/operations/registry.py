@@ -11,7 +11,7 @@ that `Fields` selects. An `Opened` parameter is passed as a name: `def pause(run
 {"name": "cats"}. The input is validated like settings, so the shell, the page and the API report the same errors. The
 return value is a snapshot, which documents its fields where they are declared.
 
-`api.operations` generates the routes from this, `cli.operations` the commands, and `scripts/write_docs.py` docs/json.md.
+From this, `api.operations` generates the routes, `cli.operations` the commands, `scripts/write_docs.py` docs/json.md.
 """
 
 from __future__ import annotations
