@@ -284,7 +284,7 @@ def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["import", "new"], 64, "nothing was named"),
+        (["import", "new"], 64, "there is nothing to import"),
         (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
         (["split-at", "squares", "none", "1"], 64, "there is no clip 'none'"),
         (["import", "new", "/nowhere"], 64, "which does not exist"),
