@@ -39,7 +39,7 @@ DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(GET|POST) (/\S+)` \| (?:`(.*)`)? ?\|$", re.MULTILINE)  # call and fields
 REFUSED = {  # calls of the table that squares without bars, in a task that has ended, cannot have -> why
     "crop-bars": "no bars were found",
-    "stop": "only a running one can be stopped",
+    "stop": "only a running task can be stopped",
 }
 
 
