@@ -2,7 +2,7 @@
 
     @operation(changes=True)
     def star(workspace: Workspace, name: Name, *, off: Off = False) -> Lora:
-        "Keep a LoRA: nothing removes it while it is starred."
+        "Star a LoRA, which protects it from removal."
 
 The module is the noun (NOUNS), the function name is the verb, and the docstring is the help text. The parameters after
 the workspace are the input: in the shell, those before the `*` are positional arguments and those after it are flags;
