@@ -150,7 +150,7 @@ def plan(
     )
 
 
-def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape, written: tuple[str, ...] = ()) -> Plan:
+def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape) -> Plan:
     wanted = {clip.file_name for clip in records.clips_named(dataset.clips, clips or None)}
     plans = [one for one in dataset.plans(shape) if one.clip.file_name in wanted]
     plain = ("sentence", "indices", "resize", "crop", "fps", "use", "warnings", "dropped")
@@ -159,7 +159,7 @@ def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape, written: tuple
         **_numbers(shape),
         clips=tuple({**_named(one.clip), **{name: getattr(one, name) for name in plain}} for one in plans),
         buckets={},
-        written=written,
+        written=(),
     )
 
 

@@ -276,7 +276,7 @@ def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
 
     def read() -> Checks:
         dataset = Dataset.open(workspace, name)
-        return kept.of(name, (dataset.name, dataset.version), lambda: _checks(dataset))
+        return kept.of(name, (dataset.name, dataset.version), lambda: checks(dataset))
 
     return read
 
@@ -284,10 +284,6 @@ def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
 @operation(watch=_watch_checks, shell=False)
 def checks(dataset: NamedDataset) -> Checks:
     """Show what the last check found, by kind, with possible fixes."""
-    return _checks(dataset)
-
-
-def _checks(dataset: Dataset) -> Checks:
     if (report := dataset.report) is None:
         return Checks(sentence="", checked_at=None, new_clips=len(dataset.clips), kinds=())
     ids = {clip.file_name: clip.id for clip in dataset.clips}

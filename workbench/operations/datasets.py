@@ -620,7 +620,7 @@ def _watch_about(workspace: Workspace, name: str, model: str = "", frames: int |
     def read() -> About:
         dataset = Dataset.open(workspace, name)
         mark = (dataset.name, dataset.version, *(dataset.task(one).version for one in NAMES))
-        found = kept.of(name, mark, lambda: _about(workspace, dataset, model, frames))
+        found = kept.of(name, mark, lambda: about(workspace, dataset, model=model, frames=frames))
         if any(task.state.alive for task in found.tasks):
             kept.forget(name)
         return found
@@ -637,10 +637,6 @@ def about(
     frames: Annotated[int | None, Field(ge=1, description="Frames to train on. Default: the model's own.")] = None,
 ) -> About:
     """Show everything about a dataset except its clips: numbers, tasks, what can be undone."""
-    return _about(workspace, dataset, model, frames)
-
-
-def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | None) -> About:
     shape, problem = None, ""
     try:
         shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None

@@ -25,20 +25,13 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.shared import LoraName
 from workbench.sampler.loras import read_header, split_scale
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
 
-Name = Annotated[
-    str,
-    Field(
-        title="LoRA",
-        description="Name of the LoRA: runs/RUN, runs/RUN@STEP or loras/NAME.",
-        json_schema_extra={"source": "loras"},
-    ),
-]
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as the operation that started it returned it.")]
 Match = dict[str, Any]
 MOST_VIDEOS = 6
@@ -303,7 +296,7 @@ def list_(
 
 
 @operation()
-def show(workspace: Workspace, name: Name) -> Details:
+def show(workspace: Workspace, name: LoraName) -> Details:
     """Show a LoRA: its model, rank, trigger word, size, origin and quality."""
     one = library.find(workspace, name)
     return Details(
@@ -454,7 +447,7 @@ def _job(task: tasks.LoraTask) -> LoraJob:
 
 @operation(changes=True)
 def star(
-    workspace: Workspace, name: Name, *, off: Annotated[bool, Field(description="Remove the star.")] = False
+    workspace: Workspace, name: LoraName, *, off: Annotated[bool, Field(description="Remove the star.")] = False
 ) -> Lora:
     """Star a LoRA, which protects it from removal."""
     library.star(workspace, name, on=not off)

@@ -243,7 +243,8 @@ def _models() -> list[Check]:
     for model in models():
         if model.local:
             exists = (Path(model.source) / "model_index.json").exists()
-            found.append(_line(model.id, *(("built in",) if exists else ("missing", "clone the project again"))))
+            state, remedy = ("built in", "") if exists else ("missing", "clone the project again")
+            found.append(_line(model.id, state, remedy))
             continue
         folder = cache / f"models--{model.source.replace('/', '--')}" / "snapshots"
         state = "in the cache" if folder.exists() else f"not downloaded, {model.download_gb:g} GB when first used"

@@ -6,6 +6,7 @@ Pushes use the Hub's own login; no operation takes a token. Datasets are pushed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -14,15 +15,12 @@ from workbench import jobs
 from workbench.display.quantities import byte_size, duration
 from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot, Snapshot, operation
+from workbench.operations.shared import LoraName
 from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.workspace import Workspace, read_object
 
-Name = Annotated[
-    str,
-    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
-]
 PushId = Annotated[str, Field(description="Id of the push: lora/NAME or space/NAME.")]
 
 LOGIN = (
@@ -148,7 +146,7 @@ def account(workspace: Workspace) -> Account:
 
 
 @operation(shell=False)
-def show(workspace: Workspace, name: Name) -> Publishing:
+def show(workspace: Workspace, name: LoraName) -> Publishing:
     """Show the Hub account, the repositories of a LoRA and its Space, and the progress of their pushes.
 
     Returns right away, without waiting for the Hub.
@@ -188,13 +186,13 @@ def _login(who: logins.Account) -> str:
 
 
 @operation(shell=False)
-def plan_lora(workspace: Workspace, name: Name, settings: LoraPush) -> Plan:
+def plan_lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Plan:
     """Show what pushing a LoRA would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
 @operation(shell=False)
-def plan_space(workspace: Workspace, name: Name, settings: SpacePush) -> Plan:
+def plan_space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Plan:
     """Show what pushing a LoRA's demo Space would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
@@ -209,9 +207,7 @@ def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> L
 @operation(shell=False)
 def job(workspace: Workspace, id: PushId) -> Push:
     """Show the progress of a push, or its outcome."""
-    what, _, name = id.partition("/")
-    kind: push.What = "space" if what == "space" else "lora"
-    folder = push.folder(workspace, kind, name)
+    folder = _folder(workspace, id)
     status, result = jobs.status(folder), jobs.result(folder)
     config = read_object(folder / jobs.CONFIG)
     return Push(
@@ -226,6 +222,11 @@ def job(workspace: Workspace, id: PushId) -> Push:
         activity=_activity(status, result),
         share=status.step / status.total if status.total and status.phase == "uploading" else None,
     )
+
+
+def _folder(workspace: Workspace, id: str) -> Path:
+    what, _, name = id.partition("/")
+    return push.folder(workspace, "space" if what == "space" else "lora", name)
 
 
 def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
@@ -245,13 +246,13 @@ def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
 
 
 @operation(changes=True, job=job, shell=False)
-def lora(workspace: Workspace, name: Name, settings: LoraPush) -> Push:
+def lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Push:
     """Push a LoRA or a fully fine-tuned model to the Hub: weights, model card, previews."""
     return start(workspace, name, chosen(workspace, name, settings))
 
 
 @operation(changes=True, job=job, shell=False)
-def space(workspace: Workspace, name: Name, settings: SpacePush) -> Push:
+def space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Push:
     """Push a demo Space for a LoRA that is already on the Hub."""
     return start(workspace, name, chosen(workspace, name, settings))
 
@@ -265,6 +266,5 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Pu
 @operation(changes=True, shell=False)
 def stop(workspace: Workspace, id: PushId) -> Push:
     """Stop a push. Nothing that was uploaded so far becomes visible."""
-    what, _, name = id.partition("/")
-    jobs.stop(push.folder(workspace, "space" if what == "space" else "lora", name))
+    jobs.stop(_folder(workspace, id))
     return job(workspace, id)
