@@ -38,7 +38,7 @@ LONGEST_SEARCHED = 300.0  # seconds of source video that `find_cuts` searches at
 Clip = Annotated[str, Field(description="Id or name of the clip.")]
 Clips = Annotated[tuple[str, ...], Field(description="Ids or names of clips.", min_length=1)]
 OrAll = Annotated[tuple[str, ...], Field(description="Ids or names of clips. Default: all.")]
-Caption = Annotated[str, Field(description="The text.")]
+Added = Annotated[str, Field(description="The text to add.")]
 Find = Annotated[str, Field(description="The text to find.")]
 Replacement = Annotated[str, Field(description="The text to replace it with.")]
 Expression = Annotated[
@@ -374,7 +374,7 @@ def find_cuts(
 def caption(
     dataset: NamedDataset,
     clip: Clip,
-    text: Caption,
+    text: Annotated[str, Field(description="The new caption.")],
     *,
     over: Annotated[str | None, Field(description="Write it only if this is still the current caption.")] = None,
 ) -> ClipEntry:
@@ -437,13 +437,13 @@ def replace(
 
 
 @operation(changes=True, section=CAPTIONS)
-def prefix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
+def prefix(dataset: NamedDataset, text: Added, clips: OrAll = ()) -> Edited:
     """Add a text before every caption that does not start with it."""
     return Edited(changed=editing.add_prefix(dataset.folder, text, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
-def suffix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
+def suffix(dataset: NamedDataset, text: Added, clips: OrAll = ()) -> Edited:
     """Add a text after every caption that does not end with it."""
     return Edited(changed=editing.add_suffix(dataset.folder, text, clips or None))
 

@@ -728,7 +728,7 @@ def to_remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
 
 @operation(changes=True, confirm=to_remove, afterwards=IN_THE_BIN, section=NAMING)
 def remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
-    """Move a dataset to the bin; `restore` brings it back."""
+    """Move a dataset to the bin. `restore` brings it back."""
     planned = to_remove(workspace, dataset)
     dataset_library.remove(workspace, dataset)
     return planned

@@ -32,7 +32,7 @@ from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
 
-JobId = Annotated[str, Field(title="Job", description="Id of the job, as the operation that started it returned it.")]
+JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 Match = dict[str, Any]
 MOST_VIDEOS = 6
 IN_THE_BIN = "in the bin: `workbench loras bin` lists it, `restore ID` brings it back, `empty-bin` deletes it for good"
