@@ -14,11 +14,7 @@ from workbench.workspace.folders import NotedFolder
 
 LoraName = Annotated[
     str,
-    Field(
-        title="LoRA",
-        description="Name of the LoRA: runs/RUN, runs/RUN@STEP or loras/NAME.",
-        json_schema_extra={"source": "loras"},
-    ),
+    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
 ]
 Text = Annotated[str | None, Field(description='The new notes; "" deletes them. Omit it to leave them unchanged.')]
 Label = Annotated[str | None, Field(description='The new group; "" for none. Omit it to leave the group unchanged.')]
