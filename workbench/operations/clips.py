@@ -311,8 +311,7 @@ def view(
     shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
     planned = frame_plan.plan(one, shape) if shape else None
     return ClipView(
-        **clip_card(dataset, one, found.marks)
-        | {"plan": (planned.dropped and f"left out: {planned.dropped}") or planned.sentence if planned else ""},
+        **{**clip_card(dataset, one, found.marks), "plan": planned.sentence if planned else ""},
         number=at + 1,
         of=len(clips),
         previous=clips[at - 1].id if at else "",
@@ -321,7 +320,7 @@ def view(
         trigger_word=dataset.info.trigger_word,
         cuttable=not (one.is_image or one.is_latents),
         cut=bool(one.master),
-        use=planned.use if planned and not planned.dropped else "",
+        use=planned.use if planned else "",
         warnings=tuple(planned.warnings) if planned else (),
     )
 

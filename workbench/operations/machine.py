@@ -239,7 +239,7 @@ def _names(workspace: Workspace) -> list[Check]:
 
 def _models() -> list[Check]:
     cache = model_cache()
-    found = [_line("model cache", f"{cache}" + ("" if cache.exists() else " (not created yet)"))]
+    found = [_line("model cache", f"{cache}{'' if cache.exists() else ' (not created yet)'}")]
     for model in models():
         if model.local:
             exists = (Path(model.source) / "model_index.json").exists()

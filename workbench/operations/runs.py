@@ -130,11 +130,13 @@ class RunView(RunFacts):
             yield "queue", f"number {self.position}: workbench runs queue"
         if self.diagnosis and not self.failure:
             yield "diagnosis", self.diagnosis["sentence"]
-            yield from [("", self.diagnosis["advice"])] if self.diagnosis["advice"] else []
+            if self.diagnosis["advice"]:
+                yield "", self.diagnosis["advice"]
         yield "folder", self.folder
         yield from ((fact["label"], f"{fact['value']} {fact['unit']}".strip()) for fact in self.facts)
         yield from (("note", one["text"]) for one in self.notes)
-        yield from [("group", self.group)] if self.group else []
+        if self.group:
+            yield "group", self.group
         yield from (("your notes", line) for line in self.own_notes.splitlines())
         for one in self.checkpoints:
             yield "checkpoint", f"{one['step']}  ({', '.join(one['reasons'])})" if one["reasons"] else str(one["step"])

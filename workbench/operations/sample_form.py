@@ -156,14 +156,14 @@ def plan(
         model = named.model if (named := known_model(settings.model)) else None
         settings, batch = parse(SampleSettings, given), parse(BatchSettings, of_batch)
         many = expand(settings, batch)
-        for one in many[:1] if model else ():
-            inputs_of(workspace, one)
+        if model:
+            inputs_of(workspace, many[0])
     except ConfigError as error:
         problems = error.problems or {"": str(error)}
-    prompts = [one.prompt for one in many] or [str(given.get("prompt", ""))]
-    words = words_of(workspace, settings.loras)
-    by_line = bool(of_batch.get("each_line") or of_batch.get("scenes"))
     prompt = str(given.get("prompt", ""))
+    prompts = [one.prompt for one in many] or [prompt]
+    words = words_of(workspace, settings.loras)
+    by_line = of_batch.get("each_line") or of_batch.get("scenes")
     lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
     all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
     return Planned(

@@ -182,7 +182,7 @@ def request(workspace: Workspace, settings: SampleSettings, batch: BatchSettings
     """Request one or several samples. Returns the first one, with the ids of the others in `more`."""
     many = kept(workspace, expand(settings, batch))
     first, *others = queue.submit_all(workspace, many, chains=batch.chains)
-    return _requests(workspace, [first])[0].model_copy(update={"more": tuple(others)})
+    return request_of(queue.progress(workspace, first)).model_copy(update={"more": tuple(others)})
 
 
 @operation(changes=True, status=202, shell=False)
