@@ -30,9 +30,9 @@ INSTRUCTIONS = (
 )
 
 
-def tool_name(one: Operation) -> str:
+def tool_name(op: Operation) -> str:
     """Return the name of an operation's tool: runs_live_sample."""
-    return f"{one.noun}_{one.verb}".replace("-", "_")
+    return f"{op.noun}_{op.verb}".replace("-", "_")
 
 
 def server(workspace: Workspace) -> Server[Any]:
@@ -42,34 +42,34 @@ def server(workspace: Workspace) -> Server[Any]:
         from mcp.server.lowlevel import Server
     except ImportError as error:
         raise ConfigError(f"tools for agents need the package mcp: {extra_command('mcp')}") from error
-    tools = {tool_name(one): one for one in operations()}
+    tools = {tool_name(op): op for op in operations()}
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
                 types.Tool(
                     name=name,
-                    description=f"{one.help}\n\n{_result(one)}",
-                    input_schema=one.inputs.model_json_schema(),
+                    description=f"{op.help}\n\n{_result(op)}",
+                    input_schema=op.inputs.model_json_schema(),
                     annotations=types.ToolAnnotations(
-                        read_only_hint=not one.changes, destructive_hint=one.confirm is not None
+                        read_only_hint=not op.changes, destructive_hint=op.confirm is not None
                     ),
                 )
-                for name, one in tools.items()
+                for name, op in tools.items()
             ]
         )
 
     async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        one = tools.get(asked.name)
-        if one is None:
+        op = tools.get(asked.name)
+        if op is None:
             return refused(f"there is no tool {asked.name[:80]!r}: list the tools")
         try:
-            result = await asyncio.to_thread(one, workspace, asked.arguments or {})
+            result = await asyncio.to_thread(op, workspace, asked.arguments or {})
         except WorkbenchError as error:
             return refused(str(error))
-        plain = finite(one.plain(result))
+        plain = finite(op.plain(result))
         text = types.TextContent(type="text", text=json.dumps(plain, ensure_ascii=False))
-        return types.CallToolResult(content=[text], structured_content={"result": plain} if one.many else plain)
+        return types.CallToolResult(content=[text], structured_content={"result": plain} if op.many else plain)
 
     def refused(sentence: str) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text=sentence)], is_error=True)
@@ -95,10 +95,10 @@ def server(workspace: Workspace) -> Server[Any]:
     )
 
 
-def _result(one: Operation) -> str:
+def _result(op: Operation) -> str:
     """Describe an operation's result with the keys of its JSON."""
-    keys = "\n".join(f"- {name}: {text}" for name, text in keys_of(one.snapshot).items())
-    return f"Returns {'a list of objects' if one.many else 'an object'} with these keys:\n{keys}"
+    keys = "\n".join(f"- {name}: {text}" for name, text in keys_of(op.snapshot).items())
+    return f"Returns {'a list of objects' if op.many else 'an object'} with these keys:\n{keys}"
 
 
 def serve(workspace: Workspace) -> None:

@@ -29,54 +29,54 @@ def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenReques
     Args:
         respond: Maps (value, status) to a response.
     """
-    for one in operations():
+    for op in operations():
         app.add_api_route(
-            one.path,
-            _endpoint(one, workspace, respond),
-            methods=["POST" if one.changes else "GET"],
-            status_code=one.status,
-            summary=one.help.split("\n")[0].rstrip("."),
-            response_model=one.returns,
-            openapi_extra=_openapi(one),
+            op.path,
+            _endpoint(op, workspace, respond),
+            methods=["POST" if op.changes else "GET"],
+            status_code=op.status,
+            summary=op.help.split("\n")[0].rstrip("."),
+            response_model=op.returns,
+            openapi_extra=_openapi(op),
         )
-        if one.watch and not one.many:
+        if op.watch and not op.many:
             app.add_api_route(
-                f"{one.path}/events",
-                _events(one, workspace, open_requests),
+                f"{op.path}/events",
+                _events(op, workspace, open_requests),
                 methods=["GET"],
-                summary=f"The same as server-sent events, one for each change: {one.noun.removesuffix('s')}",
-                openapi_extra=_openapi(one),
+                summary=f"The same as server-sent events, one for each change: {op.noun.removesuffix('s')}",
+                openapi_extra=_openapi(op),
                 response_class=StreamingResponse,
             )
 
 
-def _endpoint(one: Operation, workspace: Workspace, respond: Respond) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(op: Operation, workspace: Workspace, respond: Respond) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        if one.changes:
-            values = _parse_body(one, await request.body())
-            if misplaced := one.inputs.model_fields.keys() & request.query_params.keys():
+        if op.changes:
+            values = _parse_body(op, await request.body())
+            if misplaced := op.inputs.model_fields.keys() & request.query_params.keys():
                 raise ConfigError(f"{', '.join(sorted(misplaced))}: send it in the JSON body, not in the query string")
         else:
-            values = _parse_texts(one, request.query_params.multi_items())
-        values |= _parse_texts(one, list(request.path_params.items()))
-        result = await asyncio.to_thread(one, workspace, values)
-        return respond(one.plain(result), one.status)
+            values = _parse_texts(op, request.query_params.multi_items())
+        values |= _parse_texts(op, list(request.path_params.items()))
+        result = await asyncio.to_thread(op, workspace, values)
+        return respond(op.plain(result), op.status)
 
     return endpoint
 
 
 def _events(
-    one: Operation, workspace: Workspace, open_requests: OpenRequests
+    op: Operation, workspace: Workspace, open_requests: OpenRequests
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         given = [*request.query_params.multi_items(), *request.path_params.items()]
-        read = await asyncio.to_thread(one.reader, workspace, _parse_texts(one, given))
-        return open_requests.stream(events(one.noun.removesuffix("s"), read, request), "text/event-stream")
+        read = await asyncio.to_thread(op.reader, workspace, _parse_texts(op, given))
+        return open_requests.stream(events(op.noun.removesuffix("s"), read, request), "text/event-stream")
 
     return endpoint
 
 
-def _parse_body(one: Operation, body: bytes) -> dict[str, Any]:
+def _parse_body(op: Operation, body: bytes) -> dict[str, Any]:
     """Parse a request's body.
 
     It may be empty if the operation takes nothing else than the path, or if the path has inputs and all others are
@@ -85,9 +85,9 @@ def _parse_body(one: Operation, body: bytes) -> dict[str, Any]:
     Raises:
         ConfigError: If the body is not a JSON object, or is empty where it must not be.
     """
-    fields = one.inputs.model_fields
-    in_body = [name for name in fields if f"{{{name}}}" not in one.path]
-    if not body and (not in_body or ("{" in one.path and not any(fields[name].is_required() for name in in_body))):
+    fields = op.inputs.model_fields
+    in_body = [name for name in fields if f"{{{name}}}" not in op.path]
+    if not body and (not in_body or ("{" in op.path and not any(fields[name].is_required() for name in in_body))):
         return {}
     return object_in(body)
 
@@ -103,9 +103,9 @@ def object_in(body: bytes) -> dict[str, Any]:
     return values
 
 
-def _parse_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
+def _parse_texts(op: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
     """Parse the values of a query string or a path into numbers, booleans and lists."""
-    known = {spec.name: spec for spec in specs(one.inputs)}
+    known = {spec.name: spec for spec in specs(op.inputs)}
     values: dict[str, Any] = {}
     for name, text in given:
         spec = known.get(name)
@@ -116,16 +116,16 @@ def _parse_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]
     return values
 
 
-def _openapi(one: Operation) -> dict[str, Any]:
+def _openapi(op: Operation) -> dict[str, Any]:
     """Describe the input for the OpenAPI document."""
-    schema = one.inputs.model_json_schema()
+    schema = op.inputs.model_json_schema()
     required, fields = schema.get("required", []), schema.get("properties", {})
-    places = {name: "path" if f"{{{name}}}" in one.path else "query" for name in fields}
+    places = {name: "path" if f"{{{name}}}" in op.path else "query" for name in fields}
     parameters = [
         {"name": name, "in": place, "required": name in required, "description": fields[name].get("description", "")}
         | {"schema": fields[name] if place == "query" else {"type": "string"}}
         for name, place in places.items()
-        if place == "path" or not one.changes
+        if place == "path" or not op.changes
     ]
     body = {"content": {"application/json": {"schema": schema}}}
-    return {"parameters": parameters} | ({"requestBody": body} if one.changes and "query" in places.values() else {})
+    return {"parameters": parameters} | ({"requestBody": body} if op.changes and "query" in places.values() else {})
