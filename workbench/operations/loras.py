@@ -35,7 +35,9 @@ from workbench.workspace.records import read_once
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 Match = dict[str, Any]
 MOST_VIDEOS = 6
-IN_THE_BIN = "in the bin: `workbench loras bin` lists it, `restore ID` brings it back, `empty-bin` deletes it for good"
+IN_THE_BIN = (
+    "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them for good"
+)
 
 
 class Source(Snapshot):

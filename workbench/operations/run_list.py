@@ -216,7 +216,7 @@ def list_(
     group: Annotated[str | None, Field(description='Only runs in this group; "" for runs in none.')] = None,
     sort: Annotated[Order, Field(description="The sort order.")] = "newest",
 ) -> list[RunLine]:
-    """List the runs."""
+    """List the runs of the workspace."""
     return _RunLines(workspace, search, group, sort).read()
 
 

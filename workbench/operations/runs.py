@@ -328,7 +328,7 @@ def create(
     fork: Annotated[str, Field(description="Continue from this checkpoint: RUN@STEP.")] = "",
     target: Annotated[str, Field(description="Train on this target. Empty: on this machine.")] = "",
 ) -> Created:
-    """Create a run and add it to the queue. Creates several for a sweep, or if the model has several experts."""
+    """Create a run and add it to the queue. A sweep creates several runs, and so does training several experts."""
     remote = resolve_target(workspace, target or LOCAL)
     given, values = parse(TrainSettings, settings), parse_values(tried)
     if fork and values:
