@@ -35,9 +35,7 @@ from workbench.workspace.records import read_once
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 Match = dict[str, Any]
 MOST_VIDEOS = 6
-IN_THE_BIN = (
-    "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them for good"
-)
+IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
 
 
 class Source(Snapshot):
