@@ -310,8 +310,8 @@ class Operation(Marks):
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
-        for parameter, opened in self.opened.items():
-            given[parameter] = opened(workspace, given.pop("name"))
+        for parameter, open_ in self.opened.items():
+            given[parameter] = open_(workspace, given.pop("name"))
         for parameter, (kind, fields) in self.parts.items():
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
         if "workspace" in inspect.signature(self.function).parameters:
@@ -378,27 +378,28 @@ def _signature(function: Function) -> dict[str, Any]:
     opened: dict[str, Callable[[Workspace, str], Any]] = {}
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
     places: dict[str, bool] = {}
-    for one in parameters:
-        kind, *marks = get_args(hint) if get_origin(hint := hints[one.name]) is Annotated else (hint,)
+    for parameter in parameters:
+        name, hint = parameter.name, hints[parameter.name]
+        kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if marks and isinstance(marks[0], Opened):
-            fields["name"], opened[one.name], places["name"] = (marks[0].name, ...), marks[0].open, False
-            continue
-        if not (inspect.isclass(kind) and issubclass(kind, Settings)):
-            fields[one.name] = (hint, ... if one.default is one.empty else one.default)
-            if one.kind is not one.KEYWORD_ONLY:
-                places[one.name] = one.default is not one.empty
-            continue
-        if len(parameters) == 1 and not marks:
+            fields["name"], opened[name], places["name"] = (marks[0].name, ...), marks[0].open, False
+        elif not (inspect.isclass(kind) and issubclass(kind, Settings)):
+            optional = parameter.default is not parameter.empty
+            fields[name] = (hint, parameter.default if optional else ...)
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                places[name] = optional
+        elif len(parameters) == 1 and not marks:
             return {"inputs": kind, "opened": {}, "parts": {}, "places": {}}
-        chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
-        names = tuple(name for name in chosen.only or kind.model_fields if name not in chosen.without)
-        sections = {spec.name: spec.section for spec in specs(kind)}
-        for name in names:  # copy each setting's declaration and add the section from its class
-            info = copy(kind.model_fields[name])
-            extra: Any = info.json_schema_extra or {}
-            info.json_schema_extra = {**extra, "section": sections[name]}
-            fields[name] = (info.annotation, info)
-        parts[one.name] = kind, names
+        else:
+            chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
+            names = tuple(one for one in chosen.only or kind.model_fields if one not in chosen.without)
+            sections = {spec.name: spec.section for spec in specs(kind)}
+            for one in names:  # copy the setting's declaration and add the section from its class
+                info = copy(kind.model_fields[one])
+                extra: Any = info.json_schema_extra or {}
+                info.json_schema_extra = {**extra, "section": sections[one]}
+                fields[one] = (info.annotation, info)
+            parts[name] = kind, names
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
     return {"inputs": made, "opened": opened, "parts": parts, "places": places}
 
