@@ -145,7 +145,7 @@ def look(
     except ConfigError as error:
         return Plan(problems=error.problems or _by_setting(error, tried), without_effect=(), notes=(), **common)
     first = every[0]
-    problems = _problems(workspace, first, fork)
+    problems, offer = _problems(workspace, first, fork), levels.offer(first)
     found = Plan(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
@@ -156,22 +156,20 @@ def look(
         warnings=tuple(run_warnings(workspace, first)) if not problems else (),
         trigger=_trigger(workspace, first),
         shapes=_shapes(first),
+        gpus={"sentence": offer.sentence, "settings": offer.changed} if offer else None,
         estimable=CHOICES,
         **common,
     )
-    if (offer := levels.offer(first)) is not None:
-        found = found.model_copy(update={"gpus": {"sentence": offer.sentence, "settings": offer.changed}})
     try:
-        fit = estimate(workspace, first, gpu_memory)
-        every_fit = [fit, *(estimate(workspace, one, gpu_memory) for one in every[1:])]
+        fits = [estimate(workspace, one, gpu_memory) for one in every]
     except WorkbenchError as error:
         return found if problems else found.model_copy(update={"advice": str(error)})
-    worst = max(every_fit, key=lambda one: one.peak.gb)
+    worst = max(fits, key=lambda one: one.peak.gb)
     when, begins_in = _when(workspace, given, target)
     return found.model_copy(
         update={
             **_fit(worst),
-            "seconds": sum(one.times.total for one in every_fit) / len(every_fit),
+            "seconds": sum(one.times.total for one in fits) / len(fits),
             "hints": _hints(workspace, first, worst),
             "when": when,
             "begins_in": begins_in,
