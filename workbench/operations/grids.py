@@ -14,6 +14,7 @@ from workbench.compare.grid import FILE
 from workbench.compare.snapshot import GridReader, details_of, snapshot
 from workbench.compare.suggestions import base_of, cost, newest, suggested
 from workbench.compare.suggestions import of_sample as around
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
 from workbench.operations.registry import HIDDEN, Fields, Opened, Snapshot, operation
@@ -243,8 +244,8 @@ def _compared(columns: Sequence[dict[str, Any]]) -> str:
     others = [one for one in columns if not one["base"]]
     noun = "checkpoint" if all(one["checkpoint"] for one in others) else "column"
     number = len({one["labels"][0] for one in others} if noun == "checkpoint" else others)
-    counted = f"{number} {noun}{'' if number == 1 else 's'}" if others else ""
-    return ", ".join(filter(None, ["base" if len(others) < len(columns) else "", counted]))
+    words = ["base"] if len(others) < len(columns) else []
+    return ", ".join([*words, counted(number, noun)] if others else words)
 
 
 def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
