@@ -48,7 +48,7 @@ class Source(Snapshot):
     """Its weight in a merge, or its scale when fused."""
 
     sha256: str
-    """Hash of its file; "" if unknown."""
+    """SHA-256 of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
