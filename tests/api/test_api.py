@@ -39,7 +39,7 @@ DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(GET|POST) (/\S+)` \| (?:`(.*)`)? ?\|$", re.MULTILINE)  # call and fields
 REFUSED = {  # calls of the table that squares without bars, in a task that has ended, cannot have -> why
     "crop-bars": "no bars were found",
-    "stop": "only a running one can be stopped",
+    "stop": "only a running task can be stopped",
 }
 
 
@@ -173,7 +173,7 @@ def test_both_experts_of_a_model_are_two_runs(
         ("GET", "/runs/nobody", None, 404, "there is no run"),
         ("POST", "/runs", {"settings": {"rnak": 4}}, 400, "did you mean rank"),
         ("POST", "/samples/batch", {"prompt": "a", "vidoes": 2}, 400, "vidoes"),
-        ("POST", "/runs/nobody/explode", None, 404, "the calls are in"),
+        ("POST", "/runs/nobody/explode", None, 404, "see the list of calls at"),
         ("POST", "/runs/ended/pause", None, 409, "only a running one takes commands"),
         ("GET", "/runs/ended/lora", None, 404, "exported no LoRA, which a run does when it finishes"),
         ("GET", "/samples/export", None, 400, "query.id"),

@@ -97,7 +97,7 @@ def test_all_waiting_samples_are_cancelled_at_once_and_those_of_grids_stay(
     wait(4)
     assert "cancelled" in shell("samples", "cancel", own[0]).out
     assert len(json.loads(shell("samples", "cancel-all", "--json").out)) == 2
-    assert shell("samples", "cancel-all").out == "no sample waits\n"
+    assert shell("samples", "cancel-all").out == "no samples are waiting\n"
     assert shell("samples", "cancel").code == 2
     assert queue.pending(workspace) == [of_grid]
 

@@ -198,7 +198,7 @@ def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
         assert "The run goes on. See it again: workbench runs follow long" in out
         assert run.status.state.alive
         assert "pauses after this step" in shell("runs", "pause", "long").out
-        assert "goes on" in shell("runs", "resume", "long").out
+        assert "long resumes" in shell("runs", "resume", "long").out
         assert shell("runs", "stop", "long", "--grace", "60").code == 0
         assert run.status.state is jobs.State.STOPPED
         said = shell("runs", "follow", "long")

@@ -157,7 +157,9 @@ def test_a_fix_that_cuts_is_a_task(shell: Shell, workspace: Workspace, tmp_path:
     assert shell("dataset", "import", "bars", tmp_path / "wide.mp4").code == 0
     assert shell("dataset", "check", "bars", "--no-captions").code == 0
     said = shell("dataset", "fix", "bars", "letterbox", "crop-bars", "--detach")
-    assert said.out.startswith("The task fix goes on. See it again: workbench dataset follow bars fix; end it: ")
+    assert said.out.startswith(
+        "The task fix continues in the background. Follow it: workbench dataset follow bars fix; stop it: "
+    )
     assert shell("dataset", "follow", "bars", "fix").out.endswith("Cropped the bars of 1 clip.\n")
     assert "128x64" in shell("dataset", "show", "bars").out
     for command, height in (("uncrop", 96), ("crop-bars", 64)):
@@ -242,13 +244,13 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
     try:
         given = ("dataset", "import", "many", str(tmp_path / "many"))
         out = ctrl_c(*given, when=lambda: jobs.status(folder).step >= 1)
-        assert "The task import goes on. See it again: workbench dataset follow many import" in out
+        assert "The task import continues in the background. Follow it: workbench dataset follow many import" in out
         assert jobs.status(folder).state.alive
         assert re.search(r"^import +running +import · \d+ of 40", shell("dataset", "tasks", "many").out, re.MULTILINE)
         assert shell("dataset", "stop", "many", "import").code == 0
         said = shell("dataset", "follow", "many", "import")
         assert said.code == ExitCode.STOPPED
-        assert "let it go on: workbench dataset start many import" in said.err
+        assert "resume it: workbench dataset start many import" in said.err
         assert shell("dataset", "start", "many", "import", "--detach").code == 0
         assert jobs.status(folder).state.alive
     finally:
@@ -284,7 +286,7 @@ def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["import", "new"], 64, "nothing was named"),
+        (["import", "new"], 64, "there is nothing to import"),
         (["import", "new", ".", "--longest-side", "1"], 64, "longest_side is 1, must be"),
         (["split-at", "squares", "none", "1"], 64, "there is no clip 'none'"),
         (["import", "new", "/nowhere"], 64, "which does not exist"),
@@ -293,7 +295,7 @@ def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp
         (["export", "squares"], 64, "target is not set"),
         (["replace", "squares", "(", "x", "--expression"], 64, "cannot be used as a regular expression"),
         (["auto-caption", "squares", "--captioner", "endpoint"], 64, "base_url is not set"),
-        (["stop", "squares", "check"], 64, "only a running one can be stopped"),
+        (["stop", "squares", "check"], 64, "only a running task can be stopped"),
         (["follow", "squares", "dance"], 2, "dance"),
         (["trigger", "squares", "--write", "--remove"], 64, "contradict"),
     ],

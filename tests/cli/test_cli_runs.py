@@ -219,7 +219,7 @@ def test_the_time_of_a_run_is_that_of_training(shell: Shell, workspace: Workspac
 
 def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
-    assert "left no stacks" in shell("runs", "stacks", "cats").err
+    assert "left no stack traces" in shell("runs", "stacks", "cats").err
     (run.folder / "stacks.txt").write_text("Thread 0x1: in loader\n")
     assert "in loader" in shell("runs", "stacks", "cats").out
     assert "only a running one takes commands" in shell("runs", "preview", "cats").err
@@ -272,7 +272,7 @@ def test_a_run_that_still_stops_is_not_silently_left_alone(shell: Shell, workspa
     (run.folder / "control" / "stop").touch()
     refused = shell("runs", "start", "cats", "--detach")
     assert refused.code == 64
-    assert "cats still stops: start it when it has ended" in refused.err
+    assert "cats is still stopping: start it when it has ended" in refused.err
 
 
 # ---- settings from flags and files

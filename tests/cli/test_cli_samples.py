@@ -96,4 +96,4 @@ def test_marks_votes_and_the_best(workspace: Workspace, grid: Grid, shell: Shell
     assert "step 100 is now the best checkpoint of first" in shell("grid", "best", grid.name, "2").out
     assert checkpoints.chosen_best(workspace.run("first"))["step"] == 100
     shell("grid", "remove", grid.name, "--yes")
-    assert "no grid yet" in shell("grid", "list").out
+    assert "no grids yet" in shell("grid", "list").out

@@ -228,7 +228,7 @@ def test_datasets_are_searched_by_name_title_trigger_word_and_notes(
     assert [one.name for one in dataset_library.search(workspace, "zwx")] == ["squares"]
     assert len(dataset_library.search(workspace, "")) == 2
     assert "dogs-at-night" not in shell("dataset", "list", "--search", "zwx").out
-    assert "no dataset fits" in shell("dataset", "list", "--search", "x y").out
+    assert "no dataset matches" in shell("dataset", "list", "--search", "x y").out
     with pytest.raises(ConfigError, match="shorten them"):
         other.write_notes("x" * (MOST_NOTES + 1))
     seen = other.snapshot()
@@ -274,7 +274,7 @@ def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: W
     assert "the good ones" in shown
     assert shell("dataset", "remove", "my-squares", "--yes").code == 0
     assert json.loads(shell("dataset", "bin", "--json").out) == [{"id": "my-squares"}]
-    assert shell("dataset", "list").out.startswith("no dataset fits")
+    assert shell("dataset", "list").out.startswith("no dataset matches")
     assert shell("dataset", "restore", "my-squares").code == 0
     assert names(workspace) == ["my-squares"]
 

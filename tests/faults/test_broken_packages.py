@@ -44,8 +44,8 @@ def looked(python: Path | str, folder: Path, *arguments: str) -> subprocess.Comp
 
 def test_a_machine_in_order_imports_a_clip_and_trains(tmp_path: Path) -> None:
     done = looked(sys.executable, tmp_path)
-    assert "read, rewritten and checked: 9 frames of 160x160" in done.stdout, done.stdout + done.stderr
-    assert "two steps taken (loss " in done.stdout
+    assert "read, converted and checked: 9 frames of 160x160" in done.stdout, done.stdout + done.stderr
+    assert "took two steps (loss " in done.stdout
     assert "! a clip" not in done.stdout
     assert "! training" not in done.stdout
 
@@ -67,5 +67,5 @@ def test_a_trial_that_crashes_or_hangs_is_a_finding(monkeypatch: pytest.MonkeyPa
     assert crashed[0].remedy
     monkeypatch.setattr(machine, "TRIAL", "tests.faults.endless")
     hung = machine.tried(seconds=1.0)
-    assert hung[0].found == "no answer within 1 s"
+    assert hung[0].found == "no response within 1 s"
     assert hung[0].remedy

@@ -1,8 +1,6 @@
-"""The workbench over HTTP, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
+"""The HTTP API, for programs: datasets, runs, samples and LoRAs under /api/v1 of the page's own server.
 
-    app       the routes, over a workspace;  open_requests: those that stay open: events, and waiting
-    client    a small Python client;  key: the token that it brings
-
-What belongs here: the same library calls as page and shell make, as JSON. Not here: who may come in (ui.server.login),
-what is known of a run (runs.snapshot), a dataset (dataset_builder.snapshot), the workspace (overview).
+Also here: what the page's elements call and watch (watching), tools for agents (mcp), a small Python client, and the
+server's key. The API makes the same library calls as the page and the shell and returns JSON. Logging in is in
+ui.server.login.
 """

@@ -1,8 +1,8 @@
-"""The routes of the HTTP API over one workspace. Every answer is what page and shell show, as JSON.
+"""The routes of the HTTP API over one workspace. Responses hold what the page and the shell show, as JSON.
 
-An error is {"error": sentence, "problems": {setting: sentence}}, with 400 for a bad value, 404 for an unknown name, 409
-for a device in use or a command that the run cannot take now, 429 for too many open requests, 507 for a full disk.
-docs/api.md has an example of each call.
+An error is {"error": sentence, "problems": {setting: sentence}} with status 400 for a bad value, 404 for an unknown
+name, 409 for a busy device or a command that the run cannot take now, 429 for too many open requests, and 507 for a
+full disk. docs/api.md has examples.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from workbench.workspace import Workspace, finite
 from workbench.workspace.lora_names import why_none
 from workbench.workspace.zip_stream import zip_stream
 
-COMPRESSED_BYTES = 2000  # an answer of more is sent compressed
+COMPRESSED_BYTES = 2000  # larger responses are compressed
 ROOT = "/api/v1"
-MOST_SECONDS = 600.0  # that one request may wait
+MOST_SECONDS = 600.0  # the longest that a request may wait for a sample
 
 
-# The first that fits.
+# The first match wins.
 STATUS: dict[type[WorkbenchError], int] = {
     Unknown: 404,
     NotNow: 409,
@@ -71,7 +71,7 @@ STATUS: dict[type[WorkbenchError], int] = {
 
 
 class DatasetChange(BaseModel):
-    """What is new of a dataset. title: its name is made from it"""
+    """Changes to a dataset. A new title also changes its name."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -85,18 +85,18 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 
 
 def api(workspace: Workspace) -> FastAPI:
-    """Make the API as an application of its own, to be mounted at ROOT."""
+    """Create the API as an application to be mounted at ROOT."""
     app = FastAPI(
         title="Video LoRA Workbench",
         version="1",
         docs_url=None,
         redoc_url=None,
         default_response_class=AnyJSON,
-        redirect_slashes=False,  # which fails for names that are no text
+        redirect_slashes=False,  # redirecting fails for names that are not valid UTF-8
     )
     app.add_exception_handler(WorkbenchError, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _no_such_call)
+    app.add_exception_handler(HTTPException, _no_such_route)
     open_requests = OpenRequests()
 
     @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
@@ -133,11 +133,11 @@ def _elements(app: FastAPI, workspace: Workspace) -> None:
 
 
 def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    @app.get("/datasets", summary="Names of all datasets, or of those with the words of a search")
+    @app.get("/datasets", summary="List the names of the datasets; search: only those with these words")
     def names(search: str = "") -> list[str]:
         return [one.name for one in datasets.list_(workspace, search=search)]
 
-    @app.patch("/datasets/{name}", summary="Rename a dataset, replace the notes on it, or put it into a group")
+    @app.patch("/datasets/{name}", summary="Rename a dataset, replace its notes, or change its group")
     def change(name: str, new: DatasetChange) -> datasets.Details:
         dataset = Dataset.open(workspace, name)
         datasets.note(dataset, new.notes)
@@ -150,19 +150,19 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
     def remove(name: str) -> dict[str, str]:
         return {"message": dataset_library.remove(workspace, Dataset.open(workspace, name))}
 
-    @app.get("/datasets/{name}/export", summary="A dataset as a zip; layout: of which tool")
+    @app.get("/datasets/{name}/export", summary="Download a dataset as a zip; layout: the tool it is for")
     async def export(name: str, layout: LayoutName = "videofolder", trigger_word: bool = True) -> CountedStream:
-        known = await asyncio.to_thread(Dataset.open, workspace, name)
+        dataset = await asyncio.to_thread(Dataset.open, workspace, name)
         settings = ExportSettings(layout=layout, trigger_word=trigger_word)
-        return open_requests.zip(await asyncio.to_thread(export_stream, known.folder, settings), name)
+        return open_requests.zip(await asyncio.to_thread(export_stream, dataset.folder, settings), name)
 
-    @app.get("/removed-datasets", summary="Names by which removed datasets are restored, removed last first")
+    @app.get("/removed-datasets", summary="List the ids of the removed datasets, last removed first")
     def removed() -> list[str]:
         return [one.id for one in datasets.bin_(workspace)]
 
 
 def _runs(app: FastAPI, workspace: Workspace) -> None:
-    @app.get("/runs/{name}/lora", summary="The LoRA of a finished run, as a safetensors file")
+    @app.get("/runs/{name}/lora", summary="Download the LoRA of a finished run as a safetensors file")
     def lora(name: str) -> FileResponse:
         run = Run.open(workspace, name)
         if run.lora is None:
@@ -171,12 +171,12 @@ def _runs(app: FastAPI, workspace: Workspace) -> None:
 
 
 def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
-    @app.get("/samples/export", summary="Samples as a zip, each with its settings; id: of one, may be repeated")
+    @app.get("/samples/export", summary="Download samples and their settings as a zip; id: repeat it for several")
     async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:
         chosen = [await asyncio.to_thread(Samples(workspace).get, one) for one in dict.fromkeys(id)]
         return open_requests.zip(zip_stream(zip_contents(chosen, workspace.root)), "samples")
 
-    @app.post("/samples/batch", status_code=202, summary="Request several: each_line, videos, scenes (joined last)")
+    @app.post("/samples/batch", status_code=202, summary="Request several samples: each_line, videos, scenes (joined)")
     def request_samples(settings: Values) -> list[Requested]:
         of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
         of_sample = {name: value for name, value in settings.items() if name not in of_batch}
@@ -185,7 +185,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
         ids = queue.submit_all(workspace, many, chains=batch.chains)
         return [request_of(queue.progress(workspace, one)) for one in ids]
 
-    @app.get("/samples/{sample}", summary="How far a sample is; wait: seconds to wait until it is done")
+    @app.get("/samples/{sample}", summary="Show the progress of a sample; wait: how many seconds to wait for it")
     async def sample(sample: str, request: Request, wait: Seconds = 0) -> Requested:
         found = await asyncio.to_thread(queue.progress, workspace, sample)
         if wait and not found.state.over:
@@ -193,13 +193,13 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
                 found = await wait_for_sample(workspace, sample, wait, request)
         return request_of(found)
 
-    @app.get("/samples/{sample}/video", summary="The video of a sample, as mp4")
+    @app.get("/samples/{sample}/video", summary="Download the video of a sample as mp4")
     def video(sample: str) -> FileResponse:
         return FileResponse(Samples(workspace).get(sample).video, media_type="video/mp4")
 
 
 class AnyJSON(JSONResponse):
-    """JSON of any content: numbers that JSON lacks become null, lone surrogates are escaped."""
+    """JSON of any content: NaN and infinity become null, lone surrogates are escaped."""
 
     def render(self, content: Any) -> bytes:
         try:
@@ -214,22 +214,20 @@ async def _refused(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _malformed(_: Request, error: Exception) -> JSONResponse:
-    """Respond to a malformed request."""
     assert isinstance(error, RequestValidationError)
     problems = {".".join(map(str, one["loc"])): str(one["msg"]) for one in error.errors()}
     sentence = "; ".join(f"{field}: {message}" for field, message in problems.items())
     return AnyJSON({"error": sentence, "problems": problems}, 400)
 
 
-async def _no_such_call(request: Request, error: Exception) -> JSONResponse:
-    """Respond to an unknown address or method."""
+async def _no_such_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     where = f"{request.scope.get('root_path') or ROOT}/docs"
-    sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; the calls are in {where}"
+    sentence = f"{request.method} {request.url.path[:200]}: {error.detail}; see the list of calls at {where}"
     return AnyJSON({"error": sentence, "problems": {}}, error.status_code, error.headers)
 
 
-# ---- the reference as a page for people; Swagger's own loads its scripts from another site
+# ---- the reference page; Swagger's own would load scripts from another site
 
 STYLE = "body{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:3rem auto;padding:0 1.2rem;color:#1d2738}\
 code,pre{font:13px/1.5 ui-monospace,monospace;background:#f4f6fa;border-radius:5px;padding:1px 5px}\
@@ -238,7 +236,12 @@ EXAMPLE = """curl -H "Authorization: Bearer $(workbench api-token)" http://local
 
 
 def reference(document: dict[str, Any], root: str) -> str:
-    """The page. root: the path under which the API is mounted."""
+    """Render the reference page.
+
+    Args:
+        document: The OpenAPI document.
+        root: The path at which the API is mounted.
+    """
     calls = "".join(
         _call(method.upper(), f"{root}{path}", call)
         for path, methods in document["paths"].items()
@@ -247,9 +250,9 @@ def reference(document: dict[str, Any], root: str) -> str:
     title = escaped(document["info"]["title"])
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: HTTP API</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>HTTP API</h1>
-<p>JSON in and out. Every request brings the workspace's token, which <code>workbench api-token</code> prints; a browser
-that is logged in needs none.</p><pre>{escaped(EXAMPLE)}</pre>
-<p>The same for programs: <a href="openapi.json">openapi.json</a>.</p>{calls}</body></html>"""
+<p>Requests and responses are JSON. Send the workspace's token with each request: <code>workbench api-token</code>
+prints it. A browser that is logged in needs none.</p><pre>{escaped(EXAMPLE)}</pre>
+<p>For programs: <a href="openapi.json">openapi.json</a>.</p>{calls}</body></html>"""
 
 
 def _call(method: str, path: str, call: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A small client of the HTTP API; docs/api.md shows it at work."""
+"""A small client for the HTTP API. docs/api.md shows how to use it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from urllib.parse import quote
 
 import httpx
 
-WAIT_SECONDS = 60.0  # of one request for a sample's state
-ENDED = ("done", "failed", "cancelled")  # states of a sample
+WAIT_SECONDS = 60.0  # how long one request waits for a sample
+ENDED = ("done", "failed", "cancelled")  # final states of a sample
 
 
 class Refused(Exception):
-    """The server's own sentence. status: of HTTP;  problems: setting -> sentence"""
+    """The server refused a request. The message is the server's.
+
+    Attributes:
+        status: The HTTP status.
+        problems: Setting -> what is wrong with it.
+    """
 
     def __init__(self, status: int, sentence: str, problems: dict[str, str]) -> None:
         super().__init__(sentence)
@@ -27,10 +32,14 @@ class NotSampled(Exception):
 
 
 class Client:
-    """Calls the API of one server. Every method raises Refused, or httpx's errors where nobody answers."""
+    """Call the API of one server. Every method raises Refused, or an httpx error if the server does not respond.
+
+    Args:
+        url: Address of the page.
+        token: What `workbench api-token` prints on the server's machine.
+    """
 
     def __init__(self, url: str, token: str) -> None:
-        """url: of the page;  token: what `workbench api-token` prints on the server's machine"""
         self._http = httpx.Client(
             base_url=f"{url.split('?')[0].rstrip('/')}/api/v1",
             headers={"authorization": f"Bearer {token}"},
@@ -45,51 +54,56 @@ class Client:
         self._http.close()
 
     def call(self, method: str, *path: str, body: Any = None, **query: Any) -> Any:
-        """Any call of the API: call("GET", "datasets", "cats"); path: its parts, of any characters."""
+        """Call any route: call("GET", "datasets", "cats"). The parts of the path are escaped."""
         return self._http.request(method, _path(path), json=body, params=query).json()
 
     def download(self, target: str | Path, *path: str, **query: Any) -> Path:
-        """Write a file of the API: download("cats.zip", "datasets", "cats", "export")."""
+        """Download a file: download("cats.zip", "datasets", "cats", "export")."""
         part = Path(f"{target}.part")
-        with self._http.stream("GET", _path(path), params=query) as answer, part.open("wb") as file:
-            file.writelines(answer.iter_bytes())
+        with self._http.stream("GET", _path(path), params=query) as response, part.open("wb") as file:
+            file.writelines(response.iter_bytes())
         return part.replace(target)
 
     def train(self, name: str | None = None, **settings: Any) -> Any:
-        """Create a run with these settings, start it and return it."""
+        """Create a run with these settings, start it, and return it."""
         return self.call("POST", "runs", body={"settings": settings, "name": name})
 
     def follow(self, run: str) -> Iterator[Any]:
-        """The run after each change, until it is over."""
-        with self._http.stream("GET", _path(("runs", run, "events"))) as answer:
-            for line in answer.iter_lines():
+        """Yield the run after each change until it is over."""
+        with self._http.stream("GET", _path(("runs", run, "events"))) as response:
+            for line in response.iter_lines():
                 if line.startswith("data: "):
                     yield json.loads(line.removeprefix("data: "))
 
     def sample(self, prompt: str, **settings: Any) -> str:
-        """Generate a video and return the sample's id. image, video: paths on the server's machine.
+        """Generate a video and return the sample's id.
 
-        Raises NotSampled, too.
+        Args:
+            prompt: The prompt.
+            settings: Other settings of the sample. Files such as `image` are paths on the server's machine.
+
+        Raises:
+            NotSampled: If the sample fails or is cancelled.
         """
-        seen = self.call("POST", "samples", body={"prompt": prompt, **settings})
-        while seen["state"] not in ENDED:
-            seen = self.call("GET", "samples", seen["id"], wait=WAIT_SECONDS)
-        if seen["state"] != "done":
-            raise NotSampled(seen["message"] or f"the sample was {seen['state']}")
-        return str(seen["id"])
+        sample = self.call("POST", "samples", body={"prompt": prompt, **settings})
+        while sample["state"] not in ENDED:
+            sample = self.call("GET", "samples", sample["id"], wait=WAIT_SECONDS)
+        if sample["state"] != "done":
+            raise NotSampled(sample["message"] or f"the sample was {sample['state']}")
+        return str(sample["id"])
 
 
 def _path(parts: tuple[str, ...]) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def _check(answer: httpx.Response) -> None:
-    if not answer.is_error:
+def _check(response: httpx.Response) -> None:
+    if not response.is_error:
         return
-    answer.read()
+    response.read()
     try:
-        found = answer.json()
-        sentence, problems = str(found["error"]), dict(found["problems"])
-    except (ValueError, KeyError, TypeError):  # of the guard or the login: a sentence as text
-        sentence, problems = answer.text, {}
-    raise Refused(answer.status_code, sentence, problems)
+        body = response.json()
+        sentence, problems = str(body["error"]), dict(body["problems"])
+    except (ValueError, KeyError, TypeError):  # the guard and the login respond with plain text
+        sentence, problems = response.text, {}
+    raise Refused(response.status_code, sentence, problems)

@@ -1,4 +1,4 @@
-"""The key of a workspace's server, readable for its owner alone, and the API's token, which is made of it."""
+"""The key of a workspace's server, readable only by its owner, and the API token derived from it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import os
 import secrets
 from pathlib import Path
 
-KEY_FILE = ".page-key"  # of the workspace
+KEY_FILE = ".page-key"  # in the workspace folder
 KEY_BYTES = 32
 
 
 def api_token_of(folder: Path) -> str:
-    """The token of the API over a workspace, for whoever may read its files: it lasts as long as the key there."""
+    """Return the API token of the workspace in this folder. It stays valid as long as the key file exists."""
     return hmac.new(server_key(folder), b"api", hashlib.sha256).hexdigest()
 
 
 def server_key(folder: Path) -> bytes:
-    """The key of the workspace in this folder, made once; where it cannot be kept, one that ends with this process."""
+    """Return the key of the workspace in this folder, creating it on first use.
+
+    If it cannot be stored, each call returns a new key.
+    """
     path = folder / KEY_FILE
     fresh = secrets.token_bytes(KEY_BYTES)
     with contextlib.suppress(OSError):
@@ -28,7 +31,7 @@ def server_key(folder: Path) -> bytes:
         kept = path.read_bytes()
         if len(kept) == KEY_BYTES:
             return kept
-        path.unlink()  # cut short by a full disk or a crash
+        path.unlink()  # truncated by a full disk or a crash
         with os.fdopen(_created(path), "wb") as file:
             file.write(fresh)
     return fresh

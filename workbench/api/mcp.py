@@ -1,8 +1,8 @@
-"""Tools for agents over the Model Context Protocol: each operation is one, made from its declaration.
+"""Tools for agents over the Model Context Protocol. Each operation is a tool, generated from its declaration.
 
-`workbench mcp` serves them on stdin and stdout, the page at /api/v1/mcp behind the token of the API. A call answers
-what the operation does, as JSON; a refusal is its sentence, marked as an error, so that the agent reads setting, value,
-rule and remedy. The skill of docs/agent_skill.md is there as a prompt.
+`workbench mcp` serves them on stdin and stdout, and the page at /api/v1/mcp, behind the API token. A call returns the
+operation's result as JSON. An error is returned as text, marked as an error, so that the agent can read the setting,
+value, rule and remedy. The skill in docs/agent_skill.md is available as a prompt.
 """
 
 from __future__ import annotations
@@ -24,63 +24,63 @@ if TYPE_CHECKING:
 NAME = "video-lora-workbench"
 PROMPT = "train-a-video-lora"
 INSTRUCTIONS = (
-    f"The Video LoRA Workbench of this machine. The prompt {PROMPT} says how a folder of clips becomes a LoRA, step by "
-    "step. Tools named NOUN_VERB do what `workbench NOUN VERB` does. A tool that starts a job answers at once with its "
-    "id: call the job's tool until its state is finished, failed, stopped or died."
+    f"The Video LoRA Workbench on this machine. The prompt {PROMPT} explains step by step how to train a LoRA from a "
+    "folder of clips. The tool NOUN_VERB does what `workbench NOUN VERB` does. A tool that starts a job returns its id "
+    "right away: call the job's tool until its state is finished, failed, stopped or died."
 )
 
 
-def tool_name(one: Operation) -> str:
-    """Return what agents call an operation: runs_live_sample."""
-    return f"{one.noun}_{one.verb}".replace("-", "_")
+def tool_name(op: Operation) -> str:
+    """Return the name of an operation's tool: runs_live_sample."""
+    return f"{op.noun}_{op.verb}".replace("-", "_")
 
 
 def server(workspace: Workspace) -> Server[Any]:
-    """Return the server of a workspace's tools. Raises ConfigError where the package mcp is missing."""
+    """Create the server of a workspace's tools. Raises ConfigError if the package mcp is not installed."""
     try:
         import mcp_types as types
         from mcp.server.lowlevel import Server
     except ImportError as error:
         raise ConfigError(f"tools for agents need the package mcp: {extra_command('mcp')}") from error
-    tools = {tool_name(one): one for one in operations()}
+    tools = {tool_name(op): op for op in operations()}
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
             tools=[
                 types.Tool(
                     name=name,
-                    description=f"{one.help}\n\n{_answer(one)}",
-                    input_schema=one.inputs.model_json_schema(),
+                    description=f"{op.help}\n\n{_result(op)}",
+                    input_schema=op.inputs.model_json_schema(),
                     annotations=types.ToolAnnotations(
-                        read_only_hint=not one.changes, destructive_hint=one.confirm is not None
+                        read_only_hint=not op.changes, destructive_hint=op.confirm is not None
                     ),
                 )
-                for name, one in tools.items()
+                for name, op in tools.items()
             ]
         )
 
     async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        one = tools.get(asked.name)
-        if one is None:
+        op = tools.get(asked.name)
+        if op is None:
             return refused(f"there is no tool {asked.name[:80]!r}: list the tools")
         try:
-            answer = await asyncio.to_thread(one, workspace, asked.arguments or {})
+            result = await asyncio.to_thread(op, workspace, asked.arguments or {})
         except WorkbenchError as error:
             return refused(str(error))
-        plain = finite(one.plain(answer))
+        plain = finite(op.plain(result))
         text = types.TextContent(type="text", text=json.dumps(plain, ensure_ascii=False))
-        return types.CallToolResult(content=[text], structured_content={"result": plain} if one.many else plain)
+        return types.CallToolResult(content=[text], structured_content={"result": plain} if op.many else plain)
 
     def refused(sentence: str) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(type="text", text=sentence)], is_error=True)
 
     async def list_prompts(_: Any, __: Any) -> types.ListPromptsResult:
-        about = "How to train a LoRA from a folder of clips, step by step, with what to look at before the next step."
+        about = "How to train a LoRA from a folder of clips, step by step, and what to check after each step."
         return types.ListPromptsResult(prompts=[types.Prompt(name=PROMPT, description=about)])
 
     async def get_prompt(_: Any, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
         if asked.name != PROMPT:
-            raise ValueError(f"there is no prompt {asked.name[:80]!r}: the one that there is, is {PROMPT}")
+            raise ValueError(f"there is no prompt {asked.name[:80]!r}: the only one is {PROMPT}")
         text = types.TextContent(type="text", text=SKILL.read_text(encoding="utf-8"))
         return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
 
@@ -95,14 +95,18 @@ def server(workspace: Workspace) -> Server[Any]:
     )
 
 
-def _answer(one: Operation) -> str:
-    """Describe an operation's answer with the keys of its JSON."""
-    keys = "; ".join(f"{name}: {text}" for name, text in keys_of(one.snapshot).items())
-    return f"Answers {'a list of objects' if one.many else 'an object'}. {keys}"
+def _result(op: Operation) -> str:
+    """Describe an operation's result with the keys of its JSON."""
+    keys = "\n".join(f"- {name}: {text}" for name, text in keys_of(op.snapshot).items())
+    return f"Returns {'a list of objects' if op.many else 'an object'} with these keys:\n{keys}"
 
 
 def serve(workspace: Workspace) -> None:
-    """Serve the tools on stdin and stdout until the client closes them. Raises ConfigError where mcp is missing."""
+    """Serve the tools on stdin and stdout until the client closes them.
+
+    Raises:
+        ConfigError: If the package mcp is not installed.
+    """
     made = server(workspace)
 
     async def run() -> None:
@@ -115,7 +119,7 @@ def serve(workspace: Workspace) -> None:
 
 
 class OverHttp:
-    """The tools at an address of the page: an ASGI application without sessions, begun with the first request."""
+    """The tools over HTTP: a stateless ASGI application that starts with the first request."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace

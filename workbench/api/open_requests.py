@@ -1,4 +1,4 @@
-"""Requests that stay open: events, waiting for a sample, zips. At most so many at once, without a thread each."""
+"""Requests that stay open: events, waiting for a sample, zips. Their number is limited, and none holds a thread."""
 
 from __future__ import annotations
 
@@ -21,41 +21,42 @@ from workbench.workspace import Workspace, finite
 MOST = 32
 EVENT_SECONDS = 1.0
 WAIT_SECONDS = 0.2
-SILENT_SECONDS = 15.0  # then a comment is sent, so that proxies and clients know that the stream is alive
+SILENT_SECONDS = 15.0  # after this, send a comment so that proxies and clients keep the stream open
 
 
 class TooManyOpen(ConfigError):
-    """No more requests may stay open."""
+    """The limit of open requests is reached."""
 
 
 class OpenRequests:
-    """Counts them."""
+    """Count the open requests."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def take(self) -> None:
-        """Raises TooManyOpen."""
+        """Count one more request. Raises TooManyOpen."""
         if self._count >= MOST:
-            raise TooManyOpen(f"{self._count} requests are open already, {MOST} at most: close one, or ask again later")
+            raise TooManyOpen(f"{self._count} requests are already open, the limit is {MOST}: close one or retry later")
         self._count += 1
 
     def free(self) -> None:
         self._count -= 1
 
-    def stream(self, pieces: AsyncIterator[str] | Iterator[bytes], media_type: str) -> CountedStream:
-        """Stream a response and count it until its last piece was sent. Raises TooManyOpen."""
+    def stream(self, chunks: AsyncIterator[str] | Iterator[bytes], media_type: str) -> CountedStream:
+        """Stream a response and count it until it ends. Raises TooManyOpen."""
         self.take()
-        return CountedStream(pieces, media_type, self.free)
+        return CountedStream(chunks, media_type, self.free)
 
-    def zip(self, pieces: Iterator[bytes], name: str) -> CountedStream:
-        """The same, of a file that browsers and `curl -OJ` keep as `name`.zip."""
-        answer = self.stream(pieces, "application/zip")
-        answer.headers["content-disposition"] = f'attachment; filename="{name}.zip"'
-        return answer
+    def zip(self, chunks: Iterator[bytes], name: str) -> CountedStream:
+        """Stream a zip that browsers and `curl -OJ` save as `name`.zip. Raises TooManyOpen."""
+        response = self.stream(chunks, "application/zip")
+        response.headers["content-disposition"] = f'attachment; filename="{name}.zip"'
+        return response
 
     @contextmanager
     def one(self) -> Iterator[None]:
+        """Count a request while the block runs. Raises TooManyOpen."""
         self.take()
         try:
             yield
@@ -64,10 +65,10 @@ class OpenRequests:
 
 
 class CountedStream(StreamingResponse):
-    """A streamed response; `done` is called when the last piece was sent or the client has gone."""
+    """A streamed response that calls `done` when it ends or the client disconnects."""
 
-    def __init__(self, pieces: AsyncIterator[str] | Iterator[bytes], media_type: str, done: Callable[[], None]) -> None:
-        super().__init__(pieces, media_type=media_type, headers={"cache-control": "no-store"})
+    def __init__(self, chunks: AsyncIterator[str] | Iterator[bytes], media_type: str, done: Callable[[], None]) -> None:
+        super().__init__(chunks, media_type=media_type, headers={"cache-control": "no-store"})
         self._done = done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -78,25 +79,25 @@ class CountedStream(StreamingResponse):
 
 
 async def events(name: str, read: Callable[[], Snapshot], request: Request) -> AsyncIterator[str]:
-    """Yield a snapshot as server-sent events: at once and after each change, until it is final or the client left."""
+    """Yield a snapshot as server-sent events, now and after each change, until it is over or the client disconnects."""
     before, silent = "", 0.0
     while not await request.is_disconnected():
-        seen = await asyncio.to_thread(read)
-        text = json.dumps(finite(seen.model_dump(mode="json")))
+        snapshot = await asyncio.to_thread(read)
+        text = json.dumps(finite(snapshot.model_dump(mode="json")))
         if text != before:
             yield f"event: {name}\ndata: {text}\n\n"
             before, silent = text, 0.0
         elif silent >= SILENT_SECONDS:
             yield ": nothing new\n\n"
             silent = 0.0
-        if seen.over:
+        if snapshot.over:
             return
         silent += EVENT_SECONDS
         await asyncio.sleep(EVENT_SECONDS)
 
 
 async def wait_for_sample(workspace: Workspace, sample: str, seconds: float, request: Request) -> Progress:
-    """The sample when it is over, the time is up, or the client has gone."""
+    """Return the sample once it is over, the time is up, or the client has disconnected."""
     end = asyncio.get_running_loop().time() + seconds
 
     def look() -> Any:

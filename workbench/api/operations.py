@@ -1,7 +1,7 @@
-"""Routes of the operations: `/NOUN/VERB`, GET for what looks and POST for what changes, made from their declarations.
+"""Routes generated from the operations: GET if an operation only reads, POST if it changes something.
 
 A GET takes its inputs from the query string, a POST from a JSON object, and both from the path. A long-running
-operation responds with 202 and its job, which the operation named as its `job` reads again.
+operation responds with 202 and a job; its `job` operation reads the job again.
 """
 
 from __future__ import annotations
@@ -20,71 +20,74 @@ from workbench.operations.registry import Operation, operations
 from workbench.settings import from_text, specs
 from workbench.workspace import Workspace
 
-Answer = Callable[[Any, int], Response]
+Respond = Callable[[Any, int], Response]
 
 
-def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenRequests, answer: Answer) -> None:
-    """Add a route for each operation, and one of events where its answer changes by itself.
+def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenRequests, respond: Respond) -> None:
+    """Add a route for each operation, and an event stream for each result that changes over time.
 
     Args:
-        answer: (value, status) -> the response.
+        respond: Maps (value, status) to a response.
     """
-    for one in operations():
+    for op in operations():
         app.add_api_route(
-            one.path,
-            _endpoint(one, workspace, answer),
-            methods=["POST" if one.changes else "GET"],
-            status_code=one.status,
-            summary=one.help.split("\n")[0].rstrip("."),
-            response_model=one.returns,
-            openapi_extra=_described(one),
+            op.path,
+            _endpoint(op, workspace, respond),
+            methods=["POST" if op.changes else "GET"],
+            status_code=op.status,
+            summary=op.help.split("\n")[0].rstrip("."),
+            response_model=op.returns,
+            openapi_extra=_openapi(op),
         )
-        if one.watch and not one.many:
+        if op.watch and not op.many:
             app.add_api_route(
-                f"{one.path}/events",
-                _events(one, workspace, open_requests),
+                f"{op.path}/events",
+                _events(op, workspace, open_requests),
                 methods=["GET"],
-                summary=f"The same as server-sent events, one after each change: {one.noun.removesuffix('s')}",
-                openapi_extra=_described(one),
+                summary=f"The same as server-sent events, one for each change: {op.noun.removesuffix('s')}",
+                openapi_extra=_openapi(op),
                 response_class=StreamingResponse,
             )
 
 
-def _endpoint(one: Operation, workspace: Workspace, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(op: Operation, workspace: Workspace, respond: Respond) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        values = (
-            _of_body(one, await request.body()) if one.changes else _of_texts(one, request.query_params.multi_items())
-        )
-        elsewhere = one.inputs.model_fields.keys() & request.query_params.keys() if one.changes else ()
-        if elsewhere:
-            raise ConfigError(f"{', '.join(sorted(elsewhere))}: send it in the JSON of the body, not in the address")
-        values |= _of_texts(one, list(request.path_params.items()))
-        made = await asyncio.to_thread(one, workspace, values)
-        return answer(one.plain(made), one.status)
+        if op.changes:
+            values = _parse_body(op, await request.body())
+            if misplaced := op.inputs.model_fields.keys() & request.query_params.keys():
+                raise ConfigError(f"{', '.join(sorted(misplaced))}: send it in the JSON body, not in the query string")
+        else:
+            values = _parse_texts(op, request.query_params.multi_items())
+        values |= _parse_texts(op, list(request.path_params.items()))
+        result = await asyncio.to_thread(op, workspace, values)
+        return respond(op.plain(result), op.status)
 
     return endpoint
 
 
 def _events(
-    one: Operation, workspace: Workspace, open_requests: OpenRequests
+    op: Operation, workspace: Workspace, open_requests: OpenRequests
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         given = [*request.query_params.multi_items(), *request.path_params.items()]
-        read = await asyncio.to_thread(one.reader, workspace, _of_texts(one, given))
-        return open_requests.stream(events(one.noun.removesuffix("s"), read, request), "text/event-stream")
+        read = await asyncio.to_thread(op.reader, workspace, _parse_texts(op, given))
+        return open_requests.stream(events(op.noun.removesuffix("s"), read, request), "text/event-stream")
 
     return endpoint
 
 
-def _of_body(one: Operation, body: bytes) -> dict[str, Any]:
-    """The values of a body, which may be empty where the path names what is meant and all else has a default.
+def _parse_body(op: Operation, body: bytes) -> dict[str, Any]:
+    """Parse a request's body.
+
+    It may be empty if the operation takes nothing else than the path, or if the path has inputs and all others are
+    optional. An operation whose path has no inputs never runs on its defaults alone.
 
     Raises:
-        ConfigError: Also for an empty body elsewhere: nothing is changed by its defaults alone.
+        ConfigError: If the body is not a JSON object, or is empty where it must not be.
     """
-    fields = one.inputs.model_fields
-    open_ones = [name for name in fields if f"{{{name}}}" not in one.path]
-    if not body and (not open_ones or ("{" in one.path and not any(fields[name].is_required() for name in open_ones))):
+    fields = op.inputs.model_fields
+    in_body = [name for name in fields if f"{{{name}}}" not in op.path]
+    if not body and (not in_body or ("{" in op.path and not any(fields[name].is_required() for name in in_body))):
         return {}
     return object_in(body)
 
@@ -94,15 +97,15 @@ def object_in(body: bytes) -> dict[str, Any]:
     try:
         values = json.loads(body)
     except ValueError as error:
-        raise ConfigError(f"the body is no JSON ({error}): send an object of the operation's fields") from error
+        raise ConfigError(f"the body is not valid JSON ({error}): send an object with the inputs") from error
     if not isinstance(values, dict):
-        raise ConfigError("the body is no JSON object: send one with the operation's fields")
+        raise ConfigError("the body is not a JSON object: send one with the inputs")
     return values
 
 
-def _of_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
-    """Parse the texts of a query or a path into numbers, switches and lists."""
-    known = {spec.name: spec for spec in specs(one.inputs)}
+def _parse_texts(op: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
+    """Parse the values of a query string or a path into numbers, booleans and lists."""
+    known = {spec.name: spec for spec in specs(op.inputs)}
     values: dict[str, Any] = {}
     for name, text in given:
         spec = known.get(name)
@@ -113,16 +116,16 @@ def _of_texts(one: Operation, given: list[tuple[str, str]]) -> dict[str, Any]:
     return values
 
 
-def _described(one: Operation) -> dict[str, Any]:
-    """The input, for the API's document."""
-    schema = one.inputs.model_json_schema()
+def _openapi(op: Operation) -> dict[str, Any]:
+    """Describe the input for the OpenAPI document."""
+    schema = op.inputs.model_json_schema()
     required, fields = schema.get("required", []), schema.get("properties", {})
-    places = {name: "path" if f"{{{name}}}" in one.path else "query" for name in fields}
+    places = {name: "path" if f"{{{name}}}" in op.path else "query" for name in fields}
     parameters = [
         {"name": name, "in": place, "required": name in required, "description": fields[name].get("description", "")}
         | {"schema": fields[name] if place == "query" else {"type": "string"}}
         for name, place in places.items()
-        if place == "path" or not one.changes
+        if place == "path" or not op.changes
     ]
     body = {"content": {"application/json": {"schema": schema}}}
-    return {"parameters": parameters} | ({"requestBody": body} if one.changes and "query" in places.values() else {})
+    return {"parameters": parameters} | ({"requestBody": body} if op.changes and "query" in places.values() else {})

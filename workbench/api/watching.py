@@ -1,11 +1,10 @@
-"""What the elements ask for: any operation by its noun and verb, and one stream of events for all that a tab shows.
+"""The two routes of the page's elements: call any operation, and watch everything a tab shows over one event stream.
 
-    POST /call/NOUN/VERB   the inputs as a JSON object, the answer as JSON; whether it changes anything or not
+    POST /call/NOUN/VERB   inputs as a JSON object, result as JSON, whether the operation changes anything or not
     GET  /watch?what=[[1, "runs/show", {"name": "cats"}], ...]
 
-The stream sends {"number": 1, "value": answer} at once and after each change, or {"number": 1, "problem": sentence}
-where there is no answer now. However many tabs show the same, it is read once, and it is read again at once after any
-call that changes something.
+The stream sends {"number": 1, "value": result} right away and after each change, or {"number": 1, "problem": sentence}
+on an error. Tabs that show the same thing share one reading. A call that changes something triggers a new one.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.operations.watched import BUG, LOG, SECONDS, Watched, named, watched
 from workbench.workspace import Workspace
 
-SILENT_SECONDS = 15.0  # then a comment is sent, so that proxies and browsers know that the stream is alive
+SILENT_SECONDS = 15.0  # after this, send a comment so that proxies and browsers keep the stream open
 MOST_STREAMS = 256
-MOST_WATCHED = 24  # of one stream
-KEPT_SECONDS = 60.0  # for which an answer that nobody watches keeps its reader
+MOST_WATCHED = 24  # results in one stream
+KEPT_SECONDS = 60.0  # how long to keep the reader of a result that nobody watches
 
 
 class Watching:
-    """All streams of a workspace."""
+    """The calls and event streams of one workspace."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -39,14 +38,14 @@ class Watching:
         self._changed = asyncio.Event()
 
     async def call(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Call an operation; whoever watches something sees at once what it has changed.
+        """Call an operation. If it changes something, all streams refresh.
 
         Raises:
-            WorkbenchError: What the operation raises.
+            WorkbenchError: Whatever the operation raises.
         """
         one = named(name)
         try:
-            answer = one.plain(await asyncio.to_thread(one, self._workspace, values))
+            result = one.plain(await asyncio.to_thread(one, self._workspace, values))
         except WorkbenchError:
             raise
         except Exception as error:
@@ -57,33 +56,36 @@ class Watching:
                 each.forget()
             self._changed.set()
             self._changed = asyncio.Event()
-        return answer
+        return result
 
     def open(self, what: str) -> dict[int, Watched]:
-        """Return what a stream shows, by its number.
+        """Return the results that a stream watches, by number.
+
+        Args:
+            what: A JSON list of [number, "noun/verb", {input: value}].
 
         Raises:
-            ConfigError: It is no list of numbers, operations and their inputs, or too much is watched.
+            ConfigError: If `what` is malformed or too much is watched.
         """
         try:
             asked = TypeAdapter(list[tuple[int, str, dict[str, Any]]]).validate_json(what)
         except ValueError as error:
-            raise ConfigError('what: a list of [number, "noun/verb", {input: value}]') from error
+            raise ConfigError('what must be a list of [number, "noun/verb", {input: value}]') from error
         if len(asked) > MOST_WATCHED or self._streams >= MOST_STREAMS:
-            raise ConfigError(f"{MOST_WATCHED} answers in each of {MOST_STREAMS} streams can be watched, no more")
+            raise ConfigError(f"at most {MOST_STREAMS} streams can be open, with at most {MOST_WATCHED} results each")
         now = time.monotonic()
         for key in [key for key, one in self._watched.items() if now - one.asked > KEPT_SECONDS]:
             del self._watched[key]
-        return {number: self._of(name, values) for number, name, values in asked}
-
-    def _of(self, name: str, values: Mapping[str, Any]) -> Watched:
-        key = json.dumps([name, values], sort_keys=True)
-        if key not in self._watched:
-            self._watched[key] = watched(self._workspace, name, values)
-        return self._watched[key]
+        found = {}
+        for number, name, values in asked:
+            key = json.dumps([name, values], sort_keys=True)
+            if key not in self._watched:
+                self._watched[key] = watched(self._workspace, name, values)
+            found[number] = self._watched[key]
+        return found
 
     async def events(self, shown: Mapping[int, Watched], request: Request) -> AsyncIterator[str]:
-        """Yield server-sent events until the browser has gone."""
+        """Yield server-sent events until the browser disconnects."""
         sent: dict[int, str] = {}
         silent = time.monotonic()
         self._streams += 1

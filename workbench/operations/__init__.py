@@ -1,1 +1,1 @@
-"""What a face can ask or do, noun by noun; the HTTP API and the shell are made from it (registry)."""
+"""Everything the page, the shell, the API and agents can do, one module per noun. `registry` generates the rest."""

@@ -1,4 +1,4 @@
-"""What a model gets of the clips of a dataset: frames, crop, buckets, the same as videos, and what its VAE keeps."""
+"""What a model uses of a dataset's clips: frames, crop, buckets, also as videos; and what its VAE reconstructs."""
 
 from __future__ import annotations
 
@@ -25,38 +25,36 @@ from workbench.sampler import vae_reconstruction
 from workbench.workspace import Workspace, is_slug, named_paths
 
 SHAPE = ("model", "frames", "height", "width", "fps")
-
-
 ShapeOf = Annotated[TrainSettings, Fields(only=SHAPE)]
 
 
 class Plan(Snapshot):
-    """What a model gets of each clip."""
+    """What a model uses of each clip."""
 
     sentence: str
-    """In words."""
+    """A summary in words."""
 
     frames: int
-    """Frames taken from each clip."""
+    """Number of frames taken from each clip."""
 
     height: int
-    """Pixels."""
+    """Height in pixels."""
 
     width: int
-    """Pixels."""
+    """Width in pixels."""
 
     fps: float
     """Frames per second."""
 
     clips: tuple[dict[str, Any], ...]
-    """file_name, name, sentence, indices, resize, crop, fps, use, warnings, dropped (why it is left out, or null) of
-    each; with `buckets` file_name, name, bucket, dropped."""
+    """For each clip: file_name, name, sentence, indices, resize, crop, fps, use, warnings, dropped (why it is left
+    out, or null); with `buckets`: file_name, name, bucket, dropped."""
 
     buckets: dict[str, int]
-    """With `buckets`: the chosen ones -> how many clips each has; else {}."""
+    """With `buckets`: chosen bucket -> number of clips in it; otherwise {}."""
 
     written: tuple[str, ...]
-    """The videos that `write-plan` has written; else []."""
+    """Paths of the videos that `write-plan` wrote; otherwise []."""
 
     def text(self) -> Iterator[str]:
         yield from (f"{count:>6}  {bucket}" for bucket, count in self.buckets.items())
@@ -71,46 +69,46 @@ class Plan(Snapshot):
 
 
 class Video(Snapshot):
-    """A video that was made to be looked at."""
+    """A clip as a model sees it."""
 
     file: str
-    """Its path."""
+    """Path of the video."""
 
     sentence: str
     """What it shows."""
 
 
 class Reconstruction(JobSnapshot):
-    """What a model's VAE gives back of a clip, beside the original."""
+    """A clip after encoding and decoding with a model's VAE, compared with the original."""
 
     video: str | None
-    """Path of what comes back; null until it has finished, as are the following."""
+    """Path of the reconstruction; null until the job has finished."""
 
     beside: str | None
-    """Path of a video with both: left what the model is given, right what comes back."""
+    """Path of a video with the model's input on the left and the reconstruction on the right; null until then."""
 
     psnr: float | None
-    """dB over all frames."""
+    """PSNR over all frames in dB; null until then."""
 
     psnr_worst: float | None
-    """dB of the worst frame, 100 at most."""
+    """PSNR of the worst frame in dB, at most 100; null until then."""
 
     ssim: float | None
-    """Mean structural similarity of the brightness, 1 for equal pictures."""
+    """Mean structural similarity (SSIM) of the luminance, 1 for identical frames; null until then."""
 
     def outcome(self) -> Iterable[str]:
         yield f"{self.psnr:.1f} dB, the worst frame {self.psnr_worst:.1f} dB: {vae_reconstruction.MEANING}"
-        yield f"left what the model is given, right what comes back: {self.beside}"
+        yield f"side by side, the model's input on the left, the reconstruction on the right: {self.beside}"
 
     @property
     def goes_on(self) -> str:
         stop = Path(self.folder) / "control" / "stop"
-        return f"It goes on in the background; the same command shows it again. Stop it: touch {stop}"
+        return f"It continues in the background; the same command shows it again. Stop it: touch {stop}"
 
 
 @operation(shell=False)
 def planned(workspace: Workspace, dataset: NamedDataset, clip: Clip, settings: ShapeOf) -> Video:
-    """Write exactly what a model gets of a clip as a video."""
+    """Render a clip exactly as a model sees it."""
     _, shape = _wanted(workspace, settings)
     made = dataset.planned_video(dataset.clip(clip), shape)
     return Video(file=str(made.path), sentence=made.plan.sentence)
@@ -130,10 +128,10 @@ def plan(
     *,
     settings: ShapeOf,
     buckets: Annotated[
-        int | None, Field(ge=1, description="The so many buckets that lose least, and which clip goes where.")
+        int | None, Field(ge=1, description="Choose this many buckets that lose the least, and show each clip's.")
     ] = None,
 ) -> Plan:
-    """Show what a model gets of each clip: frames, crop, buckets."""
+    """Show what a model uses of each clip: frames, crop, buckets."""
     model, shape = _wanted(workspace, settings)
     if buckets is None:
         return _plan(dataset, clips, shape)
@@ -152,7 +150,7 @@ def plan(
     )
 
 
-def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape, written: tuple[str, ...] = ()) -> Plan:
+def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape) -> Plan:
     wanted = {clip.file_name for clip in records.clips_named(dataset.clips, clips or None)}
     plans = [one for one in dataset.plans(shape) if one.clip.file_name in wanted]
     plain = ("sentence", "indices", "resize", "crop", "fps", "use", "warnings", "dropped")
@@ -161,7 +159,7 @@ def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape, written: tuple
         **_numbers(shape),
         clips=tuple({**_named(one.clip), **{name: getattr(one, name) for name in plain}} for one in plans),
         buckets={},
-        written=written,
+        written=(),
     )
 
 
@@ -177,16 +175,16 @@ def _named(clip: records.Clip) -> dict[str, str]:
 def write_plan(
     workspace: Workspace,
     dataset: NamedDataset,
-    target: Annotated[str, Field(description="A new folder.", json_schema_extra={"path": True})],
+    target: Annotated[str, Field(description="Path of a new folder.", json_schema_extra={"path": True})],
     clips: OrAll = (),
     *,
     settings: ShapeOf,
 ) -> Plan:
-    """Write what a model gets of each clip into a new folder, as ID.mp4."""
+    """Write each clip as a model sees it to a new folder, as ID.mp4."""
     folder = named_paths.checked(target, "target")
     _, shape = _wanted(workspace, settings)
     if folder.exists():
-        raise ConfigError(f"target is {target}, which is there already: choose a new folder")
+        raise ConfigError(f"target is {target}, which already exists: choose a new folder")
     planned = _plan(dataset, clips, shape)
     used = [dataset.clip(one["file_name"]) for one in planned.clips if not one["dropped"]]
     written = [dataset.planned_video(clip, shape, folder / f"{clip.id}.mp4").path for clip in used]
@@ -195,9 +193,9 @@ def write_plan(
 
 @operation(path="/reconstructions/{id}", shell=False)
 def reconstruction(
-    workspace: Workspace, id: Annotated[str, Field(description="As `reconstruct` answered it.")]
+    workspace: Workspace, id: Annotated[str, Field(description="Id of the job, as `reconstruct` returned it.")]
 ) -> Reconstruction:
-    """Show how far a reconstruction is, or what came of it."""
+    """Show the progress of a reconstruction, or its result."""
     folder = workspace.cache / vae_reconstruction.FOLDER / id
     if not is_slug(id) or not folder.is_dir():
         raise Unknown(f"there is no reconstruction {id[:80]!r}: request it again")
@@ -225,7 +223,7 @@ def reconstruct(
     clip: Clip,
     settings: Annotated[TrainSettings, Fields(only=(*SHAPE, "device"))],
 ) -> Reconstruction:
-    """Show what a model's VAE gives back of a clip, beside the original."""
+    """Encode and decode a clip with a model's VAE, and show the result beside the original."""
     _, shape = _wanted(workspace, settings)
     wanted = workspace.model(settings.model)
     one = dataset.clip(clip)

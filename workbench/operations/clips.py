@@ -1,7 +1,7 @@
-"""The clips of a dataset: look at them, write and edit captions, cut, remove and restore.
+"""The clips of a dataset: view, caption, cut, remove and restore them.
 
-Each change is one entry of the dataset's history, which `undo` takes back. Seconds and pixels are those of the whole
-source video, from which every part is cut, so that each can be made wider again.
+Each change is one entry in the dataset's history, which `undo` reverts. Times and pixels refer to the whole source
+video. Every part is cut from it, so a clip can also be made longer or larger again.
 """
 
 from __future__ import annotations
@@ -33,87 +33,89 @@ from workbench.operations.registry import Shown, Snapshot, operation
 from workbench.workspace import Workspace
 
 CAPTIONS, CUTTING = "Captions", "Cutting"
-EACH = "Ids or names of clips"
-LONGEST_LOOK = 300.0  # seconds of source video that are searched for cuts while a person waits
+LONGEST_SEARCHED = 300.0  # seconds of source video that `find_cuts` searches at most, since the caller waits
 
 Clip = Annotated[str, Field(description="Id or name of the clip.")]
-Clips = Annotated[tuple[str, ...], Field(description=f"{EACH}.", min_length=1)]
-OrAll = Annotated[tuple[str, ...], Field(description=f"{EACH}; all without one.")]
-Caption = Annotated[str, Field(description="The text.")]
-Find = Annotated[str, Field(description="What to find.")]
-Replacement = Annotated[str, Field(description="What takes its place.")]
-Expression = Annotated[bool, Field(description="FIND is a regular expression; REPLACEMENT may use its groups (\\1).")]
-MatchCase = Annotated[bool, Field(description="Tell small letters from capitals.")]
-WholeWord = Annotated[bool, Field(description="Only where FIND is a word of its own.")]
+Clips = Annotated[tuple[str, ...], Field(description="Ids or names of clips.", min_length=1)]
+OrAll = Annotated[tuple[str, ...], Field(description="Ids or names of clips. Default: all.")]
+Added = Annotated[str, Field(description="The text to add.")]
+Find = Annotated[str, Field(description="The text to find.")]
+Replacement = Annotated[str, Field(description="The text to replace it with.")]
+Expression = Annotated[
+    bool, Field(description="Treat FIND as a regular expression. REPLACEMENT can use its groups (\\1).")
+]
+MatchCase = Annotated[bool, Field(description="Match uppercase and lowercase exactly.")]
+WholeWord = Annotated[bool, Field(description="Match whole words only.")]
 
 
 class ClipCard(ClipEntry):
-    """One clip, as a page of them shows it."""
+    """A clip as a card on the page."""
 
     file: str
-    """Path of its video, picture or latents."""
+    """Path of its video, image or latents."""
 
     picture: str
     """Path of its thumbnail; "" if there is none yet."""
 
     first_frame: str
-    """Path of the picture that came with it as its first frame; "" for none."""
+    """Path of the image that was imported as its first frame; "" for none."""
 
     beside: dict[str, str]
-    """What lies beside it: `control`, `reference`, `mask`, `last_frame` -> path, of those that it has."""
+    """Its companion files: `control`, `reference`, `mask` or `last_frame` -> path."""
 
     image: bool
-    """Whether it is a picture."""
+    """Whether it is an image."""
 
     caption_by: str
-    """`hand`, `file`, or the model that wrote the caption; "" without one."""
+    """Who wrote the caption: `hand`, `file`, or a model; "" without a caption."""
 
     marks: tuple[str, ...]
     """What the last check found in it, in a few words each."""
 
 
 class ClipCards(Snapshot):
-    """Some of the clips that a search found, in their order."""
+    """One page of the clips that match a search."""
 
     clips: tuple[ClipCard, ...]
     """The clips on this page."""
 
     first: int
-    """Position of the first of them among those that were found."""
+    """Position of the first clip on this page, from 0."""
 
     found: int
-    """How many were found."""
+    """Number of clips that match."""
 
     all: int
-    """How many the dataset has."""
+    """Number of clips in the dataset."""
 
     filters: dict[str, dict[str, Any]]
-    """Filter -> title, clips (how many of the dataset pass it)."""
+    """Filter -> title, clips (the number of clips that pass it)."""
 
     orders: dict[str, str]
-    """Order -> its title."""
+    """Sort order -> title."""
 
     missing: int | None
-    """Position of the next found clip without a caption after this page, else of the first; null if there is none."""
+    """Position of the next matching clip without a caption: after this page, or else from the start; null if there is
+    none."""
 
     ids: tuple[str, ...]
-    """Ids of all clips that were found, if requested."""
+    """Ids of all matching clips, if requested."""
 
 
 class ClipView(ClipCard):
-    """One clip, where it stands among all, and what a model gets of it."""
+    """A clip in detail, with its neighbors and what a model uses of it."""
 
     number: int
-    """Its place, from 1."""
+    """Position of the clip in the dataset, from 1."""
 
     of: int
-    """How many clips there are."""
+    """Number of clips in the dataset."""
 
     previous: str
-    """Id of the clip before it; "" for the first."""
+    """Id of the previous clip; "" for the first one."""
 
     next: str
-    """Id of the clip after it; "" for the last."""
+    """Id of the next clip; "" for the last one."""
 
     missing: str
     """Id of the next clip without a caption; "" if there is none."""
@@ -122,29 +124,29 @@ class ClipView(ClipCard):
     """The dataset's trigger word."""
 
     cuttable: bool
-    """Whether it can be cut: it is a video, and its source video is there."""
+    """Whether it can be cut: false for images and latents."""
 
     cut: bool
     """Whether it is a part of its source video."""
 
     use: str
-    """How much of it the chosen model gets, in words; "" without a model."""
+    """How much of it the chosen model uses, in words; "" without a model."""
 
     warnings: tuple[str, ...]
-    """What is lost of it, a sentence each."""
+    """One sentence for each kind of loss when the model uses it."""
 
 
 class Source(Snapshot):
-    """The source video of a clip, and what the clip takes of it."""
+    """A clip's source video, and the part of it that the clip covers."""
 
     file: str
     """Path of the source video."""
 
     strip: str
-    """Path of a picture with frames of it in a row."""
+    """Path of its filmstrip: an image with some of its frames in a row."""
 
     tiles: int
-    """How many."""
+    """Number of frames in the filmstrip."""
 
     frames: int
     """Number of frames in the source video."""
@@ -153,93 +155,93 @@ class Source(Snapshot):
     """Frames per second."""
 
     width: int
-    """Pixels."""
+    """Width in pixels."""
 
     height: int
-    """Pixels."""
+    """Height in pixels."""
 
     start: int
     """The clip's first frame."""
 
     end: int
-    """The frame after its last."""
+    """The frame after the clip's last one."""
 
     crop: tuple[int, int, int, int] | None
-    """Left, top, width and height of what the clip keeps of the picture; null for all of it."""
+    """Left, top, width and height of the clip's crop, in pixels; null for the whole frame."""
 
     taken: tuple[tuple[int, int], ...]
-    """Parts that are clips already: first frame, frame after the last."""
+    """Parts that are other clips already: first frame, frame after the last one."""
 
 
 class Cuts(Snapshot):
-    """Where new shots begin in a clip."""
+    """The shot boundaries in a clip."""
 
     seconds: tuple[float, ...]
-    """Cut times in seconds of the source video, as `split-at` takes them."""
+    """Where new shots begin, in seconds of the source video, as `split-at` takes them."""
 
 
 class CaptionerInfo(Snapshot):
-    """Something that writes captions."""
+    """A captioner."""
 
     id: str
-    """What the setting `captioner` takes."""
+    """Id of the captioner, as the setting `captioner` takes it."""
 
     title: str
-    """For people."""
+    """Display name."""
 
     needs: str
-    """Memory, download and what else, in a sentence."""
+    """What it needs, such as memory and a download, in one sentence."""
 
 
 class Edited(Snapshot):
-    """What an edit of captions did."""
+    """The result of an edit."""
 
     changed: Annotated[int, Shown("captions changed", "{:,}".format)]
-    """How many captions it changed."""
+    """Number of captions that changed."""
 
 
 class Rewritten(Snapshot):
-    """What an edit would make of one caption."""
+    """A caption that an edit would change."""
 
     name: str
     """Name of the clip."""
 
     before: str
-    """The caption as it is."""
+    """The caption now."""
 
     after: str
-    """The caption as it would be."""
+    """The caption after the edit."""
 
 
 class Trigger(Snapshot):
-    """The trigger word of a dataset, as it is now."""
+    """The trigger word of a dataset."""
 
     name: str
     """Name of the dataset."""
 
     trigger_word: Annotated[str, Shown("trigger word")]
-    """Added to every caption without it; "" for none."""
+    """The trigger word, which is added to every caption that lacks it; "" for none."""
 
     changed: Annotated[int, Shown("captions changed", "{:,}".format)]
-    """Captions that `write` or `remove` changed."""
+    """Number of captions that `write` or `remove` changed."""
 
 
 class Tag(Snapshot):
-    """A comma-separated tag of the captions."""
+    """A comma-separated tag in captions."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("clips", "tag")
 
     tag: str
-    """As it is written first."""
+    """The tag, spelled as in its first occurrence."""
 
     clips: Annotated[int, Shown(right=True)]
-    """In how many captions it stands."""
+    """Number of captions that contain it."""
 
 
 # ---- looking
 
 
-SearchWords = Annotated[str, Field(description="Words that the caption or the name must have.", max_length=1000)]
+SearchWords = Annotated[str, Field(description="Words that the caption or the name must contain.", max_length=1000)]
 
 
 @operation(shell=False)
@@ -247,13 +249,13 @@ def cards(
     dataset: NamedDataset,
     *,
     search: SearchWords = "",
-    only: Annotated[Filter, Field(description="Which clips.")] = "all",
-    order: Annotated[Order, Field(description="In which order.")] = "given",
-    first: Annotated[int, Field(ge=0, description="Position of the first clip.")] = 0,
-    most: Annotated[int, Field(ge=1, le=200, description="How many clips at most.")] = 48,
-    ids: Annotated[bool, Field(description="Whether to list the ids of all that were found.")] = False,
+    only: Annotated[Filter, Field(description="Which clips to show.")] = "all",
+    order: Annotated[Order, Field(description="The sort order.")] = "given",
+    first: Annotated[int, Field(ge=0, description="Position of the first clip on the page, from 0.")] = 0,
+    most: Annotated[int, Field(ge=1, le=200, description="Maximum number of clips on the page.")] = 48,
+    ids: Annotated[bool, Field(description="Also list the ids of all matching clips.")] = False,
 ) -> ClipCards:
-    """Show a page of the clips of a dataset."""
+    """Show one page of a dataset's clips."""
     found = clip_list.listed(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
@@ -269,7 +271,11 @@ def cards(
 
 
 def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the fields of a clip's card. marks: of each file name what the last check found"""
+    """Return the fields of a clip's card.
+
+    Args:
+        marks: File name -> what the last check found in that clip.
+    """
     thumbnail = dataset.folder / thumbnail_name(clip)
     return {
         **dict(clip_entry(clip)),
@@ -289,10 +295,10 @@ def view(
     dataset: NamedDataset,
     clip: Clip,
     *,
-    model: Annotated[str, Field(description="Say what this model gets of it.", json_schema_extra={"path": True})] = "",
-    frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
+    model: Annotated[str, Field(description="Show what this model uses of it.", json_schema_extra={"path": True})] = "",
+    frames: Annotated[int | None, Field(ge=1, description="Frames to train on. Default: the model's own.")] = None,
 ) -> ClipView:
-    """Show one clip. One that was cut is found by its former id."""
+    """Show a clip. After a cut, its previous id still finds it."""
     clips, found = dataset.clips, clip_list.listed(dataset.folder)
     try:
         one = dataset.clip(clip)
@@ -305,8 +311,7 @@ def view(
     shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
     planned = frame_plan.plan(one, shape) if shape else None
     return ClipView(
-        **clip_card(dataset, one, found.marks)
-        | {"plan": (planned.dropped and f"left out: {planned.dropped}") or planned.sentence if planned else ""},
+        **{**clip_card(dataset, one, found.marks), "plan": planned.sentence if planned else ""},
         number=at + 1,
         of=len(clips),
         previous=clips[at - 1].id if at else "",
@@ -315,14 +320,14 @@ def view(
         trigger_word=dataset.info.trigger_word,
         cuttable=not (one.is_image or one.is_latents),
         cut=bool(one.master),
-        use=planned.use if planned and not planned.dropped else "",
+        use=planned.use if planned else "",
         warnings=tuple(planned.warnings) if planned else (),
     )
 
 
 @operation(shell=False)
 def source(workspace: Workspace, dataset: NamedDataset, clip: Clip) -> Source:
-    """Show the source video of a clip as a row of frames, and what the clip takes of it."""
+    """Show a clip's source video as a filmstrip, and the part of it that the clip covers."""
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
     strip = scenes.filmstrip(master.path, workspace.cache / scenes.STRIPS, scenes.TILES, scenes.TILE_HEIGHT)
@@ -349,11 +354,13 @@ def find_cuts(
         "adaptive"
     ].threshold,
 ) -> Cuts:
-    """Find where new shots begin in a clip."""
+    """Find where new shots begin in a clip, without cutting it."""
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
-    if master.frames / master.fps > LONGEST_LOOK:
-        raise ConfigError(f"{one.name} is longer than five minutes: split it as a task, with Cut clips")
+    if master.frames / master.fps > LONGEST_SEARCHED:
+        raise ConfigError(
+            f"the source video of {one.name} is longer than five minutes: use Cut clips, which runs as a task"
+        )
     cut = cut_of(one, master)
     found = scenes.cuts(scenes.scores(master.path, "adaptive", dataset.folder / SCORES), threshold)
     return Cuts(seconds=tuple(frame / master.fps for frame in found if cut.start < frame < cut.end))
@@ -366,24 +373,24 @@ def find_cuts(
 def caption(
     dataset: NamedDataset,
     clip: Clip,
-    text: Caption,
+    text: Annotated[str, Field(description="The new caption.")],
     *,
-    over: Annotated[str | None, Field(description="Write only if the caption still is this one.")] = None,
+    over: Annotated[str | None, Field(description="Write it only if this is still the current caption.")] = None,
 ) -> ClipEntry:
-    """Write the caption of a clip."""
+    """Write a clip's caption."""
     made = dataset.set_caption(clip, text, over=over)
     if over is not None and made.text != clean_caption(text):
-        sentence = f"Someone wrote another caption meanwhile: {made.text!r}"
+        sentence = f"Someone else changed this caption in the meantime: {made.text!r}"
         raise ConfigError(sentence, {"text": sentence})
     return clip_entry(made)
 
 
 @operation(arguments="name [chosen]", changes=True, job=job, section=CAPTIONS)
 def auto_caption(dataset: NamedDataset, settings: CaptionSettings) -> DatasetTask:
-    """Let a model say what the chosen clips show, or those without a caption.
+    """Caption clips with a model: the chosen ones, or all that have no caption.
 
-    What you wrote by hand stays. The captioner `endpoint` sends the clips' frames to the address you give; the key
-    comes from the environment or the system's keyring.
+    Captions that you wrote by hand are kept. The captioner `endpoint` sends frames of the clips to the address you
+    give; its API key comes from the environment or the system keyring.
     """
     chosen = settings.changed(which="chosen") if settings.chosen else settings
     return start_task(dataset, "caption", chosen)
@@ -391,7 +398,7 @@ def auto_caption(dataset: NamedDataset, settings: CaptionSettings) -> DatasetTas
 
 @operation(path="/captioners", shell=False)
 def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
-    """List what can write captions, and what each needs."""
+    """List the captioners and what each of them needs."""
     return [CaptionerInfo(id=one.id, title=one.title, needs=one.needs) for one in captioners().values()]
 
 
@@ -406,7 +413,7 @@ def to_replace(
     match_case: MatchCase = False,
     whole_word: WholeWord = False,
 ) -> list[Rewritten]:
-    """List the captions that `replace` would change, and change nothing."""
+    """List the captions that `replace` would change, without changing them."""
     search = Search(find, expression, match_case, whole_word)
     found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
     return [Rewritten.model_validate(one) for one in found]
@@ -423,20 +430,20 @@ def replace(
     match_case: MatchCase = False,
     whole_word: WholeWord = False,
 ) -> Edited:
-    """Replace a text in all captions, or in those of some clips."""
+    """Replace a text in the captions of all clips, or of some."""
     search = Search(find, expression, match_case, whole_word)
     return Edited(changed=editing.replace(dataset.folder, search, replacement, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
-def prefix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
-    """Prepend a text to captions that do not begin with it."""
+def prefix(dataset: NamedDataset, text: Added, clips: OrAll = ()) -> Edited:
+    """Add a text before every caption that does not start with it."""
     return Edited(changed=editing.add_prefix(dataset.folder, text, clips or None))
 
 
 @operation(changes=True, section=CAPTIONS)
-def suffix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
-    """Append a text to captions that do not end with it."""
+def suffix(dataset: NamedDataset, text: Added, clips: OrAll = ()) -> Edited:
+    """Add a text after every caption that does not end with it."""
     return Edited(changed=editing.add_suffix(dataset.folder, text, clips or None))
 
 
@@ -444,15 +451,15 @@ def suffix(dataset: NamedDataset, text: Caption, clips: OrAll = ()) -> Edited:
 def trigger(
     dataset: NamedDataset,
     word: Annotated[
-        str | None, Field(description='The new trigger word, "" for none. Without it the word stays.')
+        str | None, Field(description='The new trigger word; "" for none. Omit it to leave the word unchanged.')
     ] = None,
     *,
-    write: Annotated[bool, Field(description="Write it into the captions, too, for tools that do not add it.")] = False,
-    remove: Annotated[bool, Field(description="Remove it from the captions; training still adds it.")] = False,
+    write: Annotated[bool, Field(description="Also write it into the captions, for tools that do not add it.")] = False,
+    remove: Annotated[bool, Field(description="Remove it from the captions. Training still adds it.")] = False,
 ) -> Trigger:
-    """Show the trigger word, or set it."""
+    """Show or set a dataset's trigger word."""
     if write and remove:
-        raise ConfigError("write and remove contradict one another: give one of them")
+        raise ConfigError("write and remove contradict each other: give only one of them")
     if word is not None:
         dataset.set_trigger_word(word)
     changed = editing.add_trigger_word(dataset.folder) if write else 0
@@ -462,21 +469,25 @@ def trigger(
 
 @operation(none="no captions yet", section=CAPTIONS)
 def tags(
-    dataset: NamedDataset, *, most: Annotated[int, Field(ge=1, description="How many to list.")] = 50
+    dataset: NamedDataset, *, most: Annotated[int, Field(ge=1, description="Maximum number of tags to list.")] = 50
 ) -> list[Tag]:
-    """Count the comma-separated tags of the captions, the most frequent first."""
+    """Count the comma-separated tags in the captions, most frequent first."""
     counts = editing.tag_counts(dataset.clips)
     return [Tag(tag=tag, clips=count) for tag, count in counts.most_common(most)]
 
 
 @operation(changes=True, shell=False)
-def mark(dataset: NamedDataset, clips: Clips, word: Annotated[str, Field(description="Such as night.")]) -> Edited:
-    """Mark clips with a word of your own, which captions do not get."""
+def mark(
+    dataset: NamedDataset, clips: Clips, word: Annotated[str, Field(description="The mark, such as night.")]
+) -> Edited:
+    """Mark clips with a word for your own use. Captions do not include it."""
     return Edited(changed=dataset.tag(word, *clips))
 
 
 @operation(changes=True, section=CAPTIONS)
-def remove_tag(dataset: NamedDataset, tag: Annotated[str, Field(description="The tag.")], clips: OrAll = ()) -> Edited:
+def remove_tag(
+    dataset: NamedDataset, tag: Annotated[str, Field(description="The tag to remove.")], clips: OrAll = ()
+) -> Edited:
     """Remove a tag from comma-separated captions."""
     return Edited(changed=editing.remove_tag(dataset.folder, tag, clips or None))
 
@@ -486,9 +497,9 @@ def remove_tag(dataset: NamedDataset, tag: Annotated[str, Field(description="The
 
 @operation(arguments="name [clips]", changes=True, job=job, section=CUTTING)
 def split(dataset: NamedDataset, settings: SplitTask) -> DatasetTask:
-    """Cut some clips, or all, between shots or after so many seconds.
+    """Split clips at shot boundaries, or into parts of equal length.
 
-    With `preview`: say what would be cut, and change nothing.
+    With `preview`, only report what would be cut.
     """
     return start_task(dataset, "split", settings)
 
@@ -502,7 +513,7 @@ def split_at(
         Field(description="Where to cut, in seconds of the source video.", min_length=1),
     ],
 ) -> list[ClipEntry]:
-    """Cut a clip at these seconds."""
+    """Split a clip at the given times."""
     return _entries(dataset.split_at(clip, seconds))
 
 
@@ -515,14 +526,14 @@ def recut(
     dataset: NamedDataset,
     clip: Clip,
     *,
-    start: Annotated[int, Field(ge=0, description="Its first frame in the source video.")],
-    end: Annotated[int, Field(ge=1, description="The frame after its last.")],
+    start: Annotated[int, Field(ge=0, description="First frame in the source video.")],
+    end: Annotated[int, Field(ge=1, description="The frame after the last one.")],
     crop: Annotated[
         tuple[int, int, int, int] | None,
-        Field(description="Left, top, width and height in the source video; null for the whole picture."),
+        Field(description="Left, top, width and height in the source video, in pixels; null for the whole frame."),
     ] = None,
 ) -> ClipEntry:
-    """Let a clip be these frames and this part of the picture of its source video, as one change."""
+    """Set which frames and which area of its source video a clip covers, as one change."""
     one = dataset.clip(clip)
     master = master_of(dataset.folder, one)
     cut = cut_of(one, master)
@@ -536,12 +547,12 @@ def recut(
 def trim(
     dataset: NamedDataset,
     clip: Clip,
-    start: Annotated[float, Field(description="Its first second.")],
-    end: Annotated[float, Field(description="Its last second.")],
+    start: Annotated[float, Field(description="Start in the source video, in seconds.")],
+    end: Annotated[float, Field(description="End in the source video, in seconds.")],
 ) -> ClipEntry:
-    """Let a clip be its source video from one second to another.
+    """Set which part of its source video a clip covers.
 
-    The part may be wider than the clip is now.
+    The new part may be longer than the clip is now.
     """
     return clip_entry(dataset.trim(clip, start, end))
 
@@ -550,24 +561,24 @@ def trim(
 def crop(
     dataset: NamedDataset,
     clip: Clip,
-    left: Annotated[int, Field(description="The left edge, in pixels.")],
-    top: Annotated[int, Field(description="The top edge, in pixels.")],
-    width: Annotated[int, Field(description="Pixels.")],
-    height: Annotated[int, Field(description="Pixels.")],
+    left: Annotated[int, Field(description="Left edge in the source video, in pixels.")],
+    top: Annotated[int, Field(description="Top edge in the source video, in pixels.")],
+    width: Annotated[int, Field(description="Width in pixels.")],
+    height: Annotated[int, Field(description="Height in pixels.")],
 ) -> ClipEntry:
-    """Keep this part of the picture."""
+    """Crop a clip to this area of its source video."""
     return clip_entry(dataset.crop(clip, (left, top, width, height)))
 
 
 @operation(changes=True, section=CUTTING)
 def crop_bars(dataset: NamedDataset, clip: Clip) -> ClipEntry:
-    """Cut off the black bars around the picture, which are found by themselves."""
+    """Detect the black bars around a clip and crop them off."""
     return clip_entry(dataset.crop_bars(clip))
 
 
 @operation(changes=True, section=CUTTING)
 def uncrop(dataset: NamedDataset, clip: Clip) -> ClipEntry:
-    """Go back to the whole picture."""
+    """Remove a clip's crop."""
     return clip_entry(dataset.crop(clip, None))
 
 
@@ -577,10 +588,10 @@ def set_fps(
     clips: Clips,
     *,
     fps: Annotated[
-        float | None, Field(description="Frames a second to keep. Without it the source video's own again.")
+        float | None, Field(description="Frames per second. Omit it to restore the source video's frame rate.")
     ] = None,
 ) -> list[ClipEntry]:
-    """Lower the frame rate of clips by leaving frames out."""
+    """Lower the frame rate of clips by dropping frames."""
     return _entries(dataset.set_fps(fps, *clips))
 
 
@@ -588,7 +599,7 @@ def set_fps(
 def reset_cut(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
     """Reset clips to their whole source videos.
 
-    Of several parts of one, the first becomes the whole and the others are removed.
+    If several clips come from the same source video, the first one becomes the whole video and the others are removed.
     """
     return _entries(dataset.reset_cut(*clips))
 
@@ -598,13 +609,13 @@ def reset_cut(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
 
 @operation(changes=True, section=NAMING)
 def remove_clips(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
-    """Remove clips from a dataset; `restore-clips` brings them back."""
+    """Remove clips from a dataset. `restore-clips` brings them back."""
     found = [dataset.clip(one) for one in clips]
     dataset.remove(*clips)
     return _entries(found)
 
 
-@operation(none="no clip is removed", section=NAMING)
+@operation(none="no clips were removed", section=NAMING)
 def removed_clips(dataset: NamedDataset) -> list[ClipEntry]:
     """List the clips that were removed from a dataset."""
     return _entries(dataset.removed)
@@ -612,7 +623,7 @@ def removed_clips(dataset: NamedDataset) -> list[ClipEntry]:
 
 @operation(changes=True, section=NAMING)
 def restore_clips(dataset: NamedDataset, clips: Clips) -> list[ClipEntry]:
-    """Bring removed clips back."""
+    """Restore removed clips."""
     found = [records.find_clip(dataset.removed, one) for one in clips]
     dataset.restore(*clips)
     return _entries(found)

@@ -1,4 +1,4 @@
-"""What lies beside a clip: control clip, reference, mask, last frame. Attach, make, detach; paint and track masks."""
+"""Companion files of a clip: control clip, reference, mask, last frame. Attach, make and detach them; paint masks."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ from workbench.workspace import Workspace, confined, named_paths
 from workbench.workspace.records import Kept
 
 BESIDE = "Beside a clip"
-Kind = Annotated[
-    Literal["control", "reference", "mask", "last_frame"], Field(description="What the file is to the clip.")
-]
-Frame = Annotated[int, Field(ge=0, description="Which frame, from 0.")]
+Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
+Frame = Annotated[int, Field(ge=0, description="Number of the frame, from 0.")]
 File = Annotated[str, Field(description="Path of the file.", json_schema_extra={"path": True})]
 
 
 class Partner(Snapshot):
-    """A file beside a clip."""
+    """A companion file of a clip."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "kind", "frames", "width", "height", "state")
 
@@ -52,156 +50,156 @@ class Partner(Snapshot):
     """`control`, `reference`, `mask` or `last_frame`."""
 
     title: str
-    """The same in words."""
+    """The kind in words."""
 
     file: str
-    """Its path."""
+    """Path of the file."""
 
     image: bool
-    """Whether it is a picture."""
+    """Whether it is an image."""
 
     frames: Annotated[int, Shown(right=True)]
-    """How many it has; 0 where it cannot be read."""
+    """Number of frames; 0 if the file cannot be read."""
 
     width: Annotated[int, Shown(right=True)]
-    """Pixels."""
+    """Width in pixels."""
 
     height: Annotated[int, Shown(right=True)]
-    """Pixels."""
+    """Height in pixels."""
 
     fits: bool
-    """Whether it fits the clip: a control clip and a mask have its frames, size and rate."""
+    """Whether it fits the clip. Control clips and masks need the clip's frame count, size and frame rate."""
 
     state: str
     """How it fits, in words."""
 
     finding: str = ""
-    """What the last check found, as `fix` takes it; "" for nothing."""
+    """Kind of finding of the last check, as `fix` takes it; "" for none."""
 
     fixes: dict[str, str] = {}
-    """What can be done about that: what `fix` takes as `how` -> for a button, the best first."""
+    """Possible fixes, best first: fix, as `fix` takes it for `how` -> label for a button."""
 
 
 class Paired(Snapshot):
-    """A clip, and what lies beside it."""
+    """A clip and its companion files."""
 
     clip: ClipCard
     """The clip."""
 
     partners: dict[str, Partner]
-    """`control`, `reference`, `mask`, `last_frame` -> the file, of those that it has."""
+    """`control`, `reference`, `mask` or `last_frame` -> the file."""
 
 
 class Pairs(Snapshot):
-    """Some clips of a dataset, each with what lies beside it."""
+    """One page of a dataset's clips with their companion files."""
 
     role: str
-    """Whose partners are counted: `control`, `reference`, `mask`, `last_frame`, or `every`."""
+    """The kind of companion that is counted: `control`, `reference`, `mask`, `last_frame`, or `every`."""
 
     pairs: tuple[Paired, ...]
     """The clips on this page."""
 
     first: int
-    """Position of the first of them among those that were found."""
+    """Position of the first clip on this page, from 0."""
 
     found: int
-    """How many were found."""
+    """Number of clips that match."""
 
     has: dict[str, int]
-    """Role -> how many clips of the dataset have such a partner."""
+    """Kind of companion -> number of clips that have one."""
 
     all: int
-    """How many clips may have partners: all but those that are latents."""
+    """Number of clips that can have companions: all except latents."""
 
     lacking: int
-    """How many of them lack one."""
+    """Number of clips without one."""
 
     unfit: int
-    """How many have one that does not fit."""
+    """Number of clips with one that does not fit."""
 
 
 class VisionModel(Snapshot):
-    """A model that is known to see depth, poses or masks."""
+    """A supported model for depth, poses or masks."""
 
     id: str
-    """What the setting `model` takes."""
+    """Id of the model, as the setting `model` takes it."""
 
     title: str
-    """For people."""
+    """Display name."""
 
     memory_gb: float
-    """Memory that it needs, about, in GB."""
+    """Approximate memory that it needs, in GB."""
 
     download_gb: float
-    """What is downloaded once, with what it needs beside it, in GB."""
+    """Size of its one-time download with everything it needs, in GB."""
 
     license: str
     """Its license."""
 
     at_hand: bool
-    """Whether all of it was downloaded already."""
+    """Whether it is fully downloaded."""
 
 
 class MakerNumber(Snapshot):
-    """A number that changes what a maker makes."""
+    """A numeric setting of a maker."""
 
     setting: str
-    """Of `clips/make`."""
+    """Name of the setting, as `clips/make` takes it."""
 
     title: str
-    """For people, with its unit."""
+    """Display name with the unit."""
 
     start: float
-    """Without one."""
+    """Its default."""
 
     low: float
-    """The lowest that it may be."""
+    """Its minimum."""
 
     high: float
-    """The highest that it may be."""
+    """Its maximum."""
 
 
 class MakerInfo(Snapshot):
-    """Something that is made of a clip."""
+    """A kind of companion file that can be made from a clip."""
 
     id: str
-    """What the setting `maker` takes."""
+    """Id, as the setting `maker` takes it."""
 
     title: str
-    """For people."""
+    """Display name."""
 
     does: str
-    """What it is, and what for."""
+    """What it makes and what that is for."""
 
     kinds: tuple[str, ...]
-    """What it can be to a clip, the usual one first."""
+    """Kinds of companion that the result can be, the usual one first."""
 
     numbers: tuple[MakerNumber, ...]
-    """What can be said about it."""
+    """Its numeric settings."""
 
     models: tuple[VisionModel, ...]
-    """Models that are known to make it, the usual one first; [] where none is needed."""
+    """Supported models, the usual one first; [] if it needs none."""
 
 
 class Detached(Snapshot):
-    """From how many clips something was taken away."""
+    """The result of detaching companion files."""
 
     changed: Annotated[int, Shown("clips changed", "{:,}".format)]
-    """How many clips had it."""
+    """Number of clips that had one."""
 
 
 class PaintedFrame(Snapshot):
-    """A frame on which a mask was painted."""
+    """A frame with a painted mask."""
 
     frame: int
-    """Which, from 0."""
+    """Number of the frame, from 0."""
 
     file: str
-    """Path of the picture, white inside."""
+    """Path of the mask image, white inside."""
 
 
 class MaskView(Snapshot):
-    """The mask of a clip: what was painted, what was tracked, and how sure each frame is."""
+    """The mask of a clip: painted frames, tracking result and confidence."""
 
     clip: str
     """Id of the clip."""
@@ -213,85 +211,85 @@ class MaskView(Snapshot):
     """Path of the clip's video."""
 
     mask: str
-    """Path of its mask, a gray video; "" for none."""
+    """Path of its mask, a grayscale video; "" for none."""
 
     frames: int
-    """How many frames the clip has."""
+    """Number of frames in the clip."""
 
     fps: float
     """Frames per second."""
 
     width: int
-    """Pixels."""
+    """Width in pixels."""
 
     height: int
-    """Pixels."""
+    """Height in pixels."""
 
     painted: tuple[PaintedFrame, ...]
-    """Frames that were painted, in order."""
+    """Painted frames, in order."""
 
     by: str
-    """Title of the model that tracked it; "" for optical flow, or a mask from elsewhere."""
+    """Title of the model that tracked it; "" for optical flow or a mask from elsewhere."""
 
     used: tuple[int, ...]
-    """Painted frames that the mask was tracked from; [] of a mask from elsewhere."""
+    """Painted frames that the mask was tracked from; [] for a mask from elsewhere."""
 
     confidence: tuple[float, ...]
-    """How sure each frame is, 0 to 1; [] of a mask that was not tracked here."""
+    """Confidence in each frame, 0 to 1; [] for a mask that was not tracked here."""
 
     sure: float
-    """Below this a frame is worth a look."""
+    """Confidence threshold. Frames below it need a look."""
 
     doubtful: tuple[int, ...]
-    """Frames below it, the least sure first."""
+    """Frames below the threshold, least confident first."""
 
     soften: Annotated[float, Shown("soft edge", "{:g} pixels".format)]
-    """How far its edge fades out, in pixels."""
+    """Width of its soft edge in pixels."""
 
     invert: bool
-    """Whether it masks everything but what was painted."""
+    """Whether it masks everything except what was painted."""
 
     seconds: Annotated[float, Shown("tracking takes about", "{:.0f} s".format)]
-    """About how long tracking takes."""
+    """Estimated duration of tracking in seconds."""
 
     activity: str
     """What the tracking is doing; "" unless it is running."""
 
     share: float | None
-    """The share of its work that is done; null while unknown."""
+    """Share of the tracking that is done, 0 to 1; null while unknown."""
 
     problem: str
     """Why the last tracking of this clip failed; "" if it did not."""
 
     number: int
-    """The clip's place in the dataset, from 1."""
+    """Position of the clip in the dataset, from 1."""
 
     of: int
-    """How many clips there are."""
+    """Number of clips in the dataset."""
 
     previous: str
-    """Id of the clip before it; "" for the first."""
+    """Id of the previous clip; "" for the first one."""
 
     next: str
-    """Id of the clip after it; "" for the last."""
+    """Id of the next clip; "" for the last one."""
 
     def text(self) -> Iterator[str]:
         yield f"{self.name}: {self.frames} frames, {self.width}x{self.height}"
         yield f"painted: {', '.join(str(one.frame) for one in self.painted) or 'no frame'}"
-        yield f"mask: {self.mask or 'none'}" + ("" if not self.soften else f", edge softened by {self.soften:g} pixels")
+        yield f"mask: {self.mask or 'none'}" + (f", edge softened by {self.soften:g} pixels" if self.soften else "")
         if self.confidence:
             yield f"tracked by: {self.by or 'optical flow'}"
             yield f"confidence: {' '.join(f'{one:.2f}' for one in self.confidence)}"
             unsure = ", ".join(f"{one} ({self.confidence[one]:.2f})" for one in self.doubtful)
-            yield f"unsure, the worst first: {unsure or 'none'}"
+            yield f"unsure, worst first: {unsure or 'none'}"
 
 
-# ---- what lies beside
+# ---- companion files
 
 
 @operation(none="these clips have no companion files", section=BESIDE)
 def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
-    """List what lies beside clips: control clips, references, masks, last frames."""
+    """List the companion files of clips: control clips, references, masks, last frames."""
     chosen = records.clips_named(dataset.clips, clips or None)
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
@@ -312,22 +310,23 @@ def pairs(
     *,
     role: Annotated[
         Literal["", "every", "control", "reference", "mask", "last_frame"],
-        Field(description="Whose partners are counted; without it what the dataset has, all of several."),
+        Field(description="Kind of companion to count. Default: every kind that the dataset has."),
     ] = "",
     only: Annotated[
-        Literal["all", "lacking", "unfit"], Field(description="Clips without a partner, or with one that does not fit.")
+        Literal["all", "lacking", "unfit"],
+        Field(description="All clips, only those without a companion, or only those with one that does not fit."),
     ] = "all",
-    first: Annotated[int, Field(ge=0, description="Position of the first clip.")] = 0,
-    most: Annotated[int, Field(ge=1, le=100, description="How many clips at most.")] = 24,
+    first: Annotated[int, Field(ge=0, description="Position of the first clip on the page, from 0.")] = 0,
+    most: Annotated[int, Field(ge=1, le=100, description="Maximum number of clips on the page.")] = 24,
     clips: OrAll = (),
 ) -> Pairs:
-    """Show clips beside their control clips, references, masks and last frames, and what is missing or does not fit."""
+    """Show clips with their control clips, references, masks and last frames, and which are missing or do not fit."""
     listed = clip_list.listed(dataset.folder)
     every = [one for one in listed.clips if not one.is_latents]
     has = {kind: sum(kind in one.companions for one in every) for kind in COMPANION_NAMES}
-    used = [kind for kind, count in has.items() if count]
-    chosen: str = role or ("every" if len(used) > 1 else used[0] if used else "control")
-    kinds = [chosen] if chosen != "every" else used or ["control"]
+    used = [kind for kind, count in has.items() if count] or ["control"]
+    chosen: str = role or (used[0] if len(used) == 1 else "every")
+    kinds = used if chosen == "every" else [chosen]
     lacking = [one for one in every if any(kind not in one.companions for kind in kinds)]
     unfit = [one for one in every if any(why.kind in kinds for why in beside.problems(dataset.folder, one))]
     found = {"all": every, "lacking": lacking, "unfit": unfit}[only]
@@ -373,34 +372,33 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding |
             about = media.probe(path)
             frames, width, height = about.frames, about.width, about.height
     except (DataError, OSError):
-        pass  # `problems` says it
-    title = COMPANION_NAMES[kind]
+        pass  # `problems` reports it
     if problems:
-        words = problems[0]
+        state = problems[0]
     elif finding:
-        words = finding.title.lower()
+        state = finding.title.lower()
     elif image:
-        words = "a picture"
+        state = "a picture"
     elif kind == "reference":
-        words = f"{frames} frames of its own"
+        state = f"{frames} frames of its own"
     else:
         info = info_of(dataset.folder, clip) if kind == "mask" else MaskInfo()
-        words = f"same {frames} frames"
+        state = f"same {frames} frames"
         if info.confidence:
             sure = len(info.confidence) - len(info.doubtful)
-            words = f"tracked, {sure} of {len(info.confidence)} frames sure"
+            state = f"tracked, {sure} of {len(info.confidence)} frames sure"
     return Partner(
         clip=clip.id,
         name=clip.name,
         kind=kind,
-        title=title,
+        title=COMPANION_NAMES[kind],
         file=str(path),
         image=image,
         frames=frames,
         width=width,
         height=height,
         fits=not problems,
-        state=words,
+        state=state,
         finding=finding.kind if finding else "",
         fixes={fix.replace("_", "-"): label for fix, label in finding.buttons.items()} if finding else {},
     )
@@ -408,42 +406,42 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding |
 
 @operation(changes=True, section=BESIDE)
 def attach(dataset: NamedDataset, clip: Clip, kind: Kind, file: File) -> Partner:
-    """Put a file beside a clip: a control clip, a reference, a mask or a last frame.
+    """Attach a file to a clip: a control clip, a reference, a mask or a last frame.
 
-    A control clip and a mask are brought to the clip's frames, size and rate; one of the whole source video is cut as
-    the clip is. `undo` takes it back.
+    A control clip or a mask is converted to the clip's frame count, size and frame rate. If it covers the whole source
+    video, it is cut like the clip. `undo` reverts this.
     """
-    made_of = beside.attach(dataset.folder, dataset.clip(clip), kind, _given(file))
-    return _partner(dataset, made_of, kind)
+    changed = beside.attach(dataset.folder, dataset.clip(clip), kind, _given(file))
+    return _partner(dataset, changed, kind)
 
 
 def _given(file: str) -> Path:
-    """A file that was uploaded to the page, or one of this machine that is open here. Raises ConfigError."""
+    """Return the path of an uploaded file, or of a file on this machine that may be read. Raises ConfigError."""
     if os.environ.get("GRADIO_TEMP_DIR") and Path(file).is_absolute():
         try:
             path = confined(inbox(), file)
         except ConfigError:
-            pass  # no upload: a file of this machine
+            pass  # not an upload
         else:
             if not path.is_file():
                 raise ConfigError(f"{path.name} is no longer on the server: drop it again")
             return path
     path = named_paths.checked(file, "file")
     if not path.is_file():
-        raise ConfigError(f"file is {file[:200]!r}, which is not there: check its spelling")
+        raise ConfigError(f"file is {file[:200]!r}, which does not exist: check the path")
     return path
 
 
 @operation(changes=True, section=BESIDE)
 def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
-    """Take the files of a kind away from some clips, or from all. They stay for an `undo`."""
+    """Detach all companion files of one kind from clips. `undo` brings them back."""
     chosen = records.clips_named(dataset.clips, clips or None)
     return Detached(changed=beside.detach(dataset.folder, chosen, kind))
 
 
 @operation(path="/makers", shell=False)
 def list_makers() -> list[MakerInfo]:
-    """List what can be made of clips, and the models that some of it needs."""
+    """List the companion files that can be made from clips, and the models that some of them need."""
     return [
         MakerInfo(
             id=name,
@@ -458,7 +456,7 @@ def list_makers() -> list[MakerInfo]:
 
 
 def _numbers(maker: made.Maker) -> tuple[MakerNumber, ...]:
-    """The numbers of a maker: its amount, or the place of its box."""
+    """Return the numeric settings of a maker: its amount, or the position of its box."""
     if maker == "box":
         known = {spec.name: spec for spec in specs(MakeSettings)}
         sides = zip(("left", "top", "width", "height"), made.MIDDLE, strict=True)
@@ -481,7 +479,7 @@ def _numbers(maker: made.Maker) -> tuple[MakerNumber, ...]:
 
 @operation(path="/trackers", shell=False)
 def list_trackers() -> list[VisionModel]:
-    """List the models that are known to carry painted masks through clips. Without one, optical flow does it."""
+    """List the models that can track painted masks through clips. Without a model, optical flow is used."""
     return [_model(one) for one in segmenting.MODELS]
 
 
@@ -499,9 +497,9 @@ def _model(model: KnownModel, *helpers: KnownModel) -> VisionModel:
 
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def make(dataset: NamedDataset, settings: MakeSettings) -> DatasetTask:
-    """Make what lies beside clips from the clips: edges, gray, blur, depth, poses, masks of a box, end frames ...
+    """Make companion files from the clips themselves: edges, gray, blur, depth, poses, box masks, end frames ...
 
-    Depth and poses need a model, which is downloaded once and takes its turn on the GPU.
+    Depth and poses need a model, which is downloaded once and waits for its turn on the GPU.
     """
     return start_task(dataset, "make", settings)
 
@@ -511,17 +509,17 @@ def make(dataset: NamedDataset, settings: MakeSettings) -> DatasetTask:
 
 @operation(watch=True, section=BESIDE)
 def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
-    """Show the mask of a clip: painted frames, how sure each tracked frame is, the frames that are worth a look."""
+    """Show a clip's mask: painted frames, the confidence in each tracked frame, and frames that need a look."""
     clips = dataset.clips
     one = records.find_clip(clips, clip)
     at = clips.index(one)
     info = info_of(dataset.folder, one)
     task = task_of(dataset, "track")
-    mine = task.state in ("starting", "running")
+    running = task.state in ("starting", "running")
     failed = task.state in ("failed", "died")
-    if failed:  # of another clip, it is said there
-        asked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
-        failed = not asked or bool({one.id, one.name, one.file_name} & set(asked))
+    if failed:  # only if this clip was among those tracked
+        tracked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
+        failed = not tracked or bool({one.id, one.name, one.file_name} & set(tracked))
     return MaskView(
         clip=one.id,
         name=one.name,
@@ -542,8 +540,8 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         soften=info.soften,
         invert=info.invert,
         seconds=one.frames * masking.FRAME_SECONDS,
-        activity=task.activity if mine else "",
-        share=task.share if mine else None,
+        activity=task.activity if running else "",
+        share=task.share if running else None,
         problem=task.sentence if failed else "",
         number=at + 1,
         of=len(clips),
@@ -558,18 +556,18 @@ def paint(
     clip: Clip,
     frame: Frame,
     file: Annotated[
-        str, Field(description="A picture as large as the clip, white inside.", json_schema_extra={"path": True})
+        str, Field(description="Path of an image of the clip's size, white inside.", json_schema_extra={"path": True})
     ] = "",
     *,
     runs: Annotated[
         tuple[int, ...],
-        Field(description="Instead of a picture: lengths of outside, inside, outside ... pixels, row by row."),
+        Field(description="Instead of an image: run lengths of pixels outside, inside, outside ..., row by row."),
     ] = (),
 ) -> MaskView:
-    """Keep a mask that was painted on a frame; without a picture, forget the one that was."""
+    """Save the mask painted on a frame; without an image, delete it."""
     one = dataset.clip(clip)
     if file and runs:
-        raise ConfigError("file and runs are both given: give one of them")
+        raise ConfigError("file and runs are both given: give only one of them")
     painted: Any = masking.from_runs(one, runs) if runs else None
     if file:
         painted = masking.from_picture(one, _given(file))
@@ -579,9 +577,9 @@ def paint(
 
 @operation(arguments="name [clips]", changes=True, job=job, section=BESIDE)
 def track(dataset: NamedDataset, settings: TrackSettings) -> DatasetTask:
-    """Carry painted masks through their clips, as their masks, by optical flow or a SAM 2 (`model`).
+    """Track painted masks through their clips, with optical flow or a SAM 2 model (`model`).
 
-    `mask` then shows how sure each frame is.
+    The result becomes the clip's mask. `mask` shows how confident each frame is.
     """
     return start_task(dataset, "track", settings)
 

@@ -1,7 +1,7 @@
-"""The background tasks of a dataset: start, watch and stop them; what a check found, and how it is fixed.
+"""The background tasks of a dataset: start, watch and stop them, and read and fix what a check found.
 
 A dataset has one task of each kind: import, split, check, fix, caption, make, track, export. Each is a job
-whose id is `NAME/TASK`.
+with the id `DATASET/TASK`.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 
 CHECKING, TASKS = "Checking", "Background tasks"
-MOST_SHOWN = 40  # findings of a kind on the page
-MOST_OF_A_KIND = 5  # findings that the shell lists, unless one kind was asked for
+MOST_SHOWN = 40  # findings of each kind on the page
+MOST_OF_A_KIND = 5  # findings of each kind in the shell, unless only one kind is listed
 
 Name = Annotated[
     str, Field(title="Dataset", description="Name of the dataset.", json_schema_extra={"source": "datasets"})
 ]
 NamedDataset = Annotated[Dataset, Opened(Dataset.open, Name)]
-Task = Annotated[TaskName, Field(description="Which task.")]
-Kind = Annotated[str, Field(description="Kind of findings, as `findings` lists them.")]
-How = Annotated[str, Field(description=f"What to do about them: {', '.join(fix.replace('_', '-') for fix in FIXES)}.")]
-OnClips = Annotated[tuple[str, ...], Field(description="Ids or names of clips; the findings on all clips without one.")]
+Task = Annotated[TaskName, Field(description="The task.")]
+Kind = Annotated[str, Field(description="Kind of finding, as `findings` lists it.")]
+How = Annotated[str, Field(description=f"The fix to apply: {', '.join(fix.replace('_', '-') for fix in FIXES)}.")]
+OnClips = Annotated[tuple[str, ...], Field(description="Only findings on these clips: ids or names. Default: all.")]
 
 
 class Finding(Snapshot):
-    """One thing that the check found."""
+    """A finding of the dataset check."""
 
     kind: str
-    """What `findings` and `fix` take."""
+    """Kind of finding, as `findings` and `fix` take it."""
 
     title: str
     """What was found, in a few words."""
 
     sentence: str
-    """The same with its numbers."""
+    """What was found, with numbers."""
 
     severity: str
     """`stops the training`, `hurts it` or `worth a look`."""
@@ -58,39 +58,39 @@ class Finding(Snapshot):
     """File names of the affected clips."""
 
     names: tuple[str, ...]
-    """Their names."""
+    """Names of the affected clips."""
 
     fixes: tuple[str, ...]
-    """What `dataset fix` takes, the best first."""
+    """Fixes that `dataset fix` can apply, best first."""
 
 
 class Findings(Snapshot):
-    """What the check found."""
+    """Results of the dataset check."""
 
     dataset: str
-    """Its name."""
+    """Name of the dataset."""
 
     sentence: str
     """The outcome in words."""
 
     checked_at: float | None
-    """Unix time."""
+    """When the check ran, as Unix time."""
 
     model: str | None
     """The model that the clips were checked for."""
 
     clips: int | None
-    """How many were checked."""
+    """Number of clips that were checked."""
 
     new_clips: int | None
-    """Clips that were added or changed since and are not checked yet."""
+    """Number of clips that were added or changed since the check."""
 
     findings: tuple[Finding, ...]
-    """A list: kind, title, sentence, severity, clips (file names), names (of the clips), fixes (what `dataset fix`
-    takes)."""
+    """The findings: kind, title, sentence, severity, clips (file names), names (of the clips), fixes (for `dataset
+    fix`)."""
 
     def text(self) -> Iterator[str]:
-        """Yield the findings by kind, the worst first, each kind with the command that fixes it."""
+        """Yield the findings by kind, worst first, with the command that fixes each kind."""
         yield f"{self.dataset}: {self.sentence}"
         kinds: dict[str, list[Finding]] = {}
         for one in self.findings:
@@ -102,7 +102,7 @@ class Findings(Snapshot):
                 names = ", ".join(one.names[:6]) + (" ..." if len(one.names) > 6 else "")
                 yield f"  {one.sentence}" + (f"  [{names}]" if len(one.names) > 1 else "")
             if len(found) > len(listed):
-                yield f"  ... all of them: workbench dataset findings {self.dataset} {kind}"
+                yield f"  ... list all: workbench dataset findings {self.dataset} {kind}"
             if found[0].fixes:
                 yield f"  fix: workbench dataset fix {self.dataset} {kind} {' | '.join(found[0].fixes)}"
 
@@ -116,34 +116,34 @@ class DatasetTask(Findings, JobSnapshot):
     """`import`, `split`, `check`, `fix`, `caption`, `make`, `track` or `export`."""
 
     share: Annotated[float | None, Shown(text="{:.0%}".format)]
-    """The share of its work that is done; null while unknown."""
+    """Share of the work that is done, 0 to 1; null while unknown."""
 
     activity: str
     """What it is doing; "" unless it is running."""
 
     sentence: str
-    """How it ended; "" before."""
+    """How it ended; "" until then."""
 
     details: Annotated[tuple[str, ...], Shown(text="; ".join)]
-    """Details of the outcome, a line each."""
+    """Details of the outcome, one line each."""
 
     log: str
-    """The end of its log if it failed."""
+    """The end of its log if it failed; otherwise ""."""
 
     actions: Annotated[tuple[str, ...], Shown(text=", ".join)]
-    """What may be done now: stop, resume."""
+    """What you can do with it now: `stop`, `resume`."""
 
     files: Annotated[tuple[FileResult, ...], HIDDEN]
     """The result for each file of an import, refused files first."""
 
     contents: str
-    """What is in the dataset, in words."""
+    """Contents of the dataset in words."""
 
     checked_at: Annotated[float | None, HIDDEN]
-    """When a finished check ran, Unix time; null for other tasks, as are the following."""
+    """When a finished check ran, as Unix time; null for any other task."""
 
     findings: Annotated[tuple[Finding, ...], HIDDEN]
-    """What a check found, as in `dataset findings`."""
+    """What a finished check found, as in `dataset findings`."""
 
     def text(self) -> Iterator[str]:
         return Snapshot.text(self)
@@ -161,23 +161,23 @@ class DatasetTask(Findings, JobSnapshot):
 
     def after_failure(self) -> Iterable[str]:
         yield from (one.sentence for one in self.files)
-        yield f"let it go on: workbench dataset start {self.dataset} {self.name}"
+        yield f"resume it: workbench dataset start {self.dataset} {self.name}"
 
     @property
     def goes_on(self) -> str:
-        named = f"{self.dataset} {self.name}"
-        follow, stop = f"workbench dataset follow {named}", f"workbench dataset stop {named}"
-        return f"The task {self.name} goes on. See it again: {follow}; end it: {stop}"
+        task = f"{self.dataset} {self.name}"
+        follow, stop = f"workbench dataset follow {task}", f"workbench dataset stop {task}"
+        return f"The task {self.name} continues in the background. Follow it: {follow}; stop it: {stop}"
 
 
 def start_task(dataset: Dataset, task: TaskName, settings: Settings) -> DatasetTask:
-    """Start a task."""
+    """Start a task and return its snapshot."""
     dataset.task(task).start(settings)
     return task_of(dataset, task)
 
 
 def task_of(dataset: Dataset, name: TaskName) -> DatasetTask:
-    """Return a task at this moment."""
+    """Return the current snapshot of a task."""
     task = dataset.task(name)
     status, seen = task.status, vars(task_snapshot(task))
     report = dataset.report if name == "check" and status.state is State.FINISHED else None
@@ -198,10 +198,10 @@ def task_of(dataset: Dataset, name: TaskName) -> DatasetTask:
 def job(
     workspace: Workspace, id: Annotated[str, Field(title="Job", description="DATASET/TASK, such as cats/import.")]
 ) -> DatasetTask:
-    """Show how far an import, a check ... is, or what came of it."""
+    """Show the progress of a dataset's task, such as an import or a check, or its outcome."""
     name, _, task = id.rpartition("/")
     if task not in NAMES:
-        raise Unknown(f"id is {id[:80]!r}: give DATASET/TASK, of which TASK is one of {', '.join(NAMES)}")
+        raise Unknown(f"id is {id[:80]!r}: give DATASET/TASK, where TASK is one of {', '.join(NAMES)}")
     return task_of(Dataset.open(workspace, name), task)
 
 
@@ -209,26 +209,26 @@ def job(
 
 
 class FixOffer(Snapshot):
-    """A way to fix the findings of a kind."""
+    """A fix for all findings of one kind."""
 
     fix: str
-    """What `fix` takes as `how`."""
+    """The fix, as `fix` takes it for `how`."""
 
     label: str
-    """For a button."""
+    """Label for a button."""
 
     does: str
-    """What it would do to all of them, a sentence."""
+    """What it would do, in one sentence."""
 
     seconds: float
-    """About how long it takes; 0 for at once."""
+    """Estimated duration in seconds; 0 if it is instant."""
 
 
 class KindOfFinding(Snapshot):
-    """All findings of a kind."""
+    """All findings of one kind."""
 
     kind: str
-    """What `fix` takes."""
+    """Kind of finding, as `fix` takes it."""
 
     title: str
     """What was found, in a few words."""
@@ -237,37 +237,37 @@ class KindOfFinding(Snapshot):
     """`stops the training`, `hurts it` or `worth a look`."""
 
     tone: str
-    """bad, warn or idle."""
+    """How to color it: `bad`, `warn` or `idle`."""
 
     count: int
-    """How many."""
+    """Number of findings."""
 
     findings: tuple[dict[str, Any], ...]
-    """The first: sentence, clips (their ids)."""
+    """The first findings: sentence, clips (ids)."""
 
     fixes: tuple[FixOffer, ...]
-    """What can be done, the best first."""
+    """Possible fixes, best first."""
 
 
 class Checks(Snapshot):
-    """What the last check found, by kind."""
+    """Results of the last dataset check, by kind."""
 
     sentence: str
     """The outcome in words; "" before the first check."""
 
     checked_at: float | None
-    """Unix time; null before the first check."""
+    """When the check ran, as Unix time; null before the first check."""
 
     new_clips: int
-    """Clips that are not checked yet: all of them before the first check."""
+    """Number of clips that are not checked yet; before the first check, all clips."""
 
     kinds: tuple[KindOfFinding, ...]
-    """The worst first."""
+    """Kinds of findings, worst first."""
 
 
 @operation(changes=True, job=job, section=CHECKING)
 def check(dataset: NamedDataset, settings: CheckSettings) -> DatasetTask:
-    """Look for what would stop or hurt a training."""
+    """Check a dataset for problems that would stop or hurt training."""
     return start_task(dataset, "check", settings)
 
 
@@ -276,18 +276,14 @@ def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
 
     def read() -> Checks:
         dataset = Dataset.open(workspace, name)
-        return kept.of(name, (dataset.name, dataset.version), lambda: _checks(dataset))
+        return kept.of(name, (dataset.name, dataset.version), lambda: checks(dataset))
 
     return read
 
 
 @operation(watch=_watch_checks, shell=False)
 def checks(dataset: NamedDataset) -> Checks:
-    """Show what the last check found, by kind, and what can be done about it."""
-    return _checks(dataset)
-
-
-def _checks(dataset: Dataset) -> Checks:
+    """Show what the last check found, by kind, with possible fixes."""
     if (report := dataset.report) is None:
         return Checks(sentence="", checked_at=None, new_clips=len(dataset.clips), kinds=())
     ids = {clip.file_name: clip.id for clip in dataset.clips}
@@ -323,9 +319,9 @@ def _checks(dataset: Dataset) -> Checks:
 
 @operation(section=CHECKING)
 def findings(dataset: NamedDataset, kind: Kind = "") -> Findings:
-    """Show what the last check found, as far as it still holds.
+    """Show the findings of the last check that still apply.
 
-    With a KIND: all findings of that kind.
+    With KIND, list all findings of that kind.
     """
     return _findings(dataset, _report(dataset, kind), kind)
 
@@ -348,7 +344,7 @@ def _findings(dataset: Dataset, report: CheckReport, kind: str = "") -> Findings
 
 
 def _report(dataset: Dataset, kind: str) -> CheckReport:
-    """Return the last check. Raises ConfigError where there was none, or it found nothing of this kind."""
+    """Return the last check. Raises ConfigError if there was none or it found nothing of this kind."""
     if (report := dataset.report) is None:
         raise ConfigError(f"{dataset.name} was never checked: workbench dataset check {dataset.name}")
     kinds = list(dict.fromkeys(one.kind for one in report.findings))
@@ -361,14 +357,14 @@ class Fixed(Snapshot):
     """What a fix would do."""
 
     sentence: str
-    """In words."""
+    """What it would do, in words."""
 
     def text(self) -> Iterator[str]:
         yield self.sentence
 
 
 def _to_fix(dataset: Dataset, kind: str, how: str, clips: Iterable[str]) -> tuple[list[Any], Fix]:
-    """Return the findings of a kind, of those on some clips, and the fix. Raises ConfigError."""
+    """Return the findings of a kind, on some clips or all, and the fix. Raises ConfigError."""
     if (fix := how.replace("-", "_")) not in FIXES:
         raise ConfigError(f"how is {how[:40]!r}, must be one of {', '.join(one.replace('_', '-') for one in FIXES)}")
     names = {dataset.clip(one).file_name for one in clips}
@@ -380,16 +376,16 @@ def _to_fix(dataset: Dataset, kind: str, how: str, clips: Iterable[str]) -> tupl
 
 @operation(section=CHECKING)
 def to_fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> Fixed:
-    """Say what a fix would do, and change nothing."""
+    """Show what a fix would do, without changing anything."""
     return Fixed(sentence=dataset.preview_fix(*_to_fix(dataset, kind, how, clips)))
 
 
 @operation(changes=True, job=job, section=CHECKING)
 def fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> DatasetTask:
-    """Fix every finding of a kind, or those on some clips.
+    """Fix all findings of one kind, or only those on some clips.
 
-    It is one change, which `undo` takes back. Where clips are cut it is a task, which can be stopped and goes on.
-    `findings` shows the kinds there are and the ways to fix each.
+    A fix is one change, which `undo` reverts. A fix that cuts clips runs as a task, which can be stopped and resumed.
+    `findings` lists the kinds of findings and the fixes for each.
     """
     done = dataset.start_fix(*_to_fix(dataset, kind, how, clips))
     started = task_of(dataset, "fix")
@@ -406,25 +402,25 @@ def fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> Dat
     none="no tasks yet: import, split, check, fix, auto-caption, make, track and export start one", section=TASKS
 )
 def tasks(dataset: NamedDataset) -> list[DatasetTask]:
-    """List the background tasks that were ever started: what they do, or how they ended."""
+    """List the dataset's background tasks: what they are doing, or how they ended."""
     return [task_of(dataset, one) for one in NAMES if dataset.task(one).status.state is not State.NEW]
 
 
 @operation(changes=True, job=job, section=TASKS)
 def start(dataset: NamedDataset, task: Task) -> DatasetTask:
-    """Let a task that ended go on with the settings it had."""
+    """Resume a task that ended, with the settings it had."""
     if dataset.task(task).status.state is State.NEW:
-        raise ConfigError(f"{dataset.name} never had the task {task}: start it with its own command")
+        raise ConfigError(f"the task {task} of {dataset.name} was never started: start it with its own command")
     dataset.task(task).go_on()
     return task_of(dataset, task)
 
 
 @operation(changes=True, section=TASKS)
 def stop(dataset: NamedDataset, task: Task) -> DatasetTask:
-    """End a task; what it has done stays."""
+    """Stop a task. What it has done so far stays."""
     if not (status := dataset.task(task).status).state.alive:
         raise ConfigError(
-            f"the task {task} of {dataset.name} is {status.state.value}: only a running one can be stopped"
+            f"the task {task} of {dataset.name} is {status.state.value}: only a running task can be stopped"
         )
     dataset.task(task).stop()
     return task_of(dataset, task)
@@ -432,8 +428,8 @@ def stop(dataset: NamedDataset, task: Task) -> DatasetTask:
 
 @operation(changes=True, shell=False)
 def dismiss(dataset: NamedDataset, task: Task) -> DatasetTask:
-    """Forget how a task ended; what it made stays."""
+    """Dismiss the outcome of a task. What it made stays."""
     if dataset.task(task).status.state.alive:
-        raise ConfigError(f"the task {task} of {dataset.name} is at work: stop it first")
+        raise ConfigError(f"the task {task} of {dataset.name} is running: stop it first")
     dataset.task(task).dismiss()
     return task_of(dataset, task)

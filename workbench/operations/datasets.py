@@ -1,6 +1,6 @@
-"""Datasets: import, list, look at, export, rename, remove and restore them, undo what was done to them.
+"""Datasets: import, list, inspect, export, rename, remove and restore them, and undo changes.
 
-Their background tasks are in `dataset_tasks`, clips and captions in `clips`.
+Background tasks are in `dataset_tasks`, clips and captions in `clips`.
 """
 
 from __future__ import annotations
@@ -32,146 +32,147 @@ from workbench.workspace.records import Kept
 
 IN_AND_OUT, LOOKING, NAMING = "In and out", "Looking", "Naming, removing and undoing"
 IN_THE_BIN = "in the bin: `workbench dataset bin` lists it, `restore ID` brings it back"
-NOTHING = "nothing was named: give files, folders or archives, or a dataset of the Hub with --hub OWNER/NAME"
+NOTHING = "there is nothing to import: give files, folders or archives, or a Hub dataset with --hub OWNER/NAME"
 PREVIEWED = (
     *("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column", "first_line"),
     *("frames_as_video", "frame_rate"),
 )
-BAR, MOST_BARS = 40, 12  # characters of the longest bar, bars of a kind
-MOST_NAMES = 500  # folders, and files, of one folder
+BAR, MOST_BARS = 40, 12  # characters in the longest bar, bars in a histogram
+MOST_NAMES = 500  # folders listed in one folder, and likewise files
 
 Paths = Annotated[
     tuple[str, ...],
     Field(
-        description="Video and picture files, folders of them, archives, or parquet tables.",
+        description="Video and image files, folders of them, archives, or Parquet tables.",
         json_schema_extra={"path": True},
     ),
 ]
 ModelName = Annotated[
     str,
-    Field(description="Say what this model gets of each clip.", json_schema_extra={"source": "models", "path": True}),
+    Field(description="Show what this model uses of each clip.", json_schema_extra={"source": "models", "path": True}),
 ]
-Number = Annotated[int | None, Field(description="As `history` lists it. The newest without it.")]
+Number = Annotated[int | None, Field(description="Number of the change, as `history` lists it. Default: the newest.")]
 
 
 class Entry(Snapshot):
-    """One dataset, as lists show it."""
+    """A dataset in a list."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "summary", "trigger_word", "group", "damage")
 
     name: str
-    """What commands take."""
+    """Name of the dataset, as commands take it."""
 
     folder: str
     """Path of its folder."""
 
     title: str
-    """For people."""
+    """Display title."""
 
     trigger_word: str
-    """Added to every caption without it; "" for none."""
+    """The trigger word, which is added to every caption that lacks it; "" for none."""
 
     group: str
-    """The label that lists show it under; "" for none."""
+    """The group that lists show it in; "" for none."""
 
     created_at: Annotated[float | None, Shown("created", moment)]
-    """Unix time; null for a folder that the workbench did not create."""
+    """When it was created, as Unix time; null for a folder that the workbench did not create."""
 
     changed_at: Annotated[float | None, Shown("last changed", moment)]
-    """Unix time of the last change of clips, captions, title or notes."""
+    """When its clips, captions, title or notes last changed, as Unix time."""
 
     own_notes: Annotated[str, Shown("notes")]
-    """Notes someone wrote about it; "" for none."""
+    """Notes on the dataset; "" for none."""
 
     summary: Annotated[Summary, Shown("contents", lambda summary: summary.sentence)]
-    """Clips, seconds, sizes, fps, missing_captions, refused, paired (how many have files beside them)."""
+    """Clips, seconds, sizes, fps, missing_captions, refused, paired (the number of clips with companion files)."""
 
     damage: Annotated[tuple[str, ...], Shown(text=" ".join)]
-    """Records that cannot be read, and what to do about each, a sentence each."""
+    """One sentence for each record that cannot be read, with what to do about it."""
 
 
 class Card(Entry):
-    """One dataset, as a page of them shows it."""
+    """A dataset as a card on the page."""
 
     cover: str
-    """Path of its first video or picture; "" without one."""
+    """Path of its first video or image; "" if it has none."""
 
     width: int
-    """Width of the cover, in pixels."""
+    """Width of the cover in pixels."""
 
     height: int
-    """Height of the cover, in pixels."""
+    """Height of the cover in pixels."""
 
     activity: str
     """What a background task is doing with it; "" if none is running."""
 
 
 class InWords(Snapshot):
-    """What people read of a dataset beside its clips."""
+    """The description of a dataset, apart from its clips."""
 
     facts: Annotated[dict[str, str], HIDDEN]
-    """The numbers in words: label -> value."""
+    """Its numbers in words: label -> value."""
 
     next_steps: Annotated[tuple[str, ...], Shown("next", " ".join)]
-    """What is still to do, a sentence each."""
+    """One sentence for each thing left to do."""
 
     tasks: Annotated[tuple[TaskSnapshot, ...], HIDDEN]
     """Every task that was started: name, state, share, activity, sentence, details, log, actions, files, ended_at;
-    of an import also counts and new."""
+    for an import also counts and new."""
 
 
 class About(InWords, Card):
-    """All of a dataset but its clips."""
+    """Everything about a dataset except its clips."""
 
     left_out: int | None
-    """Clips that the chosen model would leave out; null if no model was chosen, or its frames are not legal."""
+    """Number of clips that the chosen model would leave out; null if no model was chosen or it cannot use that many
+    frames."""
 
     problem: str
-    """Why the chosen number of frames is not legal; "" if it is."""
+    """Why the model cannot use the chosen number of frames; "" if it can."""
 
     removed: int
-    """Clips in the bin of the dataset."""
+    """Number of clips in the dataset's bin."""
 
     undo: str
-    """The change that `undo` takes back, in words; "" for none."""
+    """The change that `undo` would undo, in words; "" for none."""
 
     redo: str
-    """The undone change that `redo` restores, in words; "" for none."""
+    """The change that `redo` would redo, in words; "" for none."""
 
     download: str
     """Path of the archive to download; "" for none."""
 
     download_bytes: int
-    """Size of the archive."""
+    """Size of the archive in bytes."""
 
 
 class ToSend(Snapshot):
-    """What an export to the Hub would send."""
+    """What an export to the Hub would upload."""
 
     sentence: str
-    """How many files of which size, and where to."""
+    """Number of files, their total size and the destination, in words."""
 
     sizes: dict[str, int]
-    """Name of each file in the repository -> its bytes."""
+    """File name in the repository -> size in bytes."""
 
 
 class Folder(Snapshot):
-    """A folder of this machine, to choose from."""
+    """A folder on this machine, for a file picker."""
 
     path: str
     """Path of the folder."""
 
     parent: str
-    """Path of the folder above; "" where that is closed."""
+    """Path of the parent folder; "" if it may not be opened."""
 
     folders: tuple[str, ...]
-    """Names of the folders in it, without hidden ones."""
+    """Names of its subfolders, without hidden ones."""
 
     files: tuple[str, ...]
-    """Names of its files."""
+    """Names of its files, without hidden ones."""
 
     more: int
-    """How many are not listed."""
+    """Number of folders and files that are not listed."""
 
 
 class ClipEntry(Snapshot):
@@ -180,49 +181,49 @@ class ClipEntry(Snapshot):
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "id", "width", "height", "frames", "fps", "seconds", "caption")
 
     id: str
-    """What commands take; they also take the file name, and the name where only one clip has it."""
+    """Id of the clip. Commands also take its file name, and its name if no other clip has the same."""
 
     file_name: str
-    """Below the dataset's folder."""
+    """Its path, relative to the dataset's folder."""
 
     name: str
-    """As every face shows it: the source file's name, of a part with its times."""
+    """Display name: the source file's name, with the times if it is a part of it."""
 
     source: str
-    """The original file's name."""
+    """Name of the original file."""
 
     caption: str
-    """Without the trigger word; in `dataset show` with it."""
+    """The caption, without the trigger word; `dataset show` includes it."""
 
     tags: tuple[str, ...]
-    """Tags of the clip."""
+    """Your own marks on the clip."""
 
     width: Annotated[int, Shown(right=True)]
-    """Pixels."""
+    """Width in pixels."""
 
     height: Annotated[int, Shown(right=True)]
-    """Pixels."""
+    """Height in pixels."""
 
     frames: Annotated[int, Shown(right=True)]
-    """How many."""
+    """Number of frames."""
 
     fps: Annotated[float, Shown(text="{:g}".format, right=True)]
     """Frames per second."""
 
     seconds: Annotated[float, Shown("length", "{:.2f} s".format, right=True)]
-    """Length."""
+    """Length in seconds."""
 
     span: tuple[float, float] | None
-    """Start and end in the source video, seconds; null if all of it was taken."""
+    """Start and end in the source video, in seconds; null for all of it."""
 
     crop: tuple[int, int, int, int] | None
-    """Left, top, width and height in the source video's picture; null if all of it was taken."""
+    """Left, top, width and height of the crop in the source video, in pixels; null for the whole frame."""
 
     latents_model: str
-    """For latents computed elsewhere, the model whose VAE made them; "" for a video."""
+    """For precomputed latents, the model whose VAE made them; "" for a video."""
 
     plan: str
-    """What the chosen model gets of it, in words; "" where no model was chosen."""
+    """What the chosen model uses of it, in words; "" if no model was chosen."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         words = f"{self.width}x{self.height}, {self.frames} frames at {self.fps:g} fps, {duration(self.seconds)}"
@@ -238,16 +239,16 @@ class ClipEntry(Snapshot):
 
 
 class Details(InWords, Entry):
-    """One dataset, with its clips."""
+    """A dataset with its clips."""
 
     content_hash: Annotated[str, Shown("content")]
-    """SHA-256 of what a model could learn from it: clips and captions, in any order."""
+    """SHA-256 of everything a model can learn from it: clips and captions, regardless of their order."""
 
     clips: Annotated[tuple[ClipEntry, ...], HIDDEN]
-    """file_name, name, caption, tags, width, height, frames, fps, seconds, source ... of each."""
+    """For each clip: file_name, name, caption, tags, width, height, frames, fps, seconds, source ..."""
 
     refused: Annotated[tuple[str, ...], HIDDEN]
-    """Files that could not be used, a sentence each."""
+    """One sentence for each file that could not be used."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from super().lines()
@@ -257,17 +258,17 @@ class Details(InWords, Entry):
 
 
 class ImportPreview(Snapshot):
-    """What an import would take of what was named, before any file is opened."""
+    """What an import would find, without opening any file."""
 
     hub_dataset: dict[str, Any] | None
-    """repo_id, commit, config, files (name -> bytes) of the one that was named; null without."""
+    """The Hub dataset: repo_id, commit, config, files (name -> bytes); null if none was given."""
 
     sources: tuple[dict[str, Any], ...]
-    """A list: name, path, layout, other_layouts (that fit as well), bytes, files (name, caption), warnings, refused
-    (entry of an archive -> why)."""
+    """For each source: name, path, layout, other_layouts (that fit as well), bytes, files (name, caption), warnings,
+    refused (archive entry -> reason)."""
 
     refused: dict[str, str]
-    """What cannot be read -> why."""
+    """Path that cannot be read -> reason."""
 
     sentences: tuple[str, ...]
     """The same in words."""
@@ -280,13 +281,13 @@ class Statistics(Snapshot):
     """A dataset in numbers."""
 
     notes: tuple[str, ...]
-    """In words."""
+    """Remarks, one sentence each."""
 
     histograms: dict[str, Histogram]
-    """duration, motion, words, tokens: title, unit, edges, counts; those that are known."""
+    """Those that are known of duration, motion, words and tokens: title, unit, edges, counts."""
 
     counts: dict[str, dict[str, int]]
-    """Title -> value -> clips with it."""
+    """Title -> value -> number of clips with that value."""
 
     def text(self) -> Iterator[str]:
         yield " ".join(self.notes)
@@ -315,50 +316,50 @@ class ToRemove(Snapshot):
     """Name of the dataset."""
 
     contents: str
-    """What is in it, in words."""
+    """Its contents in words."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files."""
+    """Size of its files in bytes."""
 
     needed: Annotated[str, Shown("needed by")]
-    """The runs that were trained on it, and what cannot be done without it; "" where there are none."""
+    """The runs that were trained on it and what they cannot do without it; "" if there are none."""
 
 
 class Removed(Snapshot):
     """A dataset in the bin."""
 
     id: str
-    """What `restore` takes."""
+    """Id of the dataset, as `restore` takes it."""
 
 
 class Change(Snapshot):
-    """A change of a dataset."""
+    """A change to a dataset."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("number", "time", "sentence", "clips")
 
     number: Annotated[int, Shown(right=True)]
-    """What `undo` takes."""
+    """Number of the change, as `undo` takes it."""
 
     time: Annotated[float, Shown(text=moment)]
-    """Unix time."""
+    """When it was made, as Unix time."""
 
     kind: str
-    """change, undo, redo, or note (of an import or a new title, which `undo` does not take)."""
+    """`change`, `undo`, `redo`, or `note` (an import or a new title, which cannot be undone)."""
 
     what: str
     """The change in words."""
 
     sentence: str
-    """The same, with what kind it is."""
+    """The same, saying whether it is an undo or a redo."""
 
     clips: Annotated[int, Shown(right=True)]
-    """How many it touched."""
+    """Number of clips that it affected."""
 
     undoes: int | None
-    """The number of the change that it took back, else null."""
+    """Number of the change that it undid; otherwise null."""
 
     undoable: bool = False
-    """Whether `undo` takes it back: it stands."""
+    """Whether it can be undone."""
 
     def text(self) -> Iterator[str]:
         yield self.sentence
@@ -379,9 +380,9 @@ def _paths(setting: str, given: Iterable[str]) -> list[str]:
 def preview(
     workspace: Workspace, paths: Paths = (), *, settings: Annotated[ImportSettings, Fields(only=PREVIEWED)]
 ) -> ImportPreview:
-    """List the videos, pictures and captions that an import would take.
+    """List the videos, images and captions that an import would find.
 
-    No file is opened: an import may still refuse one.
+    Files are not opened, so the import may still refuse some.
     """
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
@@ -404,13 +405,13 @@ def preview(
         }
         for part in found.found
     ]
-    words = [remote.sentence] if remote else []
-    words += (found.preview or ["no videos"]) if paths else []
+    sentences = [remote.sentence] if remote else []
+    sentences += (found.preview or ["no videos"]) if paths else []
     return ImportPreview(
         hub_dataset=vars(remote) if remote else None,
         sources=tuple(sources),
         refused=dict(found.refused),
-        sentences=tuple(words),
+        sentences=tuple(sentences),
     )
 
 
@@ -420,10 +421,10 @@ def import_(
     name: Annotated[str, Field(title="Dataset", description="Name of the dataset, or the title of a new one.")],
     settings: Annotated[ImportSettings, Fields(without=("dataset",))],
 ) -> DatasetTask:
-    """Take videos, pictures, folders and archives into a dataset.
+    """Import videos, images, folders and archives into a dataset, creating it if needed.
 
-    It is made if need be. Every file gets an import result: taken, converted (how) or refused (why).
-    Importing the same files again changes nothing; an import that was stopped or killed resumes where it was.
+    Every file gets an import result: taken, converted (and how) or refused (and why). Importing the same files again
+    changes nothing, and an import that was stopped or killed resumes where it left off.
     """
     if not settings.sources and not settings.hub_dataset and not settings.own_source:
         raise ConfigError(NOTHING)
@@ -436,13 +437,13 @@ def import_(
 def browse(
     workspace: Workspace,
     folder: Annotated[
-        str, Field(description="Its path; the first that is open without one.", json_schema_extra={"path": True})
+        str, Field(description="Its path. Default: the first allowed folder.", json_schema_extra={"path": True})
     ] = "",
 ) -> Folder:
-    """List what is in a folder of this machine."""
+    """List the contents of a folder on this machine."""
     path = named_paths.checked(folder or str(next(iter(named_paths.roots()), "~")), "folder")
     if not path.is_dir():
-        raise ConfigError(f"folder is {folder!r}, which is no folder: check the path")
+        raise ConfigError(f"folder is {folder!r}, which is not a folder: check the path")
     try:
         shown = [one for one in path.iterdir() if not one.name.startswith(".")]
     except OSError as error:
@@ -468,18 +469,18 @@ def take(
     *,
     files: Annotated[
         tuple[str, ...],
-        Field(description="Paths that an upload to the page answered.", min_length=1, json_schema_extra={"path": True}),
+        Field(description="Paths that the upload returned.", min_length=1, json_schema_extra={"path": True}),
     ],
-    title: Annotated[str, Field(description="Of a new dataset; its first file names it without one.")] = "",
+    title: Annotated[str, Field(description="Title of a new dataset. Default: the name of the first file.")] = "",
     settings: Annotated[ImportSettings, Fields(only=(*PREVIEWED[5:], "layout", "longest_side", "trigger_word"))],
 ) -> DatasetTask:
-    """Import files that were uploaded to the page, into a dataset or a new one."""
+    """Import files that were uploaded to the page, into an existing or a new dataset."""
     from workbench.dataset_builder.sources.survey import survey
 
     given = [confined(inbox(), one) for one in files]
     if not survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
         named = first_names([one.name for one in given])
-        raise ConfigError(f"there is no video or picture in {named}: drop the videos, too, or an archive of them")
+        raise ConfigError(f"there is no video or image in {named}: drop the videos, too, or an archive of them")
     dataset = Dataset.open(workspace, name) if name else Dataset.create(workspace, title.strip() or given[0].stem)
     task = dataset.task("import")
     if task.status.state.alive:
@@ -490,19 +491,19 @@ def take(
 
 @operation(path="/new-dataset", changes=True, shell=False)
 def create(
-    workspace: Workspace, title: Annotated[str, Field(description="In a few words, what its clips show.", min_length=1)]
+    workspace: Workspace, title: Annotated[str, Field(description="What its clips show, in a few words.", min_length=1)]
 ) -> Entry:
-    """Make a dataset without clips."""
+    """Create an empty dataset."""
     return Entry(**_entry(Dataset.create(workspace, title)))
 
 
 @operation(changes=True, shell=False)
 def undo_import(dataset: NamedDataset) -> Change:
-    """Remove the clips that the last import has added, as one change that `undo` takes back."""
+    """Remove the clips that the last import added. `undo` brings them back."""
     task = dataset.task("import")
-    there = {clip.file_name for clip in dataset.clips}
-    if task.status.state.alive or not (new := [one for one in task.result.get("new", ()) if one in there]):
-        raise ConfigError(f"{dataset.name} has no clip of its last import: there is nothing to undo")
+    present = {clip.file_name for clip in dataset.clips}
+    if task.status.state.alive or not (new := [one for one in task.result.get("new", ()) if one in present]):
+        raise ConfigError(f"{dataset.name} has no clips from its last import: there is nothing to undo")
     dataset.remove(*new)
     task.dismiss()
     return Change.model_validate(dataset.history[-1])
@@ -517,18 +518,18 @@ def send(dataset: NamedDataset, settings: ExportSettings) -> DatasetTask:
 
 @operation(shell=False)
 def to_send(dataset: NamedDataset, settings: ExportSettings) -> ToSend:
-    """List every file that a push to the Hub would send."""
+    """List every file that a push to the Hub would upload."""
     found = contents(dataset.folder, settings)
     sizes = {file: len(one) if isinstance(one, bytes) else one.stat().st_size for file, one in found.items()}
-    whole = f"{counted(len(sizes), 'file')}, {byte_size(sum(sizes.values()))}"
-    return ToSend(sentence=f"{whole}, to {settings.repo_id}" if settings.repo_id else whole, sizes=sizes)
+    sentence = f"{counted(len(sizes), 'file')}, {byte_size(sum(sizes.values()))}"
+    return ToSend(sentence=f"{sentence}, to {settings.repo_id}" if settings.repo_id else sentence, sizes=sizes)
 
 
 @operation(changes=True, job=job, shell=False)
 def download(
     dataset: NamedDataset, settings: Annotated[ExportSettings, Fields(only=("layout", "trigger_word", "first_frames"))]
 ) -> DatasetTask:
-    """Write a dataset to an archive that the page sends; the one before is removed."""
+    """Write a dataset to an archive for download, replacing the previous one."""
     start_download(dataset.folder, settings)
     return task_of(dataset, "export")
 
@@ -537,13 +538,13 @@ def download(
 def export(
     dataset: NamedDataset, settings: Annotated[ExportSettings, Fields(without=("repo_id", "private", "license"))]
 ) -> DatasetTask:
-    """Write a dataset in any layout to a folder or an archive.
+    """Write a dataset to a folder or an archive, in the layout of any supported tool.
 
-    What is there already is never touched. To the Hub: workbench publish dataset.
+    Existing files are never overwritten. To push to the Hub, use `workbench publish dataset`.
     """
     if not settings.target.strip():
         raise ConfigError(
-            "target is not set: name a new folder, .zip or .tar; to the Hub goes workbench publish dataset"
+            "target is not set: name a new folder, .zip or .tar; to push to the Hub, use workbench publish dataset"
         )
     return start_task(dataset, "export", settings.changed(target=str(named_paths.checked(settings.target, "target"))))
 
@@ -551,14 +552,18 @@ def export(
 # ---- looking
 
 
-@operation(path="/all-datasets", none="no dataset fits: workbench dataset import NAME PATHS makes one", section=LOOKING)
+@operation(
+    path="/all-datasets",
+    none="no dataset matches: create one with workbench dataset import NAME PATHS",
+    section=LOOKING,
+)
 def list_(
     workspace: Workspace,
     *,
-    search: Annotated[str, Field(description="Only with these words in name, title, group or notes.")] = "",
-    group: Annotated[str | None, Field(description='Only those of this group; "" for those without one.')] = None,
+    search: Annotated[str, Field(description="Only those with these words in name, title, group or notes.")] = "",
+    group: Annotated[str | None, Field(description='Only those in this group; "" for those in none.')] = None,
 ) -> list[Entry]:
-    """List every dataset of the workspace, those of a group together."""
+    """List the datasets of the workspace by group."""
     return [Entry(**_entry(one)) for one in dataset_library.search(workspace, search, group)]
 
 
@@ -589,24 +594,24 @@ def _watch_cards(workspace: Workspace) -> Callable[[], list[Card]]:
 
 @operation(path="/dataset-cards", watch=_watch_cards, shell=False)
 def cards(workspace: Workspace) -> list[Card]:
-    """List every dataset with a video of it, those of a group together."""
+    """List the datasets by group, each with a cover video."""
     return _watch_cards(workspace)()
 
 
 def _card(dataset: Dataset) -> dict[str, Any]:
-    shown = next((clip for clip in dataset.clips if not clip.is_latents), None)
+    cover = next((clip for clip in dataset.clips if not clip.is_latents), None)
     return {
         **_entry(dataset),
-        "cover": str(dataset.folder / shown.file_name) if shown else "",
-        "width": shown.width if shown else 0,
-        "height": shown.height if shown else 0,
+        "cover": str(dataset.folder / cover.file_name) if cover else "",
+        "width": cover.width if cover else 0,
+        "height": cover.height if cover else 0,
         "activity": _activity(dataset),
     }
 
 
 def _activity(dataset: Dataset) -> str:
-    working = (task_snapshot(dataset.task(name)).activity for name in NAMES if (dataset.folder / f".{name}").exists())
-    return next(filter(None, working), "")
+    found = (task_snapshot(dataset.task(name)).activity for name in NAMES if (dataset.folder / f".{name}").exists())
+    return next(filter(None, found), "")
 
 
 def _watch_about(workspace: Workspace, name: str, model: str = "", frames: int | None = None) -> Callable[[], About]:
@@ -615,7 +620,7 @@ def _watch_about(workspace: Workspace, name: str, model: str = "", frames: int |
     def read() -> About:
         dataset = Dataset.open(workspace, name)
         mark = (dataset.name, dataset.version, *(dataset.task(one).version for one in NAMES))
-        found = kept.of(name, mark, lambda: _about(workspace, dataset, model, frames))
+        found = kept.of(name, mark, lambda: about(workspace, dataset, model=model, frames=frames))
         if any(task.state.alive for task in found.tasks):
             kept.forget(name)
         return found
@@ -629,13 +634,9 @@ def about(
     dataset: NamedDataset,
     *,
     model: ModelName = "",
-    frames: Annotated[int | None, Field(ge=1, description="Frames to train with; the model's own without it.")] = None,
+    frames: Annotated[int | None, Field(ge=1, description="Frames to train on. Default: the model's own.")] = None,
 ) -> About:
-    """Show a dataset without its clips: numbers, tasks, what can be undone."""
-    return _about(workspace, dataset, model, frames)
-
-
-def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | None) -> About:
+    """Show everything about a dataset except its clips: numbers, tasks, what can be undone."""
     shape, problem = None, ""
     try:
         shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
@@ -660,7 +661,7 @@ def _about(workspace: Workspace, dataset: Dataset, model: str, frames: int | Non
 
 @operation(path="/datasets/{name}", section=LOOKING)
 def show(workspace: Workspace, dataset: NamedDataset, *, model: ModelName = "") -> Details:
-    """Show a dataset: numbers, clips with their captions, files that were refused."""
+    """Show a dataset: its numbers, its clips with their captions, and the files that were refused."""
     shape = shape_for(find_model(workspace.model(model)).model) if model else None
     plans = {one.clip.file_name: one.sentence for one in dataset.plans(shape)} if shape else {}
     seen, captions = dataset.snapshot(shape), dataset.captions
@@ -676,7 +677,7 @@ def show(workspace: Workspace, dataset: NamedDataset, *, model: ModelName = "") 
 
 
 def clip_entry(clip: records.Clip, caption: str | None = None, plan: str = "") -> ClipEntry:
-    """Return a clip as a snapshot. caption: None for the one in its record"""
+    """Convert a clip to a snapshot. A `caption` of None stands for the caption in its record."""
     plain = ("id", "file_name", "name", "source", "tags", "width", "height", "frames", "fps", "seconds", "span", "crop")
     return ClipEntry(
         **{name: getattr(clip, name) for name in plain},
@@ -688,7 +689,7 @@ def clip_entry(clip: records.Clip, caption: str | None = None, plan: str = "") -
 
 @operation(section=LOOKING)
 def stats(dataset: NamedDataset) -> Statistics:
-    """Show a dataset in numbers: lengths, sizes, motion, words."""
+    """Show statistics of a dataset: lengths, sizes, motion, caption words."""
     return Statistics.model_validate(dataset.statistics)
 
 
@@ -699,68 +700,70 @@ def stats(dataset: NamedDataset) -> Statistics:
 def rename(
     workspace: Workspace, dataset: NamedDataset, title: Annotated[str, Field(description="The new title.")]
 ) -> Entry:
-    """Give a dataset another title, and the name made from it.
+    """Change a dataset's title, and its name to match.
 
-    Runs that were trained on it still find it by its former name.
+    Runs that were trained on it still find it under its old name.
     """
     return Entry(**_entry(dataset_library.rename(workspace, dataset, title)))
 
 
 @operation(changes=True, section=NAMING)
 def note(dataset: NamedDataset, text: Text = None) -> Note:
-    """Write the notes on a dataset, or print them."""
+    """Replace the notes on a dataset; without a text, show them."""
     return noted(dataset, text)
 
 
 @operation(changes=True, section=NAMING)
 def group(dataset: NamedDataset, label: Label = None) -> Group:
-    """Put a dataset into a group of the lists, or print its group."""
+    """Put a dataset into a group, which lists keep together; without a label, show its group."""
     return grouped(dataset, label)
 
 
 @operation(section=NAMING)
 def to_remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
-    """List what removing a dataset would move to the bin, and what needs it."""
+    """Show what removing a dataset would move to the bin, and which runs need it."""
     needed, size = dataset_library.consequence(workspace, dataset), size_of(dataset.folder)
     return [ToRemove(name=dataset.name, contents=dataset.summary.sentence, bytes=size, needed=needed)]
 
 
 @operation(changes=True, confirm=to_remove, afterwards=IN_THE_BIN, section=NAMING)
 def remove(workspace: Workspace, dataset: NamedDataset) -> list[ToRemove]:
-    """Move a dataset to the bin; `restore` brings it back."""
+    """Move a dataset to the bin. `restore` brings it back."""
     planned = to_remove(workspace, dataset)
     dataset_library.remove(workspace, dataset)
     return planned
 
 
-@operation(path="/removed-datasets/list", none="no dataset is removed", section=NAMING)
+@operation(path="/removed-datasets/list", none="the bin is empty", section=NAMING)
 def bin_(workspace: Workspace) -> list[Removed]:
-    """List the removed datasets, removed last first."""
+    """List the removed datasets, last removed first."""
     return [Removed(id=one) for one in dataset_library.removed(workspace)]
 
 
 @operation(path="/removed-datasets/{id}/restore", changes=True, section=NAMING)
-def restore(workspace: Workspace, id: Annotated[str, Field(description="As `bin` lists it.")]) -> Details:
-    """Bring a removed dataset back."""
+def restore(
+    workspace: Workspace, id: Annotated[str, Field(description="Id of the dataset, as `bin` lists it.")]
+) -> Details:
+    """Restore a removed dataset."""
     return show(workspace, dataset_library.restore(workspace, id))
 
 
-@operation(none="nothing was changed yet", section=NAMING)
+@operation(none="no changes yet", section=NAMING)
 def history(dataset: NamedDataset) -> list[Change]:
-    """List what was done to a dataset, the oldest change first."""
-    standing = {one.number for one in dataset.undoable}
+    """List the changes to a dataset, oldest first."""
+    undoable = {one.number for one in dataset.undoable}
     return [
-        Change.model_validate(one).model_copy(update={"undoable": one.number in standing}) for one in dataset.history
+        Change.model_validate(one).model_copy(update={"undoable": one.number in undoable}) for one in dataset.history
     ]
 
 
 @operation(changes=True, section=NAMING)
 def undo(dataset: NamedDataset, number: Number = None) -> Change:
-    """Take back the newest change, or the one with that number."""
+    """Undo the newest change to a dataset, or the one with this number."""
     return Change.model_validate(dataset.undo(number))
 
 
 @operation(changes=True, section=NAMING)
 def redo(dataset: NamedDataset, number: Number = None) -> Change:
-    """Redo what was undone last, or the undoing with that number."""
+    """Redo the change that was undone last, or take back the undo with this number."""
     return Change.model_validate(dataset.redo(number))

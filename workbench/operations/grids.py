@@ -1,4 +1,4 @@
-"""Grids: videos of the same prompts in rows, what differs in columns. Make, extend, look, mark, export and remove."""
+"""Grids: videos with a prompt per row and a variation per column. Make, extend, rate, export and remove them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from workbench.compare.grid import FILE
 from workbench.compare.snapshot import GridReader, details_of, snapshot
 from workbench.compare.suggestions import base_of, cost, newest, suggested
 from workbench.compare.suggestions import of_sample as around
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
 from workbench.operations.registry import HIDDEN, Fields, Opened, Snapshot, operation
@@ -24,127 +25,127 @@ from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace
 
-Name = Annotated[str, Field(title="Grid", description="A grid's name.")]
+Name = Annotated[str, Field(title="Grid", description="Name of the grid.")]
 NamedGrid = Annotated[Grid, Opened(Grid.open, Name)]
-Row = Annotated[int, Field(ge=1, description="Counted from 1.")]
-Column = Annotated[int, Field(ge=1, description="Counted from 1.")]
+Row = Annotated[int, Field(ge=1, description="Row of the video, counted from 1.")]
+Column = Annotated[int, Field(ge=1, description="Column, counted from 1.")]
 Off = Annotated[bool, Field(description="Remove the mark.")]
-# Settings of a sample that belong to rows and columns.
+# Sample settings that the rows and columns set.
 OWN = ("prompt", "image", "seed", "loras", "guidance_scale", "steps", "scheduler", "video", "strength", "continue_from")
 AXES = ("prompts", "seeds", "checkpoints", "scales", "loras", "guidance", "steps", "schedulers", "column_seeds")
 WORDS = {CellState.MISSING: "not generated"}
 
 
 class GridLine(Snapshot):
-    """A grid in the list."""
+    """A grid in a list."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "videos", "folder", "problem")
 
     name: str
-    """What commands take."""
+    """Name of the grid, as commands take it."""
 
     folder: str
-    """Its folder."""
+    """Path of its folder."""
 
     done: int | None
-    """Number of generated videos; null if the grid cannot be read."""
+    """Number of videos that are generated; null if the grid cannot be read."""
 
     videos: int | None
-    """Number of all its videos; null if the grid cannot be read."""
+    """Number of videos in total; null if the grid cannot be read."""
 
     problem: str
     """Why the grid cannot be read; "" if it can."""
 
     title: str = ""
-    """For people."""
+    """Display title."""
 
     about: Annotated[str, HIDDEN] = ""
     """What it compares, in a few words."""
 
     video: Annotated[str | None, HIDDEN] = None
-    """Path of one of its videos; null while there is none."""
+    """Path of one of its videos; null if there is none yet."""
 
     going: Annotated[bool, HIDDEN] = False
-    """Whether videos of it are being generated."""
+    """Whether its videos are being generated."""
 
     progress: Annotated[str, HIDDEN] = ""
-    """How far it is, in words."""
+    """Its progress in words."""
 
     changed: Annotated[float, HIDDEN] = 0.0
-    """Unix time at which its settings were last changed."""
+    """When its settings last changed, as Unix time."""
 
     def text_of(self, name: str) -> str:
         return f"{self.done} of {self.videos}" if name == "videos" and not self.problem else super().text_of(name)
 
 
 class GridView(Snapshot):
-    """One grid, as its player reads it."""
+    """A grid with its videos."""
 
     grid: str
-    """Its name."""
+    """Name of the grid."""
 
     folder: str
-    """Its folder."""
+    """Path of its folder."""
 
     title: str
-    """For people."""
+    """Display title."""
 
     run: str
     """The run whose checkpoints it compares; "" for none."""
 
     fixed: tuple[Any, ...]
-    """What all videos have in common."""
+    """Settings that all videos share."""
 
     rows: tuple[dict[str, Any], ...]
-    """Prompt and label of each row."""
+    """For each row: prompt, label."""
 
     columns: tuple[dict[str, Any], ...]
-    """Name, votes ... of each column."""
+    """For each column: name, votes ..."""
 
     heads: tuple[Any, ...]
-    """Headings of the columns, line by line: text, span."""
+    """Column headings, line by line: text, span."""
 
     best: dict[str, Any]
-    """The column chosen as best: column, step, why, time; {} before."""
+    """The column chosen as best: column, step, why, time; {} if none was."""
 
     votes: tuple[tuple[str, str], ...]
     """Pairs [left, right] of videos that were compared."""
 
     cells: tuple[tuple[dict[str, Any], ...], ...]
-    """By row and column: key, state, url, measurements, starred, rejected ..."""
+    """For each row, the videos by column: key, state, url, measurements, starred, rejected ..."""
 
     help: dict[str, str]
-    """What each measurement means."""
+    """Measurement -> what it means."""
 
     progress: dict[str, Any]
-    """Text, all, done, going, open."""
+    """Its progress: text, all, done, going, open."""
 
     fps: float
     """Frame rate of the videos."""
 
     frames: int
-    """Frames of each video."""
+    """Number of frames in each video."""
 
     width: int
-    """Width of the videos, in pixels."""
+    """Width of the videos in pixels."""
 
     height: int
-    """Height of the videos, in pixels."""
+    """Height of the videos in pixels."""
 
     settings: dict[str, Any] = {}
     """Its rows and columns, as `make` takes them."""
 
     preserved: tuple[str, ...] = ()
-    """Prompts of rows that the run should leave as the base model has them."""
+    """Preservation prompts of the run."""
 
     exported: str = ""
     """Path of the exported page; "" before the first export."""
 
     exported_newer: bool = False
-    """Whether videos have come since that export."""
+    """Whether videos were generated after that export."""
 
     warning: str = ""
-    """Why nothing that was asked for is generated now; "" if nothing does."""
+    """Why the requested videos cannot be generated now; "" if they can."""
 
     @property
     def over(self) -> bool:
@@ -176,7 +177,7 @@ class GridView(Snapshot):
 
 
 class Votes(Snapshot):
-    """How a column did in the votes."""
+    """The votes for a column."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "won", "votes", "confidence")
 
@@ -184,33 +185,33 @@ class Votes(Snapshot):
     """Name of the column."""
 
     won: int
-    """Number of votes it won."""
+    """Number of votes that it won."""
 
     votes: int
-    """Number of votes it took part in."""
+    """Number of votes that it was in."""
 
     confidence: str
     """How certain the ranking is, in words."""
 
 
 class Chosen(Snapshot):
-    """The outcome of a mark or a choice."""
+    """The result of a mark or a choice."""
 
     message: str
-    """One sentence."""
+    """What was done, in one sentence."""
 
 
 class Gone(Chosen):
-    """A grid that was removed."""
+    """A removed grid."""
 
     id: str
-    """The id that `restore` takes."""
+    """Its id in the bin, as `restore` takes it."""
 
 
-_readers: dict[Path, GridReader] = {}  # the page looks at the list again and again
+_readers: dict[Path, GridReader] = {}  # kept because the page polls the list
 
 
-@operation(path="/grids", none="no grid yet: workbench grid make --run NAME")
+@operation(path="/grids", none="no grids yet: make one with workbench grid make --run NAME")
 def list_(workspace: Workspace) -> list[GridLine]:
     """List the grids, newest first."""
     return [_line(_readers.setdefault(one.folder, GridReader(one))) for one in Grid.all(workspace)]
@@ -221,7 +222,7 @@ def _line(reader: GridReader) -> GridLine:
     plain: dict[str, Any] = {"name": grid.name, "folder": str(grid.folder), "title": grid.title}
     try:
         found = reader.read()
-    except WorkbenchError as error:  # one damaged grid costs the list none of the others
+    except WorkbenchError as error:  # a damaged grid must not hide the others
         return GridLine(**plain, done=None, videos=None, problem=str(error))
     videos = [cell["url"] for row in found["cells"] for cell in row if "url" in cell]
     progress = found["progress"]
@@ -239,16 +240,16 @@ def _line(reader: GridReader) -> GridLine:
 
 
 def _compared(columns: Sequence[dict[str, Any]]) -> str:
-    """Return what stands in the columns, in a few words: "base, 3 checkpoints"."""
+    """Describe the columns in a few words: "base, 3 checkpoints"."""
     others = [one for one in columns if not one["base"]]
     noun = "checkpoint" if all(one["checkpoint"] for one in others) else "column"
     number = len({one["labels"][0] for one in others} if noun == "checkpoint" else others)
-    counted = f"{number} {noun}{'' if number == 1 else 's'}" if others else ""
-    return ", ".join(filter(None, ["base" if len(others) < len(columns) else "", counted]))
+    words = ["base"] if len(others) < len(columns) else []
+    return ", ".join([*words, counted(number, noun)] if others else words)
 
 
 def _watched(workspace: Workspace, name: str) -> Callable[[], GridView]:
-    """Without the settings of each video, which are long: `details` has them."""
+    """Watch a grid without the settings of each video, which are long. `details` returns them."""
     reader = GridReader(Grid.open(workspace, name), keep_going=True)
     return lambda: _view(reader.grid, reader.read())
 
@@ -260,7 +261,7 @@ def show(grid: NamedGrid) -> GridView:
 
 
 def view(grid: Grid) -> GridView:
-    """Return a grid at this moment; what has changed since is measured."""
+    """Measure new videos and return the grid."""
     state = grid.state()
     grid.maintain(state)
     return _view(grid, snapshot(grid, state, details=True))
@@ -284,48 +285,48 @@ def _view(grid: Grid, found: dict[str, Any]) -> GridView:
 def _preserved(grid: Grid) -> tuple[str, ...]:
     try:
         return Run.open(grid.workspace, grid.settings.run).settings.preservation_prompts if grid.settings.run else ()
-    except ConfigError:  # the run is gone, or of a later version
+    except ConfigError:  # the run was removed, or a newer version wrote it
         return ()
 
 
 class Details(Snapshot):
-    """The settings of one video."""
+    """The settings of a video."""
 
     details: tuple[tuple[str, str], ...]
-    """Name and value of those that are not the usual ones."""
+    """Name and value of each setting that differs from the default."""
 
     settings: dict[str, Any]
-    """All of them, as a sample's form takes them."""
+    """All of its settings, as a sample takes them."""
 
 
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Of a video, as `show` has it.")]
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Key of the video, as `show` lists it.")]
 
 
 @operation(shell=False)
 def details(grid: NamedGrid, key: Key) -> Details:
-    """Show the settings of one video."""
+    """Show the settings of one video in a grid."""
     cell = grid.state().cell(key)
     found = tuple((title, value) for title, value in details_of(cell.settings, cell.record))
     return Details(details=found, settings=cell.settings.model_dump(mode="json"))
 
 
 class Proposed(Snapshot):
-    """A grid before it is made."""
+    """A proposed grid."""
 
     grid: dict[str, Any]
-    """Settings that suit the run."""
+    """Its settings."""
 
     cost: str
-    """How many videos it has and how long they take, one sentence; "" while a setting is wrong."""
+    """Number of videos and how long they take, in one sentence; "" while a setting is wrong."""
 
     problems: dict[str, str]
-    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
+    """Setting -> what is wrong with it and how to fix it, in one sentence; {} if nothing is wrong."""
 
     lacking: tuple[str, ...]
-    """Trigger words that prompts lack."""
+    """Trigger words that are missing in prompts."""
 
     with_words: tuple[str, ...]
-    """The prompts with these words."""
+    """The prompts with these words added."""
 
 
 GridValues = Annotated[dict[str, Any], Field(description="Rows and columns: settings of a grid.")]
@@ -336,9 +337,9 @@ SampleValues = Annotated[dict[str, Any], Field(description="Settings of a sample
 def suggest(
     workspace: Workspace,
     *,
-    run: Annotated[str, Field(description="The run. Empty: the newest that has something to compare.")] = "",
+    run: Annotated[str, Field(description="The run. Empty: the newest one with something to compare.")] = "",
 ) -> Proposed:
-    """Suggest a grid of a run: its prompts by the base model and its last checkpoints."""
+    """Suggest a grid for a run: its prompts, with the base model and the last checkpoints as columns."""
     name = run or newest(workspace)
     settings = suggested(workspace, name) if name else GridSettings()
     return propose(workspace, grid=settings.model_dump(mode="json"))
@@ -351,17 +352,17 @@ def propose(
     grid: GridValues = {},  # noqa: B006
     sample: SampleValues = {},  # noqa: B006
 ) -> Proposed:
-    """Show what a grid would cost, and what is wrong with its settings."""
-    text, problems, settings = "", {}, GridSettings()
+    """Estimate how long a grid takes, and check its settings."""
+    sentence, problems, settings = "", {}, GridSettings()
     try:
         settings = parse(GridSettings, grid)
-        text = cost(workspace, settings, _base(workspace, settings, sample))
+        sentence = cost(workspace, settings, _base(workspace, settings, sample))
     except ConfigError as error:
         problems = error.problems or {"": str(error)}
     words = words_of_grid(workspace, settings.run, settings.loras)
     return Proposed(
         grid=grid,
-        cost=text,
+        cost=sentence,
         problems=problems,
         lacking=tuple(dict.fromkeys(word for prompt in settings.prompts for word in lacking(prompt, words))),
         with_words=tuple(inserted(prompt, words) for prompt in settings.prompts),
@@ -380,14 +381,17 @@ def make(
     grid: GridValues,
     sample: SampleValues = {},  # noqa: B006
 ) -> GridView:
-    """Make a grid and request its videos. A run alone compares its base model and last checkpoints on its prompts."""
+    """Make a grid and request its videos.
+
+    With only a run, the grid compares the base model and the run's last checkpoints on the run's prompts.
+    """
     settings = parse(GridSettings, grid)
     made = Grid.create(workspace, settings, _base(workspace, settings, sample))
     return _generated(made)
 
 
 def _generated(made: Grid) -> GridView:
-    """Request what is missing; where nothing can be generated now, the grid is kept and the answer says why."""
+    """Request the missing videos. If none can be generated now, return the grid with a warning."""
     try:
         made.generate()
     except (ConfigError, DeviceBusy) as error:
@@ -397,7 +401,7 @@ def _generated(made: Grid) -> GridView:
 
 @operation(path="/grids/of-sample", changes=True, status=202, shell=False)
 def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Id of the sample.")]) -> GridView:
-    """Make a grid around a sample: its LoRAs at other scales, or other guidance scales where it has none."""
+    """Make a grid around a sample, with its LoRAs at other scales or, without LoRAs, other guidance scales."""
     one = Samples(workspace).get(id)
     settings, base = around(one.settings, float(one.record.get("guidance_scale") or 1))
     return _generated(Grid.create(workspace, settings, base))
@@ -405,7 +409,7 @@ def of_sample(workspace: Workspace, id: Annotated[str, Field(description="Id of 
 
 @operation(changes=True, status=202, shell=False)
 def change(found: NamedGrid, *, grid: GridValues) -> GridView:
-    """Give a grid other rows and columns; videos that it has are not generated again."""
+    """Change the rows and columns of a grid. Videos that it already has are not generated again."""
     found.change(parse(GridSettings, grid))
     return _generated(found)
 
@@ -415,26 +419,26 @@ def generate(
     grid: NamedGrid,
     *,
     keys: Annotated[
-        tuple[str, ...], Field(description="Of videos. Empty: all that are missing, failed or outdated.")
+        tuple[str, ...], Field(description="Keys of videos. Empty: all that are missing, failed or outdated.")
     ] = (),
 ) -> GridView:
-    """Generate videos of a grid."""
+    """Generate the missing videos of a grid, or the given ones."""
     grid.generate(keys or None)
     return view(grid)
 
 
 @operation(changes=True, status=202, shell=False)
 def extend(grid: NamedGrid, more: Annotated[GridSettings, Fields(only=AXES)]) -> GridView:
-    """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
+    """Add rows or columns to a grid and generate its missing videos."""
     if axes := {axis: values for axis in AXES if (values := getattr(more, axis))}:
         grid.extend(**axes)
     grid.generate()
     return view(grid)
 
 
-@operation(changes=True, says=lambda _: "what was not generated yet is cancelled: `grid extend` requests it again")
+@operation(changes=True, says=lambda _: "the remaining videos are canceled: `grid extend` requests them again")
 def stop(grid: NamedGrid) -> GridView:
-    """Cancel what is not generated yet; `extend` requests it again."""
+    """Cancel the remaining videos of a grid. `extend` requests them again."""
     grid.cancel()
     return view(grid)
 
@@ -443,57 +447,61 @@ def stop(grid: NamedGrid) -> GridView:
 def export(
     grid: NamedGrid,
     *,
-    row: Annotated[int | None, Field(ge=1, description="With a column: only this video, counted from 1.")] = None,
-    column: Annotated[int | None, Field(ge=1, description="With a row: only this video, counted from 1.")] = None,
+    row: Annotated[int | None, Field(ge=1, description="Export only the video in this row, counted from 1.")] = None,
+    column: Annotated[
+        int | None, Field(ge=1, description="Export only the video in this column, counted from 1.")
+    ] = None,
     format: Annotated[
         Literal["page", "mp4", "gif", "png"],
-        Field(description="A page that needs nothing else; gif or png: all videos side by side; mp4: of one video."),
+        Field(description="page: a self-contained page. gif, png: all videos side by side. mp4: a single video."),
     ] = "page",
 ) -> Written:
-    """Write the grid as a page, as one GIF or PNG, or one of its videos."""
+    """Export a grid as a page, a GIF or a PNG, or export one of its videos."""
     if (row is None) != (column is None):
-        raise ConfigError("row and column name one video together: give both, or neither")
+        raise ConfigError("row and column select one video together: give both, or neither")
     if row is not None and column is not None:
         return Written(file=str(export_cell(grid, key_of(grid, row, column), "mp4" if format == "page" else format)))
     if format == "mp4":
-        raise ConfigError("format is mp4, of a single video: give row and column, or choose gif or png")
+        raise ConfigError("format is mp4, which holds a single video: give row and column, or choose gif or png")
     return Written(file=str(export_page(grid) if format == "page" else export_tiles(grid, format)))
 
 
 @operation()
 def to_remove(grid: NamedGrid) -> list[GridLine]:
-    """Show the grid that `remove` would remove."""
+    """Show the grid that `remove` would move to the bin."""
     return [_line(GridReader(grid))]
 
 
 @operation(changes=True, confirm=to_remove, says=lambda one: one.message)
 def remove(grid: NamedGrid) -> Gone:
-    """Remove a grid; its folder moves to grids/.removed."""
-    back = grid.delete()
-    return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=back)
+    """Remove a grid. Its folder moves to grids/.removed."""
+    id = grid.delete()
+    return Gone(message=f"moved to {grid.folder.parent / '.removed'}", id=id)
 
 
 @operation(changes=True, shell=False)
-def restore(workspace: Workspace, name: Annotated[str, Field(description="As `remove` says it.")]) -> GridView:
-    """Bring a removed grid back."""
+def restore(
+    workspace: Workspace, name: Annotated[str, Field(description="Id of the grid, as `remove` returned it.")]
+) -> GridView:
+    """Restore a removed grid."""
     return view(Grid.restore(workspace, name))
 
 
-# ---- what people think
+# ---- ratings
 
 
 @operation(changes=True, says=lambda one: one.message)
 def star(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
-    """Star the video in a row and a column."""
+    """Star a video of a grid."""
     grid.mark(key_of(grid, row, column), starred=not off)
-    return Chosen(message="not starred any more" if off else "starred")
+    return Chosen(message="no longer starred" if off else "starred")
 
 
 @operation(changes=True, says=lambda one: one.message)
 def reject(grid: NamedGrid, row: Row, column: Column, *, off: Off = False) -> Chosen:
-    """Reject the video in a row and a column."""
+    """Reject a video of a grid."""
     grid.mark(key_of(grid, row, column), rejected=not off)
-    return Chosen(message="not rejected any more" if off else "rejected")
+    return Chosen(message="no longer rejected" if off else "rejected")
 
 
 @operation(changes=True)
@@ -503,9 +511,9 @@ def vote(
     better: Annotated[int, Field(ge=1, description="The column whose video is better.")],
     other: Annotated[int, Field(ge=1, description="The column that it beats.")],
     *,
-    tie: Annotated[bool, Field(description="Neither is better.")] = False,
+    tie: Annotated[bool, Field(description="Record a tie: neither video is better.")] = False,
 ) -> list[Votes]:
-    """Vote for one of two videos in a row; lists all votes."""
+    """Vote for the better of two videos in a row, and show the votes of all columns."""
     first, second = key_of(grid, row, better), key_of(grid, row, other)
     grid.vote(first, second, "" if tie else first)
     return [Votes.model_validate(one) for one in snapshot(grid)["columns"]]
@@ -513,14 +521,14 @@ def vote(
 
 @operation(changes=True, says=lambda one: one.message)
 def best(
-    grid: NamedGrid, column: Column, *, why: Annotated[str, Field(description="Why, for the run's page.")] = ""
+    grid: NamedGrid, column: Column, *, why: Annotated[str, Field(description="The reason, for the run's page.")] = ""
 ) -> Chosen:
-    """Make a column's checkpoint the best of its run, which stars it."""
+    """Mark a column's checkpoint as the best of its run, and star it."""
     return Chosen(message=grid.choose_best(column - 1, why))
 
 
 def key_of(grid: Grid, row: int, column: int) -> str:
-    """Return the key of a video, whose row and column are counted from 1. Raises ConfigError."""
+    """Return the key of the video at a row and a column, counted from 1. Raises ConfigError."""
     keys = grid.plan.keys
     if row > len(keys) or column > len(keys[0]):
         raise ConfigError(f"the grid has {len(keys)} rows and {len(keys[0])} columns: count both from 1")

@@ -1,4 +1,4 @@
-"""What the first page shows: a real run step by step, what waits for somebody, and the demo."""
+"""The home page: what needs attention, the recorded example run, and the demo."""
 
 from __future__ import annotations
 
@@ -22,66 +22,66 @@ DEMO = "demo"
 
 
 class Now(Snapshot):
-    """What is happening, and what waits for somebody."""
+    """What is happening in the workspace, and what needs attention."""
 
     entries: tuple[NowLine, ...]
-    """Runs and datasets that something is to be done about, the most urgent first."""
+    """Runs and datasets that need attention, most urgent first."""
 
     samples: tuple[dict[str, Any], ...]
-    """The newest: id, video, prompt, loras (in words), at, width, height, seconds."""
+    """The newest samples: id, video, prompt, loras (in words), at, width, height, seconds."""
 
     first: bool
-    """Whether nothing was ever made here."""
+    """Whether the workspace is still empty."""
 
 
 class Example(Snapshot):
-    """A run that truly happened, as it was recorded."""
+    """A recorded run that comes with the workbench."""
 
     name: str
     """Name of the run."""
 
     description: str
-    """What it is, in sentences."""
+    """A description in a few sentences."""
 
     model: str
-    """Its title."""
+    """Title of the model."""
 
     device: str
-    """What it ran on."""
+    """The device it ran on."""
 
     seconds: float
-    """How long it took."""
+    """Its duration in seconds."""
 
     steps: int
-    """How many it took."""
+    """Number of steps."""
 
     clips: int
-    """How many it was trained on."""
+    """Number of clips that it was trained on."""
 
     clip: str
-    """Path of one of them."""
+    """Path of one of these clips."""
 
     width: int
-    """Width of the previews, in pixels."""
+    """Width of the previews in pixels."""
 
     height: int
-    """Height of the previews, in pixels."""
+    """Height of the previews in pixels."""
 
     prompt: str
     """Prompt of the previews."""
 
     previews: tuple[tuple[int, str], ...]
-    """Step and path of each, in order; step 0 is before the training."""
+    """Step and path of each preview, in order. Step 0 is the base model."""
 
 
 class Recorded(Snapshot):
-    """A recorded run, as its page shows it."""
+    """A recorded run with its curves and previews."""
 
     title: str
-    """The run's name."""
+    """Name of the run."""
 
     description: str
-    """What it is, in sentences."""
+    """A description in a few sentences."""
 
     facts: tuple[str, ...]
     """Model, steps, time, device, version."""
@@ -90,38 +90,38 @@ class Recorded(Snapshot):
     """Its curves: title, note, lines."""
 
     steps: tuple[int, ...]
-    """Steps with previews; 0 is before the training."""
+    """Steps with previews. Step 0 is the base model."""
 
     seconds: tuple[float, ...]
-    """When each was there, from the start."""
+    """When each step's previews were done, in seconds from the start."""
 
     rows: tuple[dict[str, Any], ...]
-    """A prompt each: prompt, videos (the path of each step's, null where there is none)."""
+    """For each prompt: prompt, videos (a path for each step, or null)."""
 
     settings: str
-    """What it was trained with."""
+    """Its settings in words."""
 
     width: int
-    """Of the previews, pixels."""
+    """Width of the previews in pixels."""
 
     height: int
-    """Pixels."""
+    """Height of the previews in pixels."""
 
 
 class Demo(Snapshot):
-    """The demo: a small model learns what its clips show."""
+    """The demo, which trains a small model on the included clips."""
 
     clips: int
-    """How many it is trained on."""
+    """Number of clips that it is trained on."""
 
     seconds: float
-    """How long it takes here: as it took last time, else an estimate."""
+    """Duration on this machine in seconds: of the last demo run, or an estimate."""
 
     run: str
-    """Its newest run; "" before the first."""
+    """Name of the newest demo run; "" before the first."""
 
     state: str
-    """State of that run."""
+    """State of that run; "" before the first."""
 
 
 def _watch_now(workspace: Workspace) -> Callable[[], Now]:
@@ -154,7 +154,7 @@ def _sample(one: Sample) -> dict[str, Any]:
 
 @operation(watch=_watch_now, shell=False)
 def now(workspace: Workspace) -> Now:
-    """Show what is happening and what waits for somebody, each with the one thing to do next."""
+    """Show what is happening and what needs attention, each with the next step."""
     return _watch_now(workspace)()
 
 
@@ -182,13 +182,13 @@ def example(workspace: Workspace) -> Example:
 
 def _shipped() -> replays.Replay:
     if not (found := replays.shipped()):
-        raise ConfigError("this copy of the workbench comes with no recorded run")
+        raise ConfigError("this copy of the workbench has no recorded run")
     return found[0]
 
 
 @operation(path="/example/replay", shell=False)
 def replay(workspace: Workspace) -> Recorded:
-    """Show all that was recorded of that run: its curves, and its previews at every step."""
+    """Show the whole recorded run: its curves, and its previews at every step."""
     found = _shipped()
     seen = replays.shown(found)
     rows = ({**row, "videos": [name and str(found.folder / name) for name in row["videos"]]} for row in seen["rows"])
@@ -197,15 +197,15 @@ def replay(workspace: Workspace) -> Recorded:
 
 @operation(shell=False)
 def demo(workspace: Workspace) -> Demo:
-    """Show what the demo is, how long it takes here, and its newest run."""
+    """Show the demo, how long it takes on this machine, and its newest run."""
     runs = [one for one in jobs.jobs_in(workspace.runs) if one.name == DEMO or one.name.startswith(f"{DEMO}-")]
-    took = [
+    durations = [
         one.ended_at - one.started_at for one in runs if one.state is State.FINISHED and one.ended_at and one.started_at
     ]
     newest = runs[0] if runs else None
     return Demo(
         clips=len(list(material.DEMO_CLIPS.glob("*/*.mp4"))),
-        seconds=took[0] if took else estimate(workspace, material.teach("", "")).times.total,
+        seconds=durations[0] if durations else estimate(workspace, material.teach("", "")).times.total,
         run=newest.name if newest else "",
         state=newest.state.value if newest else "",
     )
@@ -213,7 +213,7 @@ def demo(workspace: Workspace) -> Demo:
 
 @operation(path="/demo/train", changes=True, shell=False)
 def train_demo(workspace: Workspace) -> Demo:
-    """Take in the clips of the demo and start its run."""
+    """Import the demo's clips and start its run."""
     run = Run.create(workspace, material.prepare(workspace), DEMO)
     run.start()
     return demo(workspace)

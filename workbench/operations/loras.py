@@ -1,4 +1,4 @@
-"""LoRAs: list, look at, merge, extract, resize, fuse, import, convert, star, remove and restore them."""
+"""LoRAs: list, inspect, merge, extract, resize, fuse, import, convert, star, remove and restore them."""
 
 from __future__ import annotations
 
@@ -25,82 +25,79 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.shared import LoraName
 from workbench.sampler.loras import read_header, split_scale
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
 
-Name = Annotated[
-    str,
-    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
-]
-JobId = Annotated[str, Field(title="Job", description="As the operation gave it.")]
+JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 Match = dict[str, Any]
-MOST_VIDEOS = 6  # of one LoRA that are shown
-IN_THE_BIN = "in the bin: `workbench loras bin` lists it, `restore ID` brings one back, `empty-bin` deletes for good"
+MOST_VIDEOS = 6
+IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
 
 
 class Source(Snapshot):
-    """What a LoRA was made of."""
+    """A source that a LoRA was made from."""
 
     name: str
     """Name of the LoRA or the model."""
 
     weight: float
-    """Its share in a merge, its scale in a fusion."""
+    """Its weight in a merge, or its scale when fused."""
 
     sha256: str
-    """Hash of its file; "" if unknown."""
+    """SHA-256 of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
-    """A video that a LoRA generated."""
+    """A video generated with a LoRA."""
 
     file: str
     """Path of the mp4."""
 
     prompt: str
-    """What was asked for; "" where it is not recorded."""
+    """Its prompt; "" if not recorded."""
 
     width: int | None
-    """Width of its frames, in pixels; null if not recorded."""
+    """Width in pixels; null if not recorded."""
 
     height: int | None
-    """Height of its frames, in pixels; null if not recorded."""
+    """Height in pixels; null if not recorded."""
 
 
 class Lora(Snapshot):
-    """One LoRA."""
+    """A LoRA."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "base_model", "strength", "trigger", "steps", "bytes", "marks")
 
     name: str
-    """`runs/RUN`, `runs/RUN@STEP` or `loras/NAME`: what `--loras` takes."""
+    """Name of the LoRA, as `--loras` takes it: `runs/RUN`, `runs/RUN@STEP` or `loras/NAME`."""
 
     title: str
-    """Its name for people."""
+    """Display name."""
 
     file: str
     """Path of its safetensors file."""
 
     origin: str
-    """Where it comes from, one sentence."""
+    """Where it comes from, in one sentence."""
 
     run: str | None
-    """The run that trained it, or null."""
+    """The run that trained it; null if none did."""
 
     step: int | None
-    """The step of a checkpoint, else null."""
+    """The step of its checkpoint; null if it is not from a checkpoint."""
 
     base_model: Annotated[str, Shown("base model")]
-    """The model that it is for, as its file says it."""
+    """The model that it is for, according to its file."""
 
     model_title: Annotated[str, HIDDEN]
-    """What people call that model; "" if unknown."""
+    """Display name of that model; "" if unknown."""
 
     trigger: Annotated[str, Shown("trigger word")]
-    """What a prompt has to say; "" for nothing."""
+    """Trigger word that prompts need; "" for none."""
 
     strength: Annotated[str, Shown("rank")]
     """Rank and alpha in words."""
@@ -109,44 +106,44 @@ class Lora(Snapshot):
     """The largest rank of its layers."""
 
     alpha: Annotated[float | None, HIDDEN]
-    """Null where the file does not say: the scale is then 1."""
+    """Its alpha; null if its file does not include one, which means a scale of 1."""
 
     steps: Annotated[int | None, Shown(text="{:,}".format, right=True)]
-    """How many steps it was trained for, null if unknown."""
+    """Number of steps it was trained for; null if unknown."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of the file."""
+    """Size of its file in bytes."""
 
     created: Annotated[float, Shown(text=moment)]
-    """Unix time of the file."""
+    """When its file was written, as Unix time."""
 
     previews: Annotated[int, Shown(text=lambda number: str(number or ""))]
     """Number of its preview videos."""
 
     marks: Annotated[tuple[str, ...], Shown(text=", ".join)]
-    """Which of `starred`, `best` and `published` apply; each keeps it from being removed."""
+    """Those of `starred`, `best` and `published` that apply. Any of them protects it from removal."""
 
     published: str
-    """Its address on the Hub; "" if it is not there."""
+    """Its address on the Hub; "" if it is not published."""
 
     damaged: str
-    """What is wrong with the file; "" when nothing is."""
+    """What is wrong with its file; "" if nothing is."""
 
     model: Annotated[str, HIDDEN]
-    """The model's name here, which `--model` takes; "" if unknown."""
+    """The model, as `--model` takes it; "" if unknown."""
 
     video: Annotated[LoraVideo | None, HIDDEN]
-    """A video that it generated; null while there is none."""
+    """A video that was generated with it; null if there is none."""
 
     verdict: Annotated[view.Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
-    """How good it is; null if nothing says so."""
+    """How good it is; null if unknown."""
 
     made_of: Annotated[tuple[Source, ...], HIDDEN]
-    """For one that was made of others: name, weight and sha256 of each."""
+    """Name, weight and sha256 of each source that it was made from."""
 
     match: Annotated[Match | None, HIDDEN]
-    """How an imported one fits its model: layers, matched, left_out (why, count, names), rank, alpha, alpha_from,
-    written_by, and where they apply converted, lost, nothing; else null."""
+    """How an imported LoRA fits its model: layers, matched, left_out (why, count, names), rank, alpha, alpha_from,
+    written_by and, if they apply, converted, lost, nothing; null if it was not imported."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from super().lines()
@@ -162,80 +159,80 @@ class Details(Lora):
     """Its newest preview videos."""
 
     keeps: Annotated[str, HIDDEN]
-    """Why it cannot be removed now, the end of a sentence that begins with its title; "" if it can."""
+    """Why it cannot be removed, as the rest of a sentence that starts with its title; "" if it can."""
 
     fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
-    """What `match` says, as (label, value) for people."""
+    """The contents of `match` in words: (label, value)."""
 
     metadata: Annotated[dict[str, str], HIDDEN]
-    """The notes inside its file, long ones cut."""
+    """Metadata of its file, with long values truncated."""
 
 
 class Format(Snapshot):
-    """What a LoRA can be converted to."""
+    """A file format that LoRAs can be converted to."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "title", "help")
 
     id: str
-    """What `loras convert` takes."""
+    """Id of the format, as `loras convert` takes it."""
 
     title: str
-    """Its name for people."""
+    """Display name."""
 
     help: str
-    """What is in it, and which programs read it, for each family."""
+    """What the file contains and which programs read it, for each model family."""
 
     suffix: str
-    """Ending of the file's name."""
+    """File name suffix."""
 
     warning: str
-    """What is lost by it; "" where nothing is."""
+    """What the conversion loses; "" if nothing."""
 
     readers: tuple[str, ...]
-    """Programs that apply such a file exactly; where families differ, `help` says who reads which."""
+    """Programs that apply such a file exactly. If that differs by model family, `help` has the details."""
 
     outside: str
-    """The one of them that also applies it to layers outside the blocks; "" if none does."""
+    """The one of these programs that also applies layers outside the blocks; "" if none does."""
 
 
 class LoraJob(JobSnapshot):
-    """An operation on LoRAs that runs in the background."""
+    """A background job on LoRAs."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
 
     activity: Annotated[str, HIDDEN]
-    """What it is doing with the time that is left, or how it ended, for people."""
+    """What it is doing and how long that will take, or how it ended."""
 
     tone: Annotated[str, HIDDEN]
-    """`going`, `good`, `bad` or `plain`."""
+    """How to color it: `going`, `good`, `bad` or `plain`."""
 
     share: Annotated[float | None, HIDDEN]
-    """How much of it is done, from 0 to 1; null while that is unknown."""
+    """Share of the work that is done, 0 to 1; null while unknown."""
 
     log: Annotated[str, HIDDEN]
-    """The end of its log, where it failed without a sentence; else ""."""
+    """The end of its log, if it failed without a message; otherwise ""."""
 
     fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
-    """What `reports` says, as (label, value) for people."""
+    """The contents of `reports` in words: (label, value)."""
 
     ended_at: Annotated[float | None, HIDDEN]
-    """Unix time of its end; null before."""
+    """When it ended, as Unix time; null until then."""
 
     operation: str
     """`merge`, `resize`, `extract`, `fuse`, `import` or `convert`."""
 
     made: str
-    """The name in the library, or the path of what was written; "" while it is at work."""
+    """Name in the library, or path, of the result; "" until it is done."""
 
     error: float | None
-    """The share of the LoRA's change that was lost; null if nothing was."""
+    """Share of the LoRA's change that was lost, 0 to 1; null if nothing was lost."""
 
     files: tuple[str, ...]
-    """Every file that a conversion wrote."""
+    """Paths of the files that a conversion wrote."""
 
     reports: tuple[Match, ...]
     """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
-    alpha_from, written_by, and where they apply converted, lost, nothing."""
+    alpha_from, written_by and, if they apply, converted, lost, nothing."""
 
     def outcome(self) -> Iterable[str]:
         matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
@@ -251,10 +248,10 @@ class ToRemove(Snapshot):
     """Name of the LoRA."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files."""
+    """Size of its files in bytes."""
 
     id: Annotated[str, HIDDEN]
-    """What `restore` takes, of one that was removed; else ""."""
+    """Its id in the bin, as `restore` takes it; "" if it was not removed yet."""
 
 
 class Removed(Snapshot):
@@ -263,26 +260,26 @@ class Removed(Snapshot):
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "title", "bytes", "time")
 
     id: str
-    """What `loras restore` takes."""
+    """Its id in the bin, as `loras restore` takes it."""
 
     name: str
-    """What it was called."""
+    """Name of the LoRA before it was removed."""
 
     title: str
-    """Its name for people."""
+    """Display name."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files."""
+    """Size of its files in bytes."""
 
     time: Annotated[float, Shown("removed", moment)]
-    """Unix time of its removal."""
+    """When it was removed, as Unix time."""
 
 
 class Freed(Snapshot):
-    """What emptying the bin gave back."""
+    """The result of emptying the bin."""
 
     bytes: Annotated[int, Shown("freed", byte_size)]
-    """Size of the files that were deleted."""
+    """Size of the deleted files in bytes."""
 
 
 # ---- looking
@@ -292,15 +289,15 @@ class Freed(Snapshot):
 def list_(
     workspace: Workspace,
     *,
-    checkpoints: Annotated[bool, Field(description="Also the LoRAs in runs' checkpoints.")] = False,
+    checkpoints: Annotated[bool, Field(description="Also list the LoRAs in runs' checkpoints.")] = False,
 ) -> list[Lora]:
-    """List every LoRA of the workspace, newest first."""
+    """List the LoRAs of the workspace, newest first."""
     return [_lora(one) for one in library.all_loras(workspace, checkpoints)]
 
 
 @operation()
-def show(workspace: Workspace, name: Name) -> Details:
-    """Show the facts of a LoRA."""
+def show(workspace: Workspace, name: LoraName) -> Details:
+    """Show a LoRA: its model, rank, trigger word, size, origin and quality."""
     one = library.find(workspace, name)
     return Details(
         **dict(_lora(one)),
@@ -319,7 +316,7 @@ def _video(path: Path) -> LoraVideo:
 
 @operation()
 def formats(workspace: Workspace) -> list[Format]:
-    """List what LoRAs can be converted to."""
+    """List the file formats that LoRAs can be converted to."""
     return [Format.model_validate(one) for one in known_formats()]
 
 
@@ -346,81 +343,81 @@ def _lora(one: library.LibraryLora) -> Lora:
 
 @cache
 def _title_of(model: str) -> str:
-    """What people call a model: "Tiny CogVideoX"; the name itself where nothing else is known."""
+    """Return a model's display name, such as "Tiny CogVideoX"; for an unknown model, its name."""
     known = known_model(model) if model else None
     return known.model.title.removesuffix(" (built in)") if known else model
 
 
-# ---- making others of them, in the background
+# ---- background jobs
 
 
 @operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
-    """Show how far a merge, an import ... is, or what came of it."""
+    """Show the progress of a job on LoRAs, such as a merge or an import, or its outcome."""
     return _job(_task(workspace, id))
 
 
 @operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
-    """Stop an operation on LoRAs; nothing is made."""
+    """Stop a job on LoRAs, discarding its result."""
     jobs.stop(_task(workspace, id).folder)
     return job(workspace, id)
 
 
 def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
     if not is_slug(id):
-        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation answered")
+        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
     return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
-@operation(none="no operation on LoRAs in the last day")
+@operation(none="no jobs on LoRAs in the last day")
 def jobs_(workspace: Workspace) -> list[LoraJob]:
-    """List the operations that go on, and those that ended in the last day."""
+    """List the running jobs on LoRAs and those that ended in the last day."""
     return [_job(one) for one in tasks.everything(workspace)]
 
 
 @operation(arguments="loras", changes=True, job=job)
 def merge(workspace: Workspace, settings: MergeSettings) -> LoraJob:
-    """Merge LoRAs into one: exactly, or to a rank."""
+    """Merge LoRAs into one, exactly or reduced to a given rank."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora", changes=True, job=job)
 def resize(workspace: Workspace, settings: ResizeSettings) -> LoraJob:
-    """Resize a LoRA to another rank, and say how much of its change is lost."""
+    """Resize a LoRA to another rank, and report how much of its change is lost."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
 def extract(workspace: Workspace, settings: ExtractSettings) -> LoraJob:
-    """Make a LoRA of a full fine-tune: of a run that trained all weights, or of a folder in diffusers' layout."""
+    """Extract a LoRA from a full fine-tune: from a run that trained all weights, or from a diffusers model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="loras", changes=True, job=job)
 def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
-    """Fuse LoRAs into a model: writes a folder that can be used as a model."""
+    """Fuse LoRAs into their base model, and write the result as a model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
 def import_(workspace: Workspace, settings: LoraImportSettings) -> LoraJob:
-    """Add a LoRA of another trainer, or of the Hub, to the library."""
+    """Import a LoRA from the Hub, or one made by another trainer, into the library."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora format [target]", changes=True, job=job)
 def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
-    """Write a LoRA as a file for another program; `workbench loras formats` lists the formats."""
+    """Convert a LoRA to a file for another program. `workbench loras formats` lists the formats."""
     split_scale(settings.lora)
     return _start(workspace, settings)
 
 
 def _start(workspace: Workspace, settings: Settings) -> LoraJob:
-    first = specs(type(settings))[0]  # what it is done with
-    if not getattr(settings, first.name):
-        sentence = f"{first.name} is empty: choose {'a LoRA' if first.source == 'loras' else 'what to start from'}"
-        raise ConfigError(sentence, {first.name: sentence})
+    source = specs(type(settings))[0]
+    if not getattr(settings, source.name):
+        sentence = f"{source.name} is empty: choose {'a LoRA' if source.source == 'loras' else 'what to start from'}"
+        raise ConfigError(sentence, {source.name: sentence})
     return _job(tasks.read_task(tasks.start(workspace, settings)))
 
 
@@ -450,25 +447,27 @@ def _job(task: tasks.LoraTask) -> LoraJob:
 
 @operation(changes=True)
 def star(
-    workspace: Workspace, name: Name, *, off: Annotated[bool, Field(description="Remove the star.")] = False
+    workspace: Workspace, name: LoraName, *, off: Annotated[bool, Field(description="Remove the star.")] = False
 ) -> Lora:
-    """Keep a LoRA: nothing removes it while it is starred."""
+    """Star a LoRA, which protects it from removal."""
     library.star(workspace, name, on=not off)
     return show(workspace, name)
 
 
-Names = Annotated[tuple[str, ...], Field(title="LoRAs", description="Of LoRAs, as `list` shows them.", min_length=1)]
+Names = Annotated[
+    tuple[str, ...], Field(title="LoRAs", description="Names of LoRAs, as `list` shows them.", min_length=1)
+]
 
 
 @operation()
 def to_remove(workspace: Workspace, names: Names) -> list[ToRemove]:
-    """List what removing LoRAs would move to the bin, or say why one of them stays."""
+    """List what removing LoRAs would move to the bin. Fails if one of them cannot be removed."""
     return _planned(removal.preview(workspace, names))
 
 
 @operation(changes=True, confirm=to_remove, afterwards=IN_THE_BIN)
 def remove(workspace: Workspace, names: Names) -> list[ToRemove]:
-    """Move LoRAs to the bin; `restore` brings them back."""
+    """Move LoRAs to the bin. `restore` brings them back."""
     return _planned(removal.remove(workspace, names))
 
 
@@ -480,9 +479,9 @@ def to_clean(workspace: Workspace, settings: CleaningSettings) -> list[ToRemove]
 
 @operation(changes=True, confirm=to_clean, none="nothing to remove", afterwards=IN_THE_BIN)
 def clean(workspace: Workspace, settings: CleaningSettings) -> list[ToRemove]:
-    """Move old checkpoints to the bin, and with `made` other LoRAs.
+    """Move the LoRAs of old checkpoints to the bin, and with `made` also other LoRAs.
 
-    What is starred, best or published stays, and so do runs' exports.
+    LoRAs that are starred, best or published are kept, and so are the final LoRAs of runs.
     """
     return _planned(removal.clean(workspace, settings))
 
@@ -498,12 +497,12 @@ def bin_(workspace: Workspace) -> list[Removed]:
 
 
 @operation(changes=True)
-def restore(workspace: Workspace, id: Annotated[str, Field(description="As `bin` lists it.")]) -> Lora:
-    """Bring a removed LoRA back."""
+def restore(workspace: Workspace, id: Annotated[str, Field(description="Its id, as `bin` lists it.")]) -> Lora:
+    """Restore a removed LoRA."""
     return show(workspace, removal.restore(workspace, id))
 
 
 @operation(changes=True, confirm=bin_)
 def empty_bin(workspace: Workspace) -> Freed:
-    """Delete the removed LoRAs for good."""
+    """Permanently delete the LoRAs in the bin."""
     return Freed(bytes=removal.empty(workspace))

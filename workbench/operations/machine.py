@@ -1,7 +1,6 @@
-"""The machine: is everything in order on it, and does a run fit it?
+"""The machine: whether a run fits it, and a checkup of its installation.
 
-No torch here: what is installed is read from the packages' own records, and what is tried is tried in a process of its
-own (trial).
+torch is not imported here: versions come from package metadata, and the trial runs in its own process (`trial`).
 """
 
 from __future__ import annotations
@@ -39,51 +38,51 @@ Lines = tuple[dict[str, Any], ...]
 PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate", "gradio", "av", "sentencepiece", "protobuf")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "firefox")
 LOW_DISK_GB = 5.0
-CLIP_SECONDS, STEP_SECONDS = 180.0, 420.0  # generous: a machine may be slow, or busy with other work
-TRIAL_SECONDS = CLIP_SECONDS + STEP_SECONDS + 60  # it ends by itself long before
+CLIP_SECONDS, STEP_SECONDS = 180.0, 420.0  # generous, for slow or busy machines
+TRIAL_SECONDS = CLIP_SECONDS + STEP_SECONDS + 60  # the trial's own limits apply first
 CUDA_13_DRIVER = 580
-AMD_DRIVER = Path("/dev/kfd")  # of the kernel
-UNTRIED = "Nothing of this project has run on one yet: where it fails, choose device cpu"
+AMD_DRIVER = Path("/dev/kfd")
+UNTRIED = "This project is untested on such GPUs: if it fails, set device to cpu"
 TRIAL = "workbench.operations.trial"
-CLIP, STEP = "a clip", "training steps"  # what it tries, in this order
-REINSTALL = "python scripts/install.py (or pip install --force-reinstall what the line names), then run it again"
+CLIP, STEP = "a clip", "training steps"  # the stages of the trial, in order
+REINSTALL = "python scripts/install.py (or pip install --force-reinstall with the package named here), then try again"
 
 
 class FitView(Snapshot):
-    """Whether a run fits the GPU."""
+    """The fit check: what a run needs, and whether it fits the GPU."""
 
     fits: bool
-    """Whether it does."""
+    """Whether it fits."""
 
     sentence: str
     """Memory and time in words."""
 
     advice: str
-    """Advice; "" if all is well."""
+    """What to change; "" if nothing needs to change."""
 
     warnings: tuple[str, ...]
-    """What the run will probably fail to learn, and the setting that helps, a sentence each."""
+    """Warnings about likely training problems, one sentence each, with the setting that helps."""
 
     gpu: dict[str, Any]
-    """Name, kind, memory_gb, rate."""
+    """The GPU: name, kind, memory_gb, rate."""
 
     phases: Lines
     """Phases of the run: name, gb, fits, measured (true or false), parts in GB."""
 
     host_gb: float
-    """GB of CPU memory."""
+    """CPU memory in GB."""
 
     disk: dict[str, float]
-    """GB by part."""
+    """Disk space in GB by part."""
 
     step_seconds: float
-    """Seconds for one step."""
+    """Duration of one step in seconds."""
 
     seconds: float
-    """Seconds for the whole run."""
+    """Duration of the whole run in seconds."""
 
     settings: dict[str, Any]
-    """Settings that differ from their defaults, with the changes of --fit-to-gpu."""
+    """Settings that differ from their defaults, including the changes made by --fit-to-gpu."""
 
 
 @operation(by_hand="fit")
@@ -94,7 +93,7 @@ def fit(
     gpu_memory: Gpu = HERE,
     fit_to_gpu: Annotated[bool, Field(description=levels.HELP)] = False,
 ) -> FitView:
-    """Estimate what a run needs: memory by phase, disk space and time. Nothing is started."""
+    """Estimate a run's memory by phase, disk space and time, without starting it."""
     settings = settings.changed(model=sized_model(workspace.model(settings.model))[1].id)
     if fit_to_gpu:
         found = levels.fit_to_gpu(workspace, settings, gpu_memory)
@@ -105,7 +104,7 @@ def fit(
 
 
 def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitView:
-    """Return an estimate or a measurement as a snapshot."""
+    """Convert an estimate or a measurement to a snapshot."""
     phases = tuple(
         {
             "name": one.name,
@@ -139,13 +138,11 @@ def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitVie
 def doctor(
     workspace: Workspace,
     *,
-    quick: Annotated[
-        bool, Field(description="Check packages and devices only: import no clip, train nothing.")
-    ] = False,
+    quick: Annotated[bool, Field(description="Skip the trial: import no clip and train nothing.")] = False,
 ) -> list[Check]:
-    """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
+    """Check this machine: packages, device, disk, models, browser; then import a clip and train two steps.
 
-    Exits with 0 if nothing needs fixing.
+    Exits with 0 if there is nothing to fix.
     """
     checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
     return checks if quick else [*checks, *tried()]
@@ -166,7 +163,7 @@ def _versions() -> list[Check]:
 
 
 def _device() -> Check:
-    """Which device "auto" takes, and why."""
+    """Report which device "auto" selects, and why."""
     memory = psutil.virtual_memory()
     machine = f"{psutil.cpu_count()} cores, {memory.total / GIGABYTE:.0f} GB of memory"
     try:
@@ -175,37 +172,37 @@ def _device() -> Check:
         return _line("device", str(error), f"unset {AUTO}, or set it to cpu")
     if not device.is_gpu:
         why, remedy = _why_processor()
-        return _line("device", f"processor, {machine} ({why})", remedy)
+        return _line("device", f"CPU, {machine} ({why})", remedy)
     names = ", ".join(f"{gpu.name} with {gpu.total_gb:.0f} GB" for gpu in gpus())
     if device.kind == "mps":
-        return _line("device", f"mps, as torch finds Apple's GPU: {names} for it; {machine}. {UNTRIED}")
+        return _line("device", f"mps: {names}; {machine}. {UNTRIED}")
     if device.rocm:
-        return _line("device", f"cuda, as torch is built for ROCm {device.rocm}: {names}; {machine}. {UNTRIED}")
+        return _line("device", f"cuda (ROCm {device.rocm}): {names}; {machine}. {UNTRIED}")
     if _torch().endswith("+cpu"):
         return _line("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
     driver = _driver()
     if driver and driver < CUDA_13_DRIVER:
         remedy = (
-            f"its driver is {driver}, torch's usual builds need {CUDA_13_DRIVER}: update the driver, or install torch "
-            "from https://download.pytorch.org/whl/cu126"
+            f"its driver is {driver}, torch's standard builds need {CUDA_13_DRIVER}: update the driver, or install "
+            "torch from https://download.pytorch.org/whl/cu126"
         )
         return _line("device", names, remedy)
-    return _line("device", f"cuda, as NVIDIA's driver finds {names}; {machine}")
+    return _line("device", f"cuda: {names}; {machine}")
 
 
 def _why_processor() -> tuple[str, str]:
-    """Why no GPU is taken, and what to do about it, "" where nothing is wrong."""
+    """Return why no GPU is used, and the remedy; "" if nothing is wrong."""
     if os.environ.get(AUTO):
         return f"{AUTO} is cpu", ""
     if sys.platform == "darwin":
         return MISSING["mps"].partition(":")[0], ""
     if (build := torch_devices.build()) == "hip":
-        return "torch is built for ROCm, and finds no AMD GPU", "install AMD's driver, or another build of torch"
+        return "torch is built for ROCm but finds no AMD GPU", "install AMD's driver, or another build of torch"
     if build == "xpu":
         return f"torch is built for XPU. {NO_XPU.partition(':')[0]}", ""
     if AMD_DRIVER.exists() and _torch().endswith("+cpu"):
-        remedy = "install torch's build for ROCm, with the --index-url that pytorch.org/get-started/locally names"
-        return "AMD's driver is here, and torch is the CPU build", remedy
+        remedy = "install torch's ROCm build, with the --index-url given at pytorch.org/get-started/locally"
+        return "AMD's driver is installed, but torch is the CPU build", remedy
     return "no NVIDIA GPU", ""
 
 
@@ -217,7 +214,7 @@ def _torch() -> str:
 
 
 def _driver() -> int:
-    """The NVIDIA driver's main version, 0 when unknown."""
+    """Return the major version of the NVIDIA driver; 0 if unknown."""
     command = shutil.which("nvidia-smi")
     if not command:
         return 0
@@ -235,18 +232,18 @@ def _disk(workspace: Workspace) -> Check:
 
 
 def _names(workspace: Workspace) -> list[Check]:
-    """Files in the workspace that the workbench did not create; they are in nobody's way."""
+    """Report files in the workspace that the workbench did not create. They do no harm."""
     found = strange_names.sentence(strange_names.strange_names(workspace), workspace.root)
     return [_line("other names", found)] if found else []
 
 
 def _models() -> list[Check]:
     cache = model_cache()
-    found = [_line("model cache", f"{cache}" + ("" if cache.exists() else " (not there yet)"))]
+    found = [_line("model cache", f"{cache}{'' if cache.exists() else ' (not created yet)'}")]
     for model in models():
         if model.local:
-            there = (Path(model.source) / "model_index.json").exists()
-            state, remedy = ("built in", "") if there else ("missing", "clone the project again")
+            exists = (Path(model.source) / "model_index.json").exists()
+            state, remedy = ("built in", "") if exists else ("missing", "clone the project again")
             found.append(_line(model.id, state, remedy))
             continue
         folder = cache / f"models--{model.source.replace('/', '--')}" / "snapshots"
@@ -256,13 +253,13 @@ def _models() -> list[Check]:
 
 
 def model_cache() -> Path:
-    """Where the Hub's library keeps models; its own rules, without importing it."""
+    """Return the model cache, by the rules of huggingface_hub but without importing it."""
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
 def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
-    """What the trial found; a process that hangs or crashes is a finding, too."""
+    """Run the trial and return its checks. If it hangs or crashes, that is a finding, too."""
     began, problem = time.monotonic(), ""
     process = subprocess.Popen(
         processes.command(TRIAL),
@@ -277,10 +274,10 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
     except subprocess.TimeoutExpired:
         process.kill()
         output, errors = process.communicate()
-        problem = f"no answer within {seconds:.0f} s"
+        problem = f"no response within {seconds:.0f} s"
     found = [Check(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
     if not problem and process.returncode and not any(check.remedy for check in found):
-        last = errors.strip().splitlines()[-1:] or [f"ended with code {process.returncode} and no word"]
+        last = errors.strip().splitlines()[-1:] or [f"exited with code {process.returncode} without a message"]
         problem = last[0].removeprefix("workbench.errors.")[:300]
     if problem:
         found.append(_line(STEP if found else CLIP, problem, REINSTALL))

@@ -1,4 +1,4 @@
-"""The overview: what is happening in a workspace, and what to do next."""
+"""The overview of a workspace: what is happening and what to do next."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from workbench.operations.registry import Snapshot, operation
 from workbench.overview import OverviewReader
 from workbench.workspace import Workspace, lora_names
 
-SAMPLES = 100  # that can be found by their prompts
-
+SAMPLES = 100  # the newest samples, which `objects` lists by prompt
 Lines = tuple[dict[str, Any], ...]
 
 
@@ -23,19 +22,19 @@ class Overview(Snapshot):
     """What is happening in the workspace."""
 
     active: Lines
-    """Runs that are training, waiting or paused: name, state, tone, activity, share of the steps, message."""
+    """Runs that are training, waiting or paused: name, state, tone, activity, share (of the steps), message."""
 
     failed: Lines
-    """Runs that failed recently, likewise; message says why and what to do."""
+    """Runs that failed recently, with the same keys; message says why and what to do."""
 
     ended: Lines
-    """The newest of the other runs, likewise."""
+    """The newest of the other runs, with the same keys."""
 
     samples: Lines
-    """The newest: id, video, prompt, problem."""
+    """The newest samples: id, video, prompt, problem."""
 
     datasets: Lines
-    """The newest: name, title, contents, clips (how many), activity, next_step."""
+    """The newest datasets: name, title, contents, clips (their number), activity, next_step."""
 
     next_steps: Lines
     """What to do next: kind, label, reason, target."""
@@ -47,27 +46,26 @@ class Overview(Snapshot):
     """Number of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
 
     computer: dict[str, Any]
-    """What jobs compute on by default: name, gpu, memory_used, memory_total and disk_free (bytes), busy (a share),
-    disk_low."""
+    """The default device: name, gpu, memory_used, memory_total and disk_free (bytes), busy (0 to 1), disk_low."""
 
     notice: str
-    """What a visitor of the public demo should know; "" for everybody else."""
+    """A notice for visitors of the public demo; "" for everyone else."""
 
     sign_in: str
-    """Address at which the owner of the demo signs in; "" if there is none."""
+    """Address where the owner of the public demo signs in; "" if there is none."""
 
 
 class Object(Snapshot):
-    """Something that can be opened by its name."""
+    """A named item that the page can open."""
 
     title: str
-    """Its name, or the prompt of a sample."""
+    """Its name; for a sample, its prompt."""
 
     kind: str
     """`run`, `dataset`, `LoRA`, `sample` or `grid`."""
 
     address: str
-    """Address of its view, below the page's own address."""
+    """Address of its view, relative to the page."""
 
 
 def _watched(workspace: Workspace) -> Callable[[], Overview]:
@@ -77,12 +75,12 @@ def _watched(workspace: Workspace) -> Callable[[], Overview]:
 
 @operation(path="/status", watch=_watched, by_hand="status")
 def overview(workspace: Workspace) -> Overview:
-    """Show what is happening: active, waiting and failed runs, the newest samples and datasets, what to do next."""
+    """Show what is happening: active and failed runs, the newest samples and datasets, and what to do next."""
     return overview_of(OverviewReader(workspace))
 
 
 def overview_of(reader: OverviewReader) -> Overview:
-    """Return what a reader sees now; unchanged parts of the disk are not read again."""
+    """Return the overview now. The reader does not read unchanged files again."""
     seen, notice = reader.read(), ""
     if quota.current():
         from workbench.demo_space import limits
@@ -107,8 +105,8 @@ def overview_of(reader: OverviewReader) -> Overview:
 
 @operation(shell=False)
 def objects(workspace: Workspace) -> list[Object]:
-    """List everything that has a name here: runs, datasets, LoRAs, grids, the newest samples."""
-    from workbench.operations import datasets, grids, samples  # `workbench status` needs none of them
+    """List everything that the page can open: runs, datasets, LoRAs, grids, the newest samples."""
+    from workbench.operations import datasets, grids, samples  # not needed for `workbench status`
 
     named = [
         *(("run", status.name, ("train", status.name)) for status in jobs.jobs_in(workspace.runs)),

@@ -1,6 +1,6 @@
-"""Plans: a new run before it begins, as its form shows it while one types; presets, and trials that measure.
+"""Plans: preview a new run while its form is being filled in, find settings that fit, measure, and keep presets.
 
-Everything is answered at once by `look`: what is wrong, whether it fits, how long it takes, what waits before it.
+`look` answers everything in one call: what is wrong, whether it fits, how long it takes, and when it would start.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from workbench.workspace import Workspace, is_slug, numbered, read_json
 
 Given = Annotated[dict[str, Any], Field(description="Settings that differ from their defaults.")]
 Records = tuple[dict[str, Any], ...]
-# Parts of the memory as the form sums them up: title, tone, and the fit check's names; the others are the reserve.
+# Memory parts in the form: title, tone, and the fit check's names for them. All other parts count as the reserve.
 STACK = (
     ("Base model", "faint", ("weights",)),
     ("Trained weights and optimizer", "accent-2", ("LoRA", "trained weights", "optimizer")),
@@ -50,80 +50,80 @@ STACK = (
 )
 RESERVE = ("Reserve", "edge")
 MEGABYTE = 1e6
-SHORTER = (0.66, 0.5, 0.33)  # of the model's own frames, as far as it takes them
+SHORTER = (0.66, 0.5, 0.33)  # suggested lengths, as shares of the model's own
 
 
 class Plan(FormState):
-    """What a new run with these settings would be."""
+    """A preview of a new run with these settings."""
 
     own: dict[str, str] = {}
-    """Setting -> what it stands for with this model while it is empty."""
+    """Setting -> the model's default, which applies while the setting is empty."""
 
     model: str = ""
     """The model in one line; "" if unknown."""
 
     name: str = ""
-    """What the run will be called if it is given no name."""
+    """Name that the run gets by default."""
 
     runs: int = 1
-    """How many runs these settings make."""
+    """Number of runs that these settings create."""
 
     fits: bool | None = None
     """Whether it fits the GPU; null if that cannot be estimated."""
 
     need_gb: float = 0.0
-    """Memory that it needs at its peak, in GB."""
+    """Its peak memory in GB."""
 
     memory_gb: float = 0.0
-    """Memory that there is, in GB."""
+    """The available memory in GB."""
 
     gpu: str = ""
-    """Name of the GPU, or of the processor."""
+    """Name of the GPU or the CPU."""
 
     parts: Records = ()
-    """Parts of the peak: title, gb, tone (of its bar)."""
+    """Parts of the peak memory: title, gb, tone (the color of its bar)."""
 
     phases: Records = ()
     """Phases of the run: name, gb, fits, measured, made_of."""
 
     beside: Records = ()
-    """What else it needs: title, text."""
+    """Other needs, such as disk space: title, text."""
 
     sentence: str = ""
-    """Memory and time in words, and how they are known."""
+    """Memory and time in words, and whether they are estimated or measured."""
 
     advice: str = ""
-    """What to do about it; "" if all is well."""
+    """What to change; "" if nothing needs to change."""
 
     seconds: float = 0.0
-    """Seconds for one run."""
+    """Estimated duration of one run in seconds."""
 
     shapes: Records = ()
-    """Frames and sizes that the model takes, its own first: frames, height, width."""
+    """Frames and sizes that the model accepts, its own first: frames, height, width."""
 
     estimable: tuple[str, ...] = ()
-    """GPUs that can be estimated for, as `gpu_memory` takes them, this machine's first."""
+    """GPUs to estimate for, as `gpu_memory` takes them, this machine's first."""
 
     hints: dict[str, str] = {}
-    """Setting -> what its value costs or brings, in a few words."""
+    """Setting -> what its value costs, in a few words."""
 
     when: str = ""
-    """When it would start."""
+    """When it would start, in words."""
 
     begins_in: float | None = None
-    """Seconds until then; null if unknown."""
+    """Seconds until it would start; null if unknown."""
 
     warnings: tuple[str, ...] = ()
-    """What the run will probably fail to learn, and the setting that helps, a sentence each."""
+    """Warnings about likely training problems, one sentence each, with the setting that helps."""
 
     trigger: dict[str, Any] | None = None
-    """If preview prompts lack the dataset's trigger word: words, prompts (with it); otherwise null."""
+    """Set if preview prompts lack the dataset's trigger word: words, prompts (with it); otherwise null."""
 
     gpus: dict[str, Any] | None = None
-    """If several GPUs could share the steps: sentence, settings; otherwise null."""
+    """Set if several GPUs could share the steps: sentence, settings; otherwise null."""
 
     changes: Records = ()
-    """For a fork, title, before and after of each setting that differs from its parent's."""
+    """For a fork, each setting that differs from its parent's: title, before, after."""
 
 
 @operation(shell=False)
@@ -132,20 +132,20 @@ def look(
     *,
     settings: Given,
     tried: Annotated[tuple[str, ...], Field(description=TRIED)] = (),
-    fork: Annotated[str, Field(description="The checkpoint that the run continues: RUN@STEP.")] = "",
+    fork: Annotated[str, Field(description="Continue from this checkpoint: RUN@STEP.")] = "",
     gpu_memory: Gpu = HERE,
-    target: Annotated[str, Field(description="Where it trains. Empty: on this machine.")] = "",
+    target: Annotated[str, Field(description="Train on this target. Empty: on this machine.")] = "",
 ) -> Plan:
-    """Look at a new run while its settings are typed: what is wrong, whether it fits, how long it takes."""
+    """Preview a new run: what is wrong with its settings, whether it fits, how long it takes, when it would start."""
     named = str(settings.get("model", TrainSettings().model))
     common: dict[str, Any] = {"own": empty_values(TrainSettings, named), "model": summary(named)}
     try:
         given, values = parse(TrainSettings, settings), parse_values(tried)
         every = [one for _, one in combinations(given, values)] if values else [given]
     except ConfigError as error:
-        return Plan(problems=error.problems or _about(error, tried), without_effect=(), notes=(), **common)
+        return Plan(problems=error.problems or _by_setting(error, tried), without_effect=(), notes=(), **common)
     first = every[0]
-    problems = _problems(workspace, first, fork)
+    problems, offer = _problems(workspace, first, fork), levels.offer(first)
     found = Plan(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
@@ -156,22 +156,20 @@ def look(
         warnings=tuple(run_warnings(workspace, first)) if not problems else (),
         trigger=_trigger(workspace, first),
         shapes=_shapes(first),
+        gpus={"sentence": offer.sentence, "settings": offer.changed} if offer else None,
         estimable=CHOICES,
         **common,
     )
-    if (offer := levels.offer(first)) is not None:
-        found = found.model_copy(update={"gpus": {"sentence": offer.sentence, "settings": offer.changed}})
     try:
-        fit = estimate(workspace, first, gpu_memory)
-        every_fit = [fit, *(estimate(workspace, one, gpu_memory) for one in every[1:])]
+        fits = [estimate(workspace, one, gpu_memory) for one in every]
     except WorkbenchError as error:
         return found if problems else found.model_copy(update={"advice": str(error)})
-    worst = max(every_fit, key=lambda one: one.peak.gb)
+    worst = max(fits, key=lambda one: one.peak.gb)
     when, begins_in = _when(workspace, given, target)
     return found.model_copy(
         update={
             **_fit(worst),
-            "seconds": sum(one.times.total for one in every_fit) / len(every_fit),
+            "seconds": sum(one.times.total for one in fits) / len(fits),
             "hints": _hints(workspace, first, worst),
             "when": when,
             "begins_in": begins_in,
@@ -179,14 +177,14 @@ def look(
     )
 
 
-def _about(error: ConfigError, tried: Sequence[str]) -> dict[str, str]:
-    """The sentence under the field of the values that it is about, where there is one; else under none."""
+def _by_setting(error: ConfigError, tried: Sequence[str]) -> dict[str, str]:
+    """Map the setting that an error about a sweep's values is about to the error; "" if it is about none of them."""
     names = [text.partition("=")[0] for text in tried]
     return {next((name for name in names if str(error).startswith(name)), ""): str(error)}
 
 
 def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[str, str]:
-    """What the start would refuse, as far as it is known without asking the Hub."""
+    """Return what would keep the run from starting, without asking the Hub."""
     try:
         if fork:
             parent, step = checkpoint_of(workspace, fork)
@@ -203,13 +201,13 @@ def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[
 
 
 def _shapes(settings: TrainSettings) -> Records:
-    """The model's own frames and size, then shorter and smaller ones that it takes."""
+    """Return the model's own frames and size, then shorter and smaller ones that it accepts."""
     if (named := known_model(settings.model)) is None:
         return ()
     model = named.model
     legal = [frames for frames in range(1, model.frames) if takes(model, frames, model.height, model.width)]
     frames = [min(legal, key=lambda one: abs(one - share * model.frames)) for share in SHORTER] if legal else []
-    found = [(model.frames, model.height, model.width), *((one, model.height, model.width) for one in frames)]
+    found = [(one, model.height, model.width) for one in (model.frames, *frames)]
     half = model.height // 2, model.width // 2
     if takes(model, model.frames, *half):
         found.append((model.frames, *half))
@@ -217,7 +215,7 @@ def _shapes(settings: TrainSettings) -> Records:
 
 
 def _experts(settings: TrainSettings) -> int:
-    """How many experts are trained, a run each."""
+    """Return the number of experts that are trained, each in a run of its own."""
     named = known_model(settings.model)
     return max(1, len(named.model.experts)) if named and settings.expert == "both" else 1
 
@@ -237,14 +235,14 @@ def _changes(workspace: Workspace, settings: TrainSettings, fork: str) -> Record
 
 
 def _free_name(workspace: Workspace, title: str) -> str:
-    """The name that a run of this title would get now."""
+    """Return the name that a run with this title would get."""
     if not title:
         return ""
     return next(name for name in numbered(title) if not (workspace.runs / name).exists())
 
 
 def _trigger(workspace: Workspace, settings: TrainSettings) -> dict[str, Any] | None:
-    """The trigger word that each caption of the dataset has, where a preview prompt lacks it."""
+    """Return the dataset's trigger word and the preview prompts with it, if any of them lacks it."""
     word = ""
     with contextlib.suppress(ConfigError):
         word = read_info(workspace.dataset(settings.dataset)).trigger_word.strip() if settings.dataset else ""
@@ -280,7 +278,7 @@ def _fit(found: Fit) -> dict[str, Any]:
 
 
 def _parts(found: Fit) -> Iterator[dict[str, Any]]:
-    """The peak in few parts; where the whole was measured they fill it in the estimate's proportions."""
+    """Yield the peak memory in a few parts. If the peak was measured, scale the estimated parts to it."""
     parts = found.peak.parts
     scale = found.peak.gb / (sum(parts.values()) or 1.0)
     known = {name for _, _, names in STACK for name in names}
@@ -292,7 +290,7 @@ def _parts(found: Fit) -> Iterator[dict[str, Any]]:
 
 
 def _hints(workspace: Workspace, settings: TrainSettings, found: Fit) -> dict[str, str]:
-    """What the chosen values cost, by setting."""
+    """Map settings to what their values cost."""
     parts = next((one.parts for one in found.phases if one.name == TRAINING), found.peak.parts)
     step = found.times.step
     trained = sum(parts.get(name, 0.0) for name in ("LoRA", "trained weights", "optimizer"))
@@ -312,12 +310,12 @@ def _hints(workspace: Workspace, settings: TrainSettings, found: Fit) -> dict[st
     }
     if settings.preview_every and (spent := found.times.parts.get("previews")):
         each = spent / (settings.steps // settings.preview_every + 1)
-        hints["preview_prompts"] = f"Made every {settings.preview_every} steps, {duration(each)} each time"
+        hints["preview_prompts"] = f"Generated every {settings.preview_every} steps, {duration(each)} each time"
     return hints
 
 
 def _dataset_hint(workspace: Workspace, dataset: str) -> str:
-    """How many clips, and whether each has its caption."""
+    """Return the number of clips and how many of them lack a caption."""
     if not is_slug(dataset):
         return ""
     with contextlib.suppress(ConfigError, DataError):
@@ -328,30 +326,30 @@ def _dataset_hint(workspace: Workspace, dataset: str) -> str:
 
 
 def _when(workspace: Workspace, settings: TrainSettings, target: str) -> tuple[str, float | None]:
-    """When a run would start, and in how many seconds, None where that is not known."""
+    """Return when the run would start, in words and in seconds from now (None if unknown)."""
     if target not in ("", LOCAL):
         return f"Sent to {target}.", None
     waiting = run_queue.order(workspace)
     active = [one for one in jobs.jobs_in(workspace.runs) if one.state.alive and one.name not in waiting]
     before = [*(one.name for one in active), *waiting]
     if not before:
-        return "Starts at once.", 0.0
+        return "Starts right away.", 0.0
     left = [one.seconds_left for one in active]
     known = sum(one for one in left if one is not None) if not waiting and None not in left else None
     return f"Waits for {before[0]}" + (f" and {len(before) - 1} more." if len(before) > 1 else "."), known
 
 
 class Fitting(Snapshot):
-    """Settings that fit a GPU."""
+    """Memory settings that fit a GPU."""
 
     settings: dict[str, Any]
-    """What to change; {} if nothing fits or nothing needs to change."""
+    """Settings to change; {} if nothing fits or nothing needs to change."""
 
     fits: bool
     """Whether there are settings that fit."""
 
     why: str
-    """What was changed and why, or what would help, in a sentence."""
+    """What was changed and why, or what would help, in one sentence."""
 
 
 @operation(shell=False)
@@ -362,53 +360,49 @@ def fitting(workspace: Workspace, *, settings: Given, gpu_memory: Gpu = HERE) ->
 
 
 class Measuring(Snapshot):
-    """A trial that measures memory and time."""
+    """A measurement of memory and time."""
 
     alive: bool
-    """Whether it is at work."""
+    """Whether it is running."""
 
     said: str
-    """What it does, or how it ended; "" where there was none lately."""
-
-
-def _measuring(workspace: Workspace) -> Measuring:
-    status = measurement.newest(workspace)
-    return Measuring(alive=status is not None and status.state.alive, said=measurement.progress(status))
+    """What it is doing, or how it ended; "" if there was none in the last hour."""
 
 
 @operation(shell=False)
 def measuring(workspace: Workspace) -> Measuring:
-    """Show the measurement that is at work, or the last one of this hour."""
-    return _measuring(workspace)
+    """Show the running measurement, or the last one of the past hour."""
+    status = measurement.newest(workspace)
+    return Measuring(alive=status is not None and status.state.alive, said=measurement.progress(status))
 
 
 @operation(changes=True, shell=False)
 def measure(workspace: Workspace, *, settings: Given) -> Measuring:
-    """Measure what a run with these settings needs, by some steps of it on this machine."""
+    """Measure the memory and time that a run needs by training a few steps on this machine."""
     measurement.start(workspace, parse(TrainSettings, settings))
-    return _measuring(workspace)
+    return measuring(workspace)
 
 
 @operation(changes=True, shell=False)
 def stop_measuring(workspace: Workspace) -> Measuring:
-    """Stop the measurement that is at work; a second time, by force."""
+    """Stop the running measurement. Call it again to kill it."""
     status = measurement.newest(workspace)
     if status is not None and status.state.alive:
         measurement.stop(status)
-    return _measuring(workspace)
+    return measuring(workspace)
 
 
 # ---- presets
 
 
 class Preset(Snapshot):
-    """Settings that someone saved to start from."""
+    """Saved settings for new runs."""
 
     name: str
-    """What it is called."""
+    """Name of the preset."""
 
     settings: dict[str, Any]
-    """Settings that a new run takes from it."""
+    """Its settings."""
 
     problem: str
     """Why it cannot be read; "" if it can."""
@@ -423,16 +417,16 @@ def _preset(workspace: Workspace, name: str) -> Preset:
 
 @operation(path="/presets", shell=False)
 def presets(workspace: Workspace) -> list[Preset]:
-    """List the presets."""
+    """List the presets for new runs."""
     return [_preset(workspace, name) for name in recipes.preset_names(workspace)]
 
 
 @operation(path="/presets/save", changes=True, shell=False)
 def save_preset(
     workspace: Workspace,
-    title: Annotated[str, Field(max_length=200, description="Its name; one of that name is replaced.")],
+    title: Annotated[str, Field(max_length=200, description="Its name. A preset of the same name is replaced.")],
     *,
     settings: Given,
 ) -> Preset:
-    """Save settings as a preset, without those that name things of this workspace."""
+    """Save settings as a preset, except those that refer to this workspace."""
     return _preset(workspace, recipes.save_preset(workspace, title, parse(TrainSettings, settings)))

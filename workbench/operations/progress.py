@@ -1,7 +1,7 @@
-"""Progress: what the page of a run shows, in parts that change at their own pace: state, previews, curves, log.
+"""The parts of a run's page, each of which updates at its own pace: state, previews, curves, log.
 
-`runs show` has all of it in one answer, for programs. Here nothing long is sent again while it stays the same, and a
-run's files are read once for all who watch it.
+`runs show` returns all of it at once, for programs. The parts here avoid sending unchanged data again, and all watchers
+of a run share one reader of its files.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 
 FRESH_SECONDS = 0.5
-KEPT_RUNS = 24
-DISTINCT = 300  # steps that can be told apart in a chart
-MOST_COMPARED = 8  # more runs cannot be told apart by their lines
-RECENT_SECONDS = 86400.0  # how long a run that is over is told of
-MOST_TEXT = 200  # characters of a notification
+KEPT_RUNS = 24  # runs whose readers are kept
+DISTINCT = 300  # points that can be told apart in a chart
+MOST_COMPARED = 8  # lines that can be told apart in a chart
+RECENT_SECONDS = 86400.0  # how long `endings` lists a run that is over
+MOST_TEXT = 200  # characters in a notification
 Records = tuple[dict[str, Any], ...]
 
 
 class _Reader:
-    """A run's reader, which several parts and tabs share."""
+    """The reader of a run, shared by several parts and tabs."""
 
     def __init__(self, run: Run) -> None:
         self._reader, self._lock = SnapshotReader(run), threading.Lock()
@@ -68,7 +68,7 @@ _lock = threading.Lock()
 
 
 def seen(workspace: Workspace, name: str) -> RunSnapshot:
-    """Return a run as it was half a second ago at most. Raises Unknown."""
+    """Return a run's snapshot, at most half a second old unless reading it is slow. Raises Unknown."""
     run = Run.open(workspace, name)
     with _lock:
         reader = _readers.pop(str(run.folder), None) or _Reader(run)
@@ -78,65 +78,66 @@ def seen(workspace: Workspace, name: str) -> RunSnapshot:
     return reader.read()
 
 
-# ---- the head of a run, and its checkpoints
+# ---- state and checkpoints
 
 
 class RunState(RunFacts):
-    """What a run is doing, how it goes, and what can be done with it."""
+    """The state of a run: what it is doing, how well it is going, and what you can do with it."""
 
     alive: bool
-    """Whether it is at work or waits for it."""
+    """Whether it is running or waiting to run."""
 
     share: float | None
-    """The share of its steps that is done; null while unknown."""
+    """Share of its steps that is done, 0 to 1; null while unknown."""
 
     step_seconds: float | None
-    """Seconds for one step; null while unknown."""
+    """Duration of one step in seconds; null while unknown."""
 
     time_left: str
-    """In words; "" while unknown."""
+    """Time left, in words; "" while unknown."""
 
     started_at: float | None
-    """Unix time; null before."""
+    """When it started, as Unix time; null until then."""
 
     ended_at: float | None
-    """Unix time; null before."""
+    """When it ended, as Unix time; null until then."""
 
     verdict: dict[str, Any] | None
-    """What is said of it: tone, claim, evidence, action (kind, label, settings, step; null for none)."""
+    """The verdict on the run: tone, claim, evidence, action (kind, label, settings, step; null for none)."""
 
     checkpoints: Records
-    """Step, bytes, reasons, held_out, change, drift, starred, best, file (of its LoRA, or null), the newest first."""
+    """For each checkpoint, newest first: step, bytes, reasons, held_out, change, drift, starred, best, file (its LoRA,
+    or null)."""
 
     log: str
-    """The last lines of the log of a failed run; "" for others."""
+    """The last lines of its log if it failed; otherwise ""."""
 
     model: str
     """Name of its model; "" if its settings cannot be read."""
 
     dataset: str
-    """Name of its dataset."""
+    """Name of its dataset; "" if its settings cannot be read."""
 
     target: str
-    """Where it trains; "" for this machine."""
+    """The target it trains on; "" for this machine."""
 
     report: dict[str, Any] | None
-    """The report that was written last: file, written (a date in words); null before."""
+    """Its newest report: file, written (the date in words); null if there is none."""
 
     tracker: dict[str, Any] | None
-    """Where its measurements go beside the page: text, and frame (an address below the page's own) or null."""
+    """Its experiment tracker: text, frame (the address of its dashboard relative to the page, or null)."""
 
 
 @operation(shell=False, watch=True)
 def state(workspace: Workspace, name: Name) -> RunState:
-    """Show what a run is doing, how it goes, and what can be done with it: without videos and curves."""
+    """Show the state of a run without its videos and curves: what it is doing, how well, and what to do next."""
     now = seen(workspace, name)
     status, verdict, settings = now.status, verdict_of(now), now.settings
     if verdict and settings and now.waits:
-        with contextlib.suppress(WorkbenchError):  # where it cannot be estimated, nothing is said of it
+        with contextlib.suppress(WorkbenchError):  # keep the verdict's own evidence if there is no estimate
             verdict = replace(verdict, evidence=estimate(workspace, settings).summary)
     report = now.run.folder / REPORT
-    # Until the first step a job counts clips that it encodes, not steps.
+    # Before the first step, the job's progress counts encoded clips, not steps.
     begun = bool(now.curves.last) or (settings is not None and status.total == settings.steps)
     steps = status.total if begun else settings.steps if settings and not settings.epochs else None
     return RunState(
@@ -159,7 +160,7 @@ def state(workspace: Workspace, name: Name) -> RunState:
 
 
 def _checkpoints(now: RunSnapshot) -> Records:
-    """The checkpoints, with what was measured at their step."""
+    """Return the checkpoints, newest first, with the measurements at their steps."""
     found = []
     for one in reversed(now.checkpoints):
         change, drift = now.curves.changes.get(one.step, (None, None))
@@ -177,13 +178,12 @@ def _checkpoints(now: RunSnapshot) -> Records:
     return tuple(found)
 
 
-TRACKIO = "trackio"  # below the page's address: its dashboard
+TRACKIO = "trackio"  # address of its dashboard, relative to the page
 ADVICE = {
-    "tensorboard": "TensorBoard is a program of its own: tensorboard --logdir {runs}",
-    "wandb": "Weights & Biases shows its runs on its own site. Send what was kept offline there: "
+    "tensorboard": "To view this run in TensorBoard, run: tensorboard --logdir {runs}",
+    "wandb": "View this run on the Weights & Biases site. To upload offline data, run: "
     "wandb sync {run}/wandb/offline-*",
-    "comet_ml": "Comet shows its runs on its own site. Send what was kept offline there: "
-    "comet upload {run}/comet_ml/*.zip",
+    "comet_ml": "View this run on the Comet site. To upload offline data, run: comet upload {run}/comet_ml/*.zip",
 }
 
 
@@ -192,12 +192,12 @@ def _tracker(run: Run, settings: TrainSettings) -> dict[str, Any] | None:
         return None
     named = [*ADVICE, "trackio"] if settings.tracker == "all" else [settings.tracker]
     texts = [ADVICE[name].format(runs=run.folder.parent, run=run.folder) for name in named if name in ADVICE]
-    there = "trackio" in named and importlib.util.find_spec("trackio") is not None
-    if settings.tracker == "trackio" and not there:
-        texts.append("trackio is not installed where this page runs: pip install trackio")
+    installed = "trackio" in named and importlib.util.find_spec("trackio") is not None
+    if settings.tracker == "trackio" and not installed:
+        texts.append("trackio is not installed on the server of this page: pip install trackio")
     return {
         "text": " ".join(texts),
-        "frame": f"{TRACKIO}/?project={quote(settings.tracker_project)}" if there else None,
+        "frame": f"{TRACKIO}/?project={quote(settings.tracker_project)}" if installed else None,
     }
 
 
@@ -205,56 +205,56 @@ def _tracker(run: Run, settings: TrainSettings) -> dict[str, Any] | None:
 
 
 class RunVideos(Snapshot):
-    """The videos that a run has made."""
+    """The videos of a run."""
 
     width: int
-    """Width of its videos, in pixels; 0 while unknown."""
+    """Width of its videos in pixels; 0 while unknown."""
 
     height: int
-    """Height of its videos, in pixels; 0 while unknown."""
+    """Height of its videos in pixels; 0 while unknown."""
 
     frames: int
-    """Frames of each video; 0 while unknown."""
+    """Number of frames in each video; 0 while unknown."""
 
     steps: tuple[int, ...]
-    """Steps with previews; 0 is the base model."""
+    """Steps with previews. Step 0 is the base model."""
 
     rows: Records
-    """Of each prompt: prompt, control (whether the LoRA should leave it alone), videos (one for each of `steps`; null
-    where there is none), sample (the newest of them with the settings of a sample, which `samples/read-file` reads;
-    null without one), told (what the model was told of which clip; "" for nothing)."""
+    """For each prompt: prompt, control (whether it is a preservation prompt), videos (one for each of `steps`, or
+    null), sample (the newest video that includes its settings, for `samples/read-file`; or null), told (what the model
+    was given and from which clip; or "")."""
 
     scaled: dict[str, Any] | None
-    """The newest previews at several LoRA scales: step, scales, rows (prompt, videos); null without any."""
+    """The newest previews at several LoRA scales: step, scales, rows (prompt, videos); null if there are none."""
 
     live: Records
     """Live samples, newest first: prompt, facts, video."""
 
     inputs: Records
-    """Training clips as the model reads them: caption, clip, reconstruction (null where it was not kept)."""
+    """Training clips as the model sees them: caption, clip, reconstruction (null if it was not kept)."""
 
     note: str
-    """Why previews are missing or not decoded; "" if there is nothing to say."""
+    """Why previews are missing or not decoded; "" if none are."""
 
     every: int
-    """Steps between previews; 0 for none."""
+    """Steps between previews; 0 for no previews."""
 
     last: int
-    """The run's last step, at which there are previews, too."""
+    """The run's last step, which also has previews."""
 
     coming: tuple[int, ...]
-    """The next steps with previews while it runs; otherwise []."""
+    """The next steps with previews while it is running; otherwise []."""
 
     preview_seconds: float | None
-    """About what one video takes; null while unknown."""
+    """Estimated duration of generating one video in seconds; null while unknown."""
 
 
 @operation(shell=False, watch=True)
 def previews(workspace: Workspace, name: Name) -> RunVideos:
-    """Show the videos that a run has made: previews by step, live samples, training inputs."""
+    """Show the videos of a run: previews by step, live samples, training inputs."""
     now, cost = seen(workspace, name), None
     if (settings := now.settings) and settings.preview_every:
-        with contextlib.suppress(WorkbenchError):  # where it cannot be estimated
+        with contextlib.suppress(WorkbenchError):  # there may be no estimate
             spent = estimate(workspace, settings).times.parts.get("previews", 0.0)
             times = settings.steps // settings.preview_every + 1
             cost = round(spent / times / settings.previews_at_once, 1) or None
@@ -265,17 +265,18 @@ def previews(workspace: Workspace, name: Name) -> RunVideos:
 
 
 class Charts(Snapshot):
-    """Curves, ready to be drawn."""
+    """Charts, ready to draw."""
 
     charts: Records
-    """Title, note, small (true for one of many), lines: name, points ([step, value]), tone, style, marked, end."""
+    """For each chart: title, note, small (true for one of many), lines (name, points, tone, style, marked, end). Points
+    are [step, value]."""
 
     note: str
-    """Why there is no chart; "" if there are some."""
+    """Why there are no charts; "" if there are."""
 
 
 def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Callable[[], Charts]:
-    """Made again when they would look different: after a measurement, or a step the width of a pixel or two."""
+    """Watch a run's charts. They change after a measurement, or after enough steps to move a line by a pixel or two."""
     kept = Kept[Charts]()
 
     def read() -> Charts:
@@ -296,31 +297,31 @@ def curves(
     workspace: Workspace,
     name: Name,
     *,
-    more: Annotated[bool, Field(description="The charts that say less, instead of those that say most.")] = False,
+    more: Annotated[bool, Field(description="Show the less important charts instead of the main ones.")] = False,
 ) -> Charts:
-    """Show a run's curves, at most 1,000 points each."""
+    """Show a run's curves with at most 1,000 points each."""
     return _watched_curves(workspace, name, more)()
 
 
 @operation(path="/run-curves", shell=False)
 def compared(workspace: Workspace, names: Names) -> Charts:
-    """Show the curves of several runs over one another."""
+    """Show the curves of several runs in the same charts."""
     if len(names) > MOST_COMPARED:
-        raise ConfigError(f"{len(names)} runs are chosen, at most {MOST_COMPARED} can be told apart: choose fewer")
+        raise ConfigError(f"{len(names)} runs are chosen, but charts can show at most {MOST_COMPARED}: choose fewer")
     return Charts(**drawn(compared_charts([(name, seen(workspace, name).curves) for name in dict.fromkeys(names)])))
 
 
-# ---- log, settings, and runs that end
+# ---- log, settings, notifications
 
 
 class Log(Snapshot):
     """The end of a run's log."""
 
     tail: str
-    """Its last lines; "" before the first."""
+    """Its last lines; "" if there are none yet."""
 
     file: str | None
-    """The whole log; null before the first line."""
+    """Path of the whole log; null if there is none yet."""
 
 
 @operation(shell=False, watch=True)
@@ -332,10 +333,10 @@ def log(workspace: Workspace, name: Name) -> Log:
 
 
 class RunSettings(Snapshot):
-    """The settings of a run, for a list of them or for the form of another run."""
+    """The settings of a run, with its checkpoints and forks."""
 
     settings: dict[str, Any]
-    """Settings that differ from the defaults."""
+    """Settings that differ from their defaults."""
 
     checkpoints: tuple[int, ...]
     """Steps of its checkpoints, oldest first."""
@@ -346,34 +347,34 @@ class RunSettings(Snapshot):
 
 @operation(shell=False)
 def settings(workspace: Workspace, name: Name) -> RunSettings:
-    """Show the settings of a run that differ from the defaults."""
+    """Show the settings of a run that differ from their defaults."""
     run = Run.open(workspace, name)
     given = run.settings.model_dump(mode="json", exclude_defaults=True)
     return RunSettings(settings=given, checkpoints=tuple(run.checkpoints), forks=tuple(forks_of(workspace, name)))
 
 
 class Ending(Snapshot):
-    """A run that is alive, or ended lately."""
+    """A run that is alive or ended recently, with the text of its notification."""
 
     name: str
-    """What commands take."""
+    """Name of the run."""
 
     ended: bool
-    """Whether it is over."""
+    """Whether it has ended."""
 
     mark: str
-    """Changes when it starts and when it ends."""
+    """A text that changes when the run starts and when it ends."""
 
     title: str
-    """How a notification is headed."""
+    """Title of the notification."""
 
     body: str
-    """What it says."""
+    """Text of the notification."""
 
 
 @operation(path="/run-endings", shell=False)
 def endings(workspace: Workspace) -> list[Ending]:
-    """List the living runs and those that ended within a day, for notifications."""
+    """List the runs that are alive or ended in the last day, for notifications."""
     since = time.time() - RECENT_SECONDS
     found = []
     for one in jobs.jobs_in(workspace.runs):

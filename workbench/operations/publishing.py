@@ -1,11 +1,12 @@
-"""Publishing: a LoRA, a model that was trained whole, or a demo of a LoRA, pushed to the Hub.
+"""Publishing: push a LoRA, a fully fine-tuned model, or a demo Space of a LoRA to the Hub.
 
-The token is the Hub's own login; no operation takes one. A dataset is pushed by its export.
+Pushes use the Hub's own login; no operation takes a token. Datasets are pushed by their export.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -14,80 +15,77 @@ from workbench import jobs
 from workbench.display.quantities import byte_size, duration
 from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot, Snapshot, operation
+from workbench.operations.shared import LoraName
 from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.workspace import Workspace, read_object
 
-Name = Annotated[
-    str,
-    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
-]
-PushId = Annotated[str, Field(description="lora/NAME or space/NAME, as a push answers it.")]
+PushId = Annotated[str, Field(description="Id of the push: lora/NAME or space/NAME.")]
 
 LOGIN = (
     " Run `hf auth login` in a terminal on this machine, with a token that can write "
-    "(https://huggingface.co/settings/tokens). This page then notices by itself; it never asks for a token."
+    "(https://huggingface.co/settings/tokens). This page detects the login; it never asks for a token."
 )
 
 
 class Account(Snapshot):
-    """Who is logged in to the Hub."""
+    """The Hub account that is logged in on this machine."""
 
     name: str
     """Name of the account; "" if nobody is logged in."""
 
     owners: tuple[str, ...]
-    """The account and its organizations, to which it may push."""
+    """The account and the organizations that it can push to."""
 
     reads_only: bool
-    """Whether the login may not write."""
+    """Whether its token can only read."""
 
     problem: str
-    """Why nobody is logged in, and what to do; "" when all is well."""
+    """Why nobody is logged in, and what to do; "" if nothing is wrong."""
 
 
 class Place(Snapshot):
-    """Where a LoRA or its Space is on the Hub, or would go."""
+    """The Hub repository of a LoRA or its Space."""
 
     repo_id: str
     """The repository it was last pushed to, or its default one; "" while no owner is known."""
 
     url: str
-    """Its address; "" while it is not there."""
+    """Address of the repository; "" before the first push."""
 
     private: bool
-    """Whether only its owners can see it."""
+    """Whether the repository is private."""
 
     time: float | None
-    """Unix time of the last push; null before."""
+    """When it was last pushed, as Unix time; null before the first push."""
 
 
 class Push(JobSnapshot):
-    """A push at work, or how it ended."""
+    """A push to the Hub."""
 
     repo_id: str
-    """The repository it goes to."""
+    """The repository it pushes to."""
 
     url: str
-    """Its address on the Hub; "" before."""
+    """Address of the repository; "" until the push is done."""
 
     commit: str
-    """The commit it made, or the latest one if nothing had changed; "" before."""
+    """The commit it made, or the latest one if nothing had changed; "" until the push is done."""
 
     changed: bool
     """Whether it made a new commit."""
 
     activity: str
-    """What it is doing with the time that is left, or how it ended, for people."""
+    """What it is doing and how long that will take, or how it ended."""
 
     share: float | None
-    """How much of it is sent, from 0 to 1; null while that is unknown."""
+    """Share of the upload that is done, 0 to 1; null while unknown."""
 
     @property
     def goes_on(self) -> str:
         what, _, name = self.id.partition("/")
-        return f"The push to {self.repo_id} goes on. See it again: workbench publish {what} {name}"
+        return f"The push to {self.repo_id} continues in the background. Follow it: workbench publish {what} {name}"
 
     def outcome(self) -> Iterable[str]:
         done = "pushed" if self.changed else "nothing has changed, so there is no new commit"
@@ -95,22 +93,22 @@ class Push(JobSnapshot):
 
 
 class Publishing(Snapshot):
-    """What is known before a push: who is logged in, where things are, how far a push is."""
+    """The Hub account, the repositories of a LoRA and its Space, and the progress of their pushes."""
 
     account: Account
-    """As far as is known yet."""
+    """The account, as far as it is known yet."""
 
     known: bool
-    """Whether the Hub has answered who is logged in."""
+    """Whether the Hub has confirmed the account."""
 
     login: str
-    """How to log in, if nobody who can write is logged in; otherwise, and while the Hub is silent, ""."""
+    """How to log in, if nobody with write access is logged in; "" otherwise and until the Hub responds."""
 
     lora: Place
-    """Where the LoRA is."""
+    """Repository of the LoRA."""
 
     space: Place
-    """Where the Space that demonstrates it is."""
+    """Repository of its demo Space."""
 
     push: Push | None
     """The last push of the LoRA; null before the first."""
@@ -120,49 +118,49 @@ class Publishing(Snapshot):
 
 
 class Plan(Snapshot):
-    """What a push would send."""
+    """What a push would upload."""
 
     repo_id: str
-    """The repository it goes to."""
+    """The repository it would push to."""
 
     private: bool
-    """Whether only its owners can see it."""
+    """Whether the repository is private."""
 
     sentence: str
-    """The same in words."""
+    """A summary in words."""
 
     sizes: dict[str, int]
-    """Bytes of each file."""
+    """File name -> size in bytes."""
 
     notes: tuple[str, ...]
-    """Remarks to read first, a sentence each."""
+    """Remarks to read first, one sentence each."""
 
     readme: str
-    """The text of its README."""
+    """Text of its README."""
 
 
 @operation(shell=False)
 def account(workspace: Workspace) -> Account:
-    """Show who is logged in to the Hub."""
+    """Show which Hub account is logged in on this machine."""
     return Account.model_validate(logins.ask())
 
 
 @operation(shell=False)
-def show(workspace: Workspace, name: Name) -> Publishing:
-    """Show who is logged in, where a LoRA and its Space are or would go, and how far a push is; never waits."""
+def show(workspace: Workspace, name: LoraName) -> Publishing:
+    """Show the Hub account, the repositories of a LoRA and its Space, and the progress of their pushes.
+
+    Returns right away, without waiting for the Hub.
+    """
     who, found = logins.now(), push.find(workspace, name)
 
     def last(what: push.What) -> Push | None:
-        return (
-            job(workspace, f"{what}/{name}")
-            if jobs.status(push.folder(workspace, what, name)).state is not State.NEW
-            else None
-        )
+        pushed = jobs.status(push.folder(workspace, what, name)).state is not State.NEW
+        return job(workspace, f"{what}/{name}") if pushed else None
 
     def place(known: Mapping[str, Any], what: push.What) -> Place:
-        otherwise = push.default_repo(who.name, found.title, what) if who.name else ""
+        default = push.default_repo(who.name, found.title, what) if who.name else ""
         return Place(
-            repo_id=str(known.get("repo_id") or otherwise),
+            repo_id=str(known.get("repo_id") or default),
             url=str(known.get("url") or ""),
             private=bool(known.get("private")),
             time=float(known["time"]) if isinstance(known.get("time"), int | float) else None,
@@ -188,19 +186,19 @@ def _login(who: logins.Account) -> str:
 
 
 @operation(shell=False)
-def plan_lora(workspace: Workspace, name: Name, settings: LoraPush) -> Plan:
-    """Show what `lora` would send."""
+def plan_lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Plan:
+    """Show what pushing a LoRA would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
 @operation(shell=False)
-def plan_space(workspace: Workspace, name: Name, settings: SpacePush) -> Plan:
-    """Show what `space` would send."""
+def plan_space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Plan:
+    """Show what pushing a LoRA's demo Space would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
 def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> LoraPush | SpacePush:
-    """Return the settings with a repository: where none is named, one of whoever is logged in."""
+    """Fill in the repository: by default, one of the logged-in account."""
     owner = "" if settings.repo_id else logins.ask().name
     named: LoraPush | SpacePush = push.named(workspace, name, settings, owner)
     return named
@@ -208,10 +206,8 @@ def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> L
 
 @operation(shell=False)
 def job(workspace: Workspace, id: PushId) -> Push:
-    """Show the progress of a push."""
-    what, _, name = id.partition("/")
-    kind: push.What = "space" if what == "space" else "lora"
-    folder = push.folder(workspace, kind, name)
+    """Show the progress of a push, or its outcome."""
+    folder = _folder(workspace, id)
     status, result = jobs.status(folder), jobs.result(folder)
     config = read_object(folder / jobs.CONFIG)
     return Push(
@@ -228,8 +224,13 @@ def job(workspace: Workspace, id: PushId) -> Push:
     )
 
 
+def _folder(workspace: Workspace, id: str) -> Path:
+    what, _, name = id.partition("/")
+    return push.folder(workspace, "space" if what == "space" else "lora", name)
+
+
 def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
-    """How far a push is, or how it ended."""
+    """Describe the progress of a push, or its outcome."""
     if status.state is State.STOPPING:
         return "Stopping"
     if status.state.alive and status.total and status.phase == "uploading":
@@ -245,26 +246,25 @@ def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
 
 
 @operation(changes=True, job=job, shell=False)
-def lora(workspace: Workspace, name: Name, settings: LoraPush) -> Push:
-    """Push a LoRA, or a model that was trained whole: weights, model card, previews."""
+def lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Push:
+    """Push a LoRA or a fully fine-tuned model to the Hub: weights, model card, previews."""
     return start(workspace, name, chosen(workspace, name, settings))
 
 
 @operation(changes=True, job=job, shell=False)
-def space(workspace: Workspace, name: Name, settings: SpacePush) -> Push:
-    """Push a Space that generates videos with a LoRA, which is on the Hub already."""
+def space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Push:
+    """Push a demo Space for a LoRA that is already on the Hub."""
     return start(workspace, name, chosen(workspace, name, settings))
 
 
 def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Push:
-    """Start a push to the repository that the settings name; one that is at work goes on."""
+    """Start a push to the repository in the settings. A push that is already running continues."""
     push.start(workspace, name, settings)
     return job(workspace, f"{'space' if isinstance(settings, SpacePush) else 'lora'}/{name}")
 
 
 @operation(changes=True, shell=False)
 def stop(workspace: Workspace, id: PushId) -> Push:
-    """Stop a push. Nothing sent so far becomes visible."""
-    what, _, name = id.partition("/")
-    jobs.stop(push.folder(workspace, "space" if what == "space" else "lora", name))
+    """Stop a push. Nothing that was uploaded so far becomes visible."""
+    jobs.stop(_folder(workspace, id))
     return job(workspace, id)

@@ -2,16 +2,16 @@
 
     @operation(changes=True)
     def star(workspace: Workspace, name: Name, *, off: Off = False) -> Lora:
-        "Keep a LoRA: nothing removes it while it is starred."
+        "Star a LoRA, which protects it from removal."
 
-The module is the noun (NOUNS), the function the verb, the docstring the help. What follows the workspace is the input:
-the shell takes parameters before the `*` by place and those after it as flags, the API takes all of them by name. A
-parameter of a Settings class stands for the fields of that class, or for those that `Fields` names, and one that is
-`Opened` for the name of what it is: `def pause(run: LivingRun)` is called with {"name": "cats"}. The input is checked
-as settings are, so every face says the same sentences. The answer is a snapshot, whose fields are described
-where they are declared.
+The module is the noun (NOUNS), the function name is the verb, and the docstring is the help text. The parameters after
+the workspace are the input: in the shell, those before the `*` are positional arguments and those after it are flags;
+the API takes all of them by name. A parameter of a Settings class expands to the fields of that class, or to those
+that `Fields` selects. An `Opened` parameter is passed as a name: `def pause(run: LivingRun)` is called with
+{"name": "cats"}. The input is validated like settings, so the shell, the page and the API report the same errors. The
+return value is a snapshot, which documents its fields where they are declared.
 
-`api.operations` makes routes from this, `cli.operations` commands, `scripts/write_docs.py` docs/json.md.
+From this, `api.operations` generates the routes, `cli.operations` the commands, `scripts/write_docs.py` docs/json.md.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ Visitors = Literal["never", "own session"]
 
 @dataclass(frozen=True)
 class Noun:
-    """Where a noun's operations are in the shell and the API.
+    """Where a noun's operations appear in the shell and the API.
 
-    shell: the group of commands;  path: in the API, before the verb
-    visitors: whether visitors of the public demo may call them, unless an operation says otherwise
-    modules: the modules that declare them; by default the one named like the noun
+    Attributes:
+        shell: The command group.
+        path: The API path before the verb.
+        visitors: Whether visitors of the public demo may call them, unless an operation says otherwise.
+        modules: The modules that declare them; by default the one with the noun's name.
     """
 
     shell: str
@@ -70,9 +72,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Fields:
-    """Which fields of a Settings class are an operation's input: Annotated[TrainSettings, Fields(only=("model",))].
+    """Select the fields of a Settings class that an operation takes: Annotated[TrainSettings, Fields(only=("model",))].
 
-    The operation fills in the others itself.
+    The operation fills in the rest itself.
     """
 
     only: tuple[str, ...] = ()
@@ -81,9 +83,11 @@ class Fields:
 
 @dataclass(frozen=True)
 class Opened:
-    """How a parameter is opened by its name: Annotated[Run, Opened(Run.open, Name)] makes an input `name` of type Name.
+    """Take a parameter by name and open it: Annotated[Run, Opened(Run.open, Name)] adds an input `name` of type Name.
 
-    open: (workspace, name) -> the object; raises Unknown
+    Attributes:
+        open: Maps (workspace, name) to the object; raises Unknown.
+        name: The annotation of the input `name`.
     """
 
     open: Callable[[Workspace, str], Any]
@@ -92,9 +96,12 @@ class Opened:
 
 @dataclass(frozen=True)
 class Shown:
-    """How people read a field of a snapshot: Annotated[int, Shown("size", byte_size)].
+    """How a snapshot field is displayed to people: Annotated[int, Shown("size", byte_size)].
 
-    title: "" for the field's name;  text: writes the value;  right: in a table, whether it stands at the right
+    Attributes:
+        title: Its label; "" for the field's name.
+        text: Formats the value.
+        right: Whether tables align it to the right.
     """
 
     title: str = ""
@@ -102,53 +109,53 @@ class Shown:
     right: bool = False
 
 
-HIDDEN = Shown(text=lambda _: "")  # of a field that people read elsewhere, or not at all
+HIDDEN = Shown(text=lambda _: "")
 
 
 class Snapshot(BaseModel):
-    """What an operation answers. The string below a field says what it is."""
+    """The return value of an operation. The string below a field is its documentation."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ()  # fields that a table of several shows
+    COLUMNS: ClassVar[tuple[str, ...]] = ()  # fields to show when several are printed as a table
     model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield (title, text) of each field that is not empty, for people."""
+        """Yield the label and the text of each field that is not empty."""
         for name in type(self).model_fields:
             if (text := self.text_of(name)) != "":
                 yield type(self).shown(name).title, text
 
     @property
     def over(self) -> bool:
-        """Whether it is final and no longer changes by itself."""
+        """Whether it is final and will not change on its own."""
         return False
 
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
-        """Return heads and rows of what people read better as a table, above its lines; None for most."""
+        """Return the header and rows of a table to print above the lines; None for most snapshots."""
         return None
 
     def text(self) -> Iterator[str]:
-        """Yield the lines that the shell prints."""
+        """Yield the lines to print in the shell."""
         lines = list(self.lines())
         width = max((len(title) for title, text in lines if text), default=0) + 2
         yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
 
     def text_of(self, name: str) -> str:
-        """Return a field's value as people read it; "" if there is none."""
+        """Format a field for people; "" if it is empty."""
         value = getattr(self, name)
         return "" if value is None or value in ("", (), [], {}) else self.shown(name).text(value)
 
     @classmethod
     def shown(cls, name: str) -> Shown:
-        """Return how a field is shown."""
+        """Return how to display a field."""
         found = next((one for one in cls.model_fields[name].metadata if isinstance(one, Shown)), Shown())
         return found if found.title else Shown(name.replace("_", " "), found.text, found.right)
 
 
 class JobSnapshot(Snapshot):
-    """A background job: what a long-running operation answers at once, and its `job` operation from then on."""
+    """A background job. A long-running operation returns it right away; its `job` operation returns it from then on."""
 
     id: Annotated[str, Shown("job")]
-    """Its id, which the operation `job` takes."""
+    """The job's id, which the `job` operation takes."""
 
     folder: str
     """The job's folder, with its log."""
@@ -157,23 +164,23 @@ class JobSnapshot(Snapshot):
     """`starting`, `running`, `finished`, `failed`, `stopped` or `died`."""
 
     message: str
-    """What was done or why it failed, in one sentence; empty while it is running."""
+    """What it did or why it failed, in one sentence; empty while it is running."""
 
     @property
     def over(self) -> bool:
         return not State(self.state).alive
 
     def outcome(self) -> Iterable[str]:
-        """Return what the shell prints of a job that has finished."""
+        """Return the lines that the shell prints when the job has finished."""
         return [self.message]
 
     def after_failure(self) -> Iterable[str]:
-        """Return what the shell prints below the error of a job that failed: what to do about it."""
+        """Return the lines that the shell prints below the error when the job has failed: what to do about it."""
         return []
 
     @property
     def goes_on(self) -> str:
-        """What the shell says when it stops watching the job."""
+        """What the shell prints when it stops watching the job."""
         return f"The job continues in the background: {self.folder}"
 
 
@@ -182,26 +189,26 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Marks:
-    """What is declared of an operation beside its signature.
+    """Everything that is declared about an operation besides its signature.
 
     Attributes:
-        arguments: Where an input is of a Settings class, what the shell takes by place: "lora [target]".
-        changes: Whether it changes anything: POST in the API, else GET.
-        visitors: Whether a visitor of the public demo may call it, in a session of their own; None: as its noun says.
-        job: For a long-running one, the operation that reads the job it has started.
-        watch: Of an answer that changes by itself: (workspace, input by name) -> what reads it again at little cost;
-            True: the operation itself. The API sends one snapshot as server-sent events, until its `over`; the page
-            takes lists, too.
-        confirm: The operation that lists what it would do: the shell shows that and asks.
-        none: What the shell says where the answer is an empty list.
-        says: What the shell says of the answer, or of each of several, instead of all that it holds.
-        afterwards: What the shell says at the end: how to take it back, or what else is to be known.
-        path: Its address in the API, where it is not the noun's and the verb; fields in braces are taken from there.
-        status: Of the API's answer; 202 where there is a job.
-        exit_code: Of the shell's command, by the answer; None: 0.
-        shell: Whether the shell has a command that is made from it.
-        by_hand: The shell's command that is written by hand and prints the same answer with --json: "fit".
-        section: The heading under which the shell lists that command.
+        arguments: The shell's positional arguments, if the input is a Settings class: "lora [target]".
+        changes: Whether it changes anything. The API uses POST if it does and GET if not.
+        visitors: Whether visitors of the public demo may call it, in a session of their own; None for the noun's value.
+        job: For a long-running operation, the operation that reads the job it starts.
+        watch: For a result that changes over time: maps (workspace, **inputs) to a cheap function that reads it again;
+            True to call the operation itself. The API streams a snapshot as server-sent events until it is `over`;
+            the page can also watch lists.
+        confirm: The operation that previews this one. The shell prints the preview and asks for confirmation.
+        none: What the shell prints for an empty list.
+        says: What the shell prints for each snapshot instead of its fields.
+        afterwards: What the shell prints at the end: how to undo it, or a note.
+        path: The API path, if it is not the noun's path and the verb. Fields in braces are inputs.
+        status: HTTP status of a successful response; 202 for a job.
+        exit_code: Maps the result to the command's exit code; None for 0.
+        shell: Whether to generate a shell command.
+        by_hand: The hand-written shell command that prints the same result with --json: "fit".
+        section: The heading under which the shell lists the command.
     """
 
     arguments: str = ""
@@ -226,12 +233,12 @@ class Operation(Marks):
     """One declared operation.
 
     Attributes:
-        module: In which it is declared.
-        inputs: The input's fields, checked as settings are.
-        opened: Of the function's parameters those that are opened by the input `name`, and how.
-        parts: Of the function's parameters those that stand for fields of a Settings class: name -> (class, fields).
-        places: Of the inputs those that the shell takes by place: name -> whether it may be left out.
-        returns: The annotation of the answer.
+        module: The module that declares it.
+        inputs: The model that validates the input.
+        opened: Parameters that are opened by the input `name`: parameter -> function that opens it.
+        parts: Parameters that expand to fields of a Settings class: parameter -> (class, fields).
+        places: Inputs that are positional in the shell: input -> whether it is optional.
+        returns: The return annotation.
     """
 
     module: str
@@ -246,27 +253,27 @@ class Operation(Marks):
 
     @property
     def command(self) -> str:
-        """What follows `workbench` in the shell."""
+        """The shell command, without `workbench`."""
         return self.by_hand or f"{NOUNS[self.noun].shell} {self.verb}"
 
     @property
     def of_settings(self) -> bool:
-        """Whether its input are settings, which a file may hold."""
+        """Whether its input includes settings, which can come from a file."""
         return bool(self.parts) or not issubclass(self.inputs, OfSignature)
 
     @property
     def filled(self) -> set[str]:
-        """Settings that the operation fills in itself, whatever a file of settings has."""
+        """Settings that the operation fills in itself, overriding a settings file."""
         return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
 
     @property
     def reader_of_job(self) -> Operation | None:
-        """The operation that `job` is."""
+        """The operation that reads its job."""
         return _declared(self.job) if self.job else None
 
     @property
     def planner(self) -> Operation | None:
-        """The operation that `confirm` is."""
+        """The operation that previews it."""
         return _declared(self.confirm) if self.confirm else None
 
     @property
@@ -276,34 +283,35 @@ class Operation(Marks):
 
     @property
     def many(self) -> bool:
-        """Whether the answer is a list of snapshots."""
+        """Whether it returns a list of snapshots."""
         return get_origin(self.returns) is list
 
     @property
     def snapshot(self) -> type[Snapshot]:
-        """The class of the answer, or of one of its items."""
+        """The class of the snapshot that it returns, or of the list's items."""
         kind: type[Snapshot] = get_args(self.returns)[0] if self.many else self.returns
         return kind
 
     def __call__(self, workspace: Workspace, values: Mapping[str, Any]) -> Any:
-        """Check the input and do it.
+        """Validate the input and run the operation.
 
         Args:
-            values: Raw values as JSON has them; what is left out has its default.
+            values: Raw values as in JSON. Missing ones get their defaults.
 
         Raises:
-            ConfigError: Bad input, a sentence for each field; or what the operation itself raises.
+            ConfigError: If the input is invalid, with a sentence for each field.
+            WorkbenchError: Whatever the operation raises.
         """
         return self.call(workspace, parse(self.inputs, values))
 
     def call(self, workspace: Workspace, inputs: Settings) -> Any:
-        """Do it with checked input."""
+        """Run the operation with validated input."""
         self._check_visitor()
         if not issubclass(self.inputs, OfSignature):
             return self.function(workspace, inputs)
         given = {name: getattr(inputs, name) for name in self.inputs.model_fields}
-        for parameter, opened in self.opened.items():
-            given[parameter] = opened(workspace, given.pop("name"))
+        for parameter, open_ in self.opened.items():
+            given[parameter] = open_(workspace, given.pop("name"))
         for parameter, (kind, fields) in self.parts.items():
             given[parameter] = parse(kind, {name: given.pop(name) for name in fields})
         if "workspace" in inspect.signature(self.function).parameters:
@@ -311,7 +319,7 @@ class Operation(Marks):
         return self.function(**given)
 
     def reader(self, workspace: Workspace, values: Mapping[str, Any]) -> Callable[[], Any]:
-        """Check the input and return what reads the answer again and again. Raises ConfigError."""
+        """Validate the input and return a function that reads the result again on each call. Raises ConfigError."""
         inputs = parse(self.inputs, values)
         self._check_visitor()
         if callable(self.watch):
@@ -323,12 +331,12 @@ class Operation(Marks):
             raise ConfigError(f"{self.command} {quota.OFF}")
 
     def plain(self, value: Any) -> Any:
-        """Return an answer as JSON has it."""
+        """Convert a result to JSON-compatible values."""
         return TypeAdapter(self.returns).dump_python(value, mode="json")
 
 
 class OfSignature(Settings):
-    """Base of inputs that were made of a signature."""
+    """Base class of input models that are generated from a signature."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
 
@@ -337,7 +345,7 @@ REGISTRY: dict[tuple[str, str], Operation] = {}
 
 
 class operation(Marks):
-    """Declare an operation."""
+    """Register the decorated function as an operation."""
 
     def __call__(self, function: F) -> F:
         module, verb = function.__module__.rpartition(".")[2], function.__name__.strip("_").replace("_", "-")
@@ -363,34 +371,35 @@ class operation(Marks):
 
 
 def _signature(function: Function) -> dict[str, Any]:
-    """Read `inputs`, `opened`, `parts` and `places` of an operation from its function."""
+    """Derive an operation's `inputs`, `opened`, `parts` and `places` from its function."""
     hints = get_type_hints(function, include_extras=True)
     parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "workspace"]
     fields: dict[str, Any] = {}
     opened: dict[str, Callable[[Workspace, str], Any]] = {}
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
     places: dict[str, bool] = {}
-    for one in parameters:
-        kind, *marks = get_args(hint) if get_origin(hint := hints[one.name]) is Annotated else (hint,)
+    for parameter in parameters:
+        name, hint = parameter.name, hints[parameter.name]
+        kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if marks and isinstance(marks[0], Opened):
-            fields["name"], opened[one.name], places["name"] = (marks[0].name, ...), marks[0].open, False
-            continue
-        if not (inspect.isclass(kind) and issubclass(kind, Settings)):
-            fields[one.name] = (hint, ... if one.default is one.empty else one.default)
-            if one.kind is not one.KEYWORD_ONLY:
-                places[one.name] = one.default is not one.empty
-            continue
-        if len(parameters) == 1 and not marks:
+            fields["name"], opened[name], places["name"] = (marks[0].name, ...), marks[0].open, False
+        elif not (inspect.isclass(kind) and issubclass(kind, Settings)):
+            optional = parameter.default is not parameter.empty
+            fields[name] = (hint, parameter.default if optional else ...)
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                places[name] = optional
+        elif len(parameters) == 1 and not marks:
             return {"inputs": kind, "opened": {}, "parts": {}, "places": {}}
-        chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
-        names = tuple(name for name in chosen.only or kind.model_fields if name not in chosen.without)
-        sections = {spec.name: spec.section for spec in specs(kind)}
-        for name in names:  # a setting's declaration, which also says the section that its class gives it
-            info = copy(kind.model_fields[name])
-            extra: Any = info.json_schema_extra or {}
-            info.json_schema_extra = {**extra, "section": sections[name]}
-            fields[name] = (info.annotation, info)
-        parts[one.name] = kind, names
+        else:
+            chosen = next((mark for mark in marks if isinstance(mark, Fields)), Fields())
+            names = tuple(one for one in chosen.only or kind.model_fields if one not in chosen.without)
+            sections = {spec.name: spec.section for spec in specs(kind)}
+            for one in names:  # copy the setting's declaration and add the section from its class
+                info = copy(kind.model_fields[one])
+                extra: Any = info.json_schema_extra or {}
+                info.json_schema_extra = {**extra, "section": sections[one]}
+                fields[one] = (info.annotation, info)
+            parts[name] = kind, names
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
     return {"inputs": made, "opened": opened, "parts": parts, "places": places}
 
@@ -400,7 +409,7 @@ def _declared(function: Function) -> Operation:
 
 
 def operations(*nouns: str) -> list[Operation]:
-    """Return the operations of these nouns, or of all: noun by noun, in the order of their declaration."""
+    """Return the operations of these nouns, or of all nouns, in declaration order."""
     modules = [module for noun in nouns or NOUNS for module in NOUNS[noun].modules or (noun,)]
     for module in modules:
         importlib.import_module(f"{__package__}.{module}")
@@ -408,5 +417,5 @@ def operations(*nouns: str) -> list[Operation]:
 
 
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:
-    """Return each key of a snapshot's JSON, and what it is."""
+    """Map each JSON key of a snapshot to its description."""
     return {name: " ".join((info.description or "").split()) for name, info in kind.model_fields.items()}

@@ -1,4 +1,4 @@
-"""The runs of a workspace: list them, compare them, and order those that wait."""
+"""The runs of a workspace: list and compare them, and reorder the queue."""
 
 from __future__ import annotations
 
@@ -32,26 +32,24 @@ from workbench.runs.run import Run
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.records import Kept
 
-Name = Annotated[str, Field(title="Run", description="A run's name.", json_schema_extra={"source": "runs"})]
-
-
+Name = Annotated[str, Field(title="Run", description="Name of the run.", json_schema_extra={"source": "runs"})]
 Names = Annotated[tuple[str, ...], Field(title="Runs", description="Names of runs.", min_length=1)]
 
 
 class RunNow(Snapshot):
-    """What every view of a run says of it."""
+    """What every view of a run includes."""
 
     name: Annotated[str, Shown("run")]
-    """What commands take."""
+    """Name of the run, as commands take it."""
 
     state: str
     """`new`, `running`, `paused`, `finished`, `failed`, `stopped`, `died` ..."""
 
     headline: Annotated[str, HIDDEN]
-    """The state in one word; `waiting` while it is in the queue."""
+    """Its state in one word; `waiting` while it is in the queue."""
 
     position: int | None
-    """Position in the queue, 1 is next; null if it is not waiting."""
+    """Position in the queue, where 1 is next; null if it is not waiting."""
 
     activity: Annotated[str, Shown("state")]
     """What it is doing now, in words."""
@@ -63,14 +61,14 @@ class RunNow(Snapshot):
     """Total number of steps; null while unknown, or if its settings cannot be read."""
 
     group: str
-    """The group it was put into; "" for none."""
+    """The group that lists show it in; "" for none."""
 
     own_notes: str
-    """Notes someone wrote about it; "" for none."""
+    """Notes on the run; "" for none."""
 
 
 class RunLine(RunNow):
-    """A run in the list."""
+    """A run in a list."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
         *("group", "name", "activity", "step", "loss", "held_out", "diagnosis", "dataset", "model"),
@@ -78,7 +76,7 @@ class RunLine(RunNow):
     )
 
     loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)]
-    """Smoothed; null before the first step."""
+    """Smoothed training loss; null before the first step."""
 
     held_out: Annotated[
         tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
@@ -86,7 +84,7 @@ class RunLine(RunNow):
     """The first and the last held-out loss; [] without held-out clips."""
 
     diagnosis: str
-    """Kind of the diagnosis; "" before the first step."""
+    """Kind of diagnosis; "" before the first step."""
 
     dataset: str
     """Name of its dataset."""
@@ -95,34 +93,34 @@ class RunLine(RunNow):
     """Name of its model."""
 
     started_at: Annotated[float | None, Shown("started", jobs.ago)]
-    """Unix time; null before."""
+    """When it started, as Unix time; null until then."""
 
     ended_at: Annotated[float | None, Shown("ended", moment)]
-    """Unix time; null before."""
+    """When it ended, as Unix time; null until then."""
 
     created_at: float
-    """Unix time."""
+    """When it was created, as Unix time."""
 
     share: Annotated[float | None, HIDDEN]
-    """The share of its steps that is done; null while unknown."""
+    """Share of its steps that is done, 0 to 1; null while unknown."""
 
     seconds_left: Annotated[float | None, HIDDEN]
-    """Estimated; null while unknown."""
+    """Estimated time left in seconds; null while unknown."""
 
     differs: Annotated[str, HIDDEN]
-    """What tells it from the others of its group, or from the defaults, in a few words."""
+    """How it differs from the other runs in its group, or from the defaults, in a few words."""
 
     spark: Annotated[tuple[float, ...], HIDDEN]
-    """The smoothed loss, in 40 points at most."""
+    """The smoothed loss in at most 40 points, for a sparkline."""
 
     claim: Annotated[str, HIDDEN]
     """The diagnosis, or why it failed, in a few words; "" before the first step."""
 
     tone: Annotated[str, HIDDEN]
-    """Whether that is good news: `good`, `warn`, `bad` or `plain`."""
+    """How to color the claim: `good`, `warn`, `bad` or `plain`."""
 
     best: Annotated[bool, HIDDEN]
-    """Whether its held-out loss is the lowest of its group."""
+    """Whether its held-out loss is the lowest in its group."""
 
     def text_of(self, name: str) -> str:
         if name == "step":
@@ -133,7 +131,7 @@ class RunLine(RunNow):
 
 
 class _RunLines:
-    """Reads the list again and again; of runs that are over, each file once."""
+    """Reads the list repeatedly, caching what it reads about each run until its files change."""
 
     def __init__(
         self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
@@ -142,18 +140,18 @@ class _RunLines:
         self._kept = Kept[tuple[RunSummary, str]]()
 
     def read(self) -> list[RunLine]:
-        """Return the lines now, groups together."""
+        """Return the current list, sorted by group."""
         waiting = run_queue.order(self._workspace)
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
         every = entries_of(statuses.values(), waiting)
-        said = {one.name: words for one, words in zip(every, differences(every), strict=True)}
+        differs = {one.name: words for one, words in zip(every, differences(every), strict=True)}
         found = ordered(matching(every, self._search, self._group), self._sort)
-        lines = [self._line(one, statuses[one.name], waiting, said[one.name]) for one in found]
-        measured: dict[str, list[float]] = {}
+        lines = [self._line(one, statuses[one.name], waiting, differs[one.name]) for one in found]
+        losses: dict[str, list[float]] = {}
         for one in lines:
             if one.group and one.held_out:
-                measured.setdefault(one.group, []).append(one.held_out[-1])
-        lowest = {group: min(losses) for group, losses in measured.items() if len(losses) > 1}
+                losses.setdefault(one.group, []).append(one.held_out[-1])
+        lowest = {group: min(values) for group, values in losses.items() if len(values) > 1}
         return [
             one.model_copy(update={"best": bool(one.held_out) and one.held_out[-1] == lowest.get(one.group)})
             for one in lines
@@ -161,7 +159,7 @@ class _RunLines:
 
     def _line(self, entry: RunEntry, status: jobs.Status, waiting: list[str], differs: str) -> RunLine:
         summary, cause = self._summary(status)
-        steps = entry.config.get("steps")  # not checked: a run of another version has a line, too
+        steps = entry.config.get("steps")  # not validated, so that runs of other versions are listed, too
         busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
         waits = entry.name in waiting
         return RunLine(
@@ -186,7 +184,7 @@ class _RunLines:
         )
 
     def _summary(self, status: jobs.Status) -> tuple[RunSummary, str]:
-        """Its numbers, and why it failed, if it did; read again once its metrics or checkpoints have changed."""
+        """Return a run's numbers and why it failed, or "". Cached until its metrics or checkpoints change."""
         folder, mark = status.folder, list[Any]([status.state, status.ended_at])
         for path in (folder / METRICS, folder / checkpoints.FOLDER):
             with contextlib.suppress(OSError):
@@ -204,7 +202,7 @@ class _RunLines:
 @operation(
     path="/runs",
     watch=lambda workspace, **inputs: _RunLines(workspace, **inputs).read,
-    none="no run matches: workbench train --dataset NAME starts one",
+    none="no run matches: start one with workbench train --dataset NAME",
     afterwards=lambda workspace: strange_names.sentence(
         strange_names.strange_in(workspace.runs, "runs"), workspace.root
     ),
@@ -213,12 +211,12 @@ def list_(
     workspace: Workspace,
     *,
     search: Annotated[
-        str, Field(description="Only runs that have every word in their name, state, group, dataset, model or notes.")
+        str, Field(description="Only runs with all these words in name, state, group, dataset, model or notes.")
     ] = "",
-    group: Annotated[str | None, Field(description='Only runs of this group; "" for runs without one.')] = None,
-    sort: Annotated[Order, Field(description="The order.")] = "newest",
+    group: Annotated[str | None, Field(description='Only runs in this group; "" for runs in none.')] = None,
+    sort: Annotated[Order, Field(description="The sort order.")] = "newest",
 ) -> list[RunLine]:
-    """List the runs."""
+    """List the runs of the workspace."""
     return _RunLines(workspace, search, group, sort).read()
 
 
@@ -232,13 +230,13 @@ class Comparison(Snapshot):
     """Names of the runs."""
 
     results: dict[str, tuple[str, ...]]
-    """Result -> its text for each run."""
+    """Result -> its value for each run."""
 
     settings: dict[str, tuple[str, ...]]
     """Setting that differs -> its value for each run."""
 
     previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
-    """Prompt, and videos: the base model's, then each run's newest of that prompt; null if there is none."""
+    """For each prompt: prompt, videos (the base model's, then the newest of each run; null if there is none)."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from ()
@@ -249,7 +247,7 @@ class Comparison(Snapshot):
 
 @operation(path="/run-comparison")
 def compare(workspace: Workspace, names: Names) -> Comparison:
-    """Compare runs: their results, and the settings that differ."""
+    """Compare runs: their results and the settings that differ."""
     return Comparison(**side_by_side([Run.open(workspace, name) for name in names]).to_json())
 
 
@@ -257,13 +255,13 @@ def compare(workspace: Workspace, names: Names) -> Comparison:
 
 
 class Queue(Snapshot):
-    """Which runs train, and which wait."""
+    """The queue of runs."""
 
     now: Annotated[tuple[str, ...], Shown(text=", ".join)]
     """Names of the active runs."""
 
     waiting: tuple[str, ...]
-    """Names of the waiting runs, the next one first."""
+    """Names of the waiting runs, next one first."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from (("now", name) for name in self.now)
@@ -282,8 +280,8 @@ def queue(workspace: Workspace) -> Queue:
 
 @operation(path="/queue/move", changes=True)
 def move(
-    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="New position; 1 is next.")]
+    workspace: Workspace, name: Name, position: Annotated[int, Field(ge=1, description="Its new position; 1 is next.")]
 ) -> Queue:
-    """Move a waiting run in the queue."""
+    """Move a waiting run to another position in the queue."""
     run_queue.move(workspace, name, position)
     return queue(workspace)

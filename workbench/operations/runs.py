@@ -1,4 +1,4 @@
-"""Runs: make, show and command one, keep its checkpoints, rename, remove and restore it. The list is in `run_list`."""
+"""Runs: create, show, control, rename, remove and restore them, and manage their checkpoints. `run_list` lists them."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP
 
 NamedRun = Annotated[Run, Opened(Run.open, Name)]
-Step = Annotated[int, Field(title="Step", description="The step of a checkpoint.", ge=0)]
-TRIED = "Values to try: one run for each combination, as in `rank=8,16`."
+Step = Annotated[int, Field(title="Step", description="Step of the checkpoint.", ge=0)]
+TRIED = "Sweep: values to try, as in `rank=8,16`. Creates one run for each combination."
 LOG_LINES = 10
-MOST_DIGITS = 12  # of a step
+MOST_DIGITS = 12  # in a step number
 
 
 class RunFacts(RunNow):
-    """What the page and programs read of one run."""
+    """The facts about a run that both its page and programs need."""
 
     facts: tuple[dict[str, Any], ...]
-    """Key, label, value, unit and tone of each number."""
+    """Key numbers: key, label, value, unit, tone."""
 
     notes: tuple[dict[str, Any], ...]
     """Remarks: text, tone."""
 
     actions: tuple[dict[str, Any], ...]
-    """Sensible next actions: kind, label, command, hint, and for a new run settings and step."""
+    """Suggested next actions: kind, label, command, hint, and for a new run settings and step."""
 
     parent: dict[str, Any]
-    """The run and step it was forked from; {} if it is not a fork."""
+    """The run and step that it was forked from; {} if it is not a fork."""
 
     lora: str | None
-    """Path of the exported safetensors file; null before the run has finished."""
+    """Path of the exported safetensors file; null until the run has finished."""
 
 
 def facts_of(seen: RunSnapshot) -> dict[str, Any]:
@@ -75,47 +75,47 @@ def facts_of(seen: RunSnapshot) -> dict[str, Any]:
 
 
 class RunView(RunFacts):
-    """One run at this moment."""
+    """A run in detail."""
 
     folder: str
-    """Its folder."""
+    """Path of its folder."""
 
     seconds_left: float | None
-    """Estimated; null while unknown."""
+    """Estimated time left in seconds; null while unknown."""
 
     checkpoints: tuple[dict[str, Any], ...]
-    """Step, size in bytes, the reasons it is kept, and held-out loss of each."""
+    """For each checkpoint: step, bytes, reasons (why it is kept), held_out (its loss)."""
 
     diagnosis: dict[str, Any] | None
-    """Kind, sentence, advice ...; null before the first measurement."""
+    """Diagnosis of the training: kind, sentence, advice ...; null before the first measurement."""
 
     failure: dict[str, Any] | None
-    """If it failed: cause, advice, actions ...; otherwise null."""
+    """Why it failed: cause, advice, actions ...; null if it did not fail."""
 
     outcome: dict[str, Any] | None
-    """If it finished or was stopped: text, tone; otherwise null."""
+    """How it finished or was stopped: text, tone; null otherwise."""
 
     best_step: int | None
-    """Step with the lowest held-out loss whose previews are good; null while unknown."""
+    """The step with the lowest held-out loss among those with good previews; null while unknown."""
 
     visible_effect: dict[str, Any] | None
-    """Of the newest previews: change, control_change (levels of 255), effect (the first by the second), effects (of
-    each), visible, spoiled; null before the first."""
+    """Effect on the newest previews: change and control_change (0 to 255), effect (their ratio), effects (for each
+    preview), visible, spoiled; null before the first previews."""
 
     previews: tuple[dict[str, Any], ...]
-    """Step, prompt, LoRA scale and video of each."""
+    """For each preview: step, prompt, scale (of the LoRA), video."""
 
     control_previews: tuple[dict[str, Any], ...]
     """The same for preservation prompts, which the LoRA should not change."""
 
     curves: dict[str, Any]
-    """Name -> points [step, value]."""
+    """Curve -> points [step, value]."""
 
     settings: dict[str, Any] | None
     """All settings; null if this version cannot read them."""
 
     full_model: str | None
-    """Folder of the model a full fine-tune produced; null for a LoRA and before it has finished."""
+    """Folder of the fully fine-tuned model; null for a LoRA or until the run has finished."""
 
     log: str
     """The last lines of its log."""
@@ -130,11 +130,13 @@ class RunView(RunFacts):
             yield "queue", f"number {self.position}: workbench runs queue"
         if self.diagnosis and not self.failure:
             yield "diagnosis", self.diagnosis["sentence"]
-            yield from [("", self.diagnosis["advice"])] if self.diagnosis["advice"] else []
+            if self.diagnosis["advice"]:
+                yield "", self.diagnosis["advice"]
         yield "folder", self.folder
         yield from ((fact["label"], f"{fact['value']} {fact['unit']}".strip()) for fact in self.facts)
         yield from (("note", one["text"]) for one in self.notes)
-        yield from [("group", self.group)] if self.group else []
+        if self.group:
+            yield "group", self.group
         yield from (("your notes", line) for line in self.own_notes.splitlines())
         for one in self.checkpoints:
             yield "checkpoint", f"{one['step']}  ({', '.join(one['reasons'])})" if one["reasons"] else str(one["step"])
@@ -149,17 +151,15 @@ class RunView(RunFacts):
         yield from self._failure_lines() if self.failure else (("log", line) for line in self.log.splitlines())
 
     def _settings_lines(self) -> Iterator[tuple[str, str]]:
-        """The settings that differ from their defaults."""
         if self.settings is None:
             yield "settings", "cannot be read by this version"
             return
-        usual = TrainSettings().model_dump(mode="json")
+        defaults = TrainSettings().model_dump(mode="json")
         for name, value in self.settings.items():
-            if value != usual[name]:
+            if value != defaults[name]:
                 yield f"  {name}", str(value)
 
     def _failure_lines(self) -> Iterator[tuple[str, str]]:
-        """What happened, what helps, the log's end, and a command for each action that helps."""
         assert self.failure is not None
         yield "failure", self.failure["cause"]
         hints = [action["hint"] for action in self.failure["actions"]]
@@ -170,7 +170,7 @@ class RunView(RunFacts):
 
 
 def view(seen: RunSnapshot, curves: bool = True) -> RunView:
-    """Return the view of a run. curves: include the curves, which are long"""
+    """Return the view of a run, optionally without its curves, which are long."""
     facts, effect = facts_of(seen), seen.curves.effect
     strange = strange_names.strange_in(seen.run.folder / checkpoints.FOLDER, "runs/*/checkpoints")
     if strange:
@@ -201,24 +201,24 @@ def _videos(previews: Sequence[Preview]) -> tuple[dict[str, Any], ...]:
 
 
 class Created(RunView):
-    """A run that was created, or the first of several."""
+    """A newly created run, or the first of several."""
 
     created: tuple[str, ...]
-    """Names of all created runs."""
+    """Names of all runs that were created."""
 
 
 class Checkpoint(Snapshot):
     """A checkpoint of a run."""
 
     step: int
-    """The step it was saved at."""
+    """The step at which it was saved."""
 
     bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files."""
+    """Size of its files in bytes."""
 
 
 class Starred(Snapshot):
-    """The checkpoints of a run that are kept for good."""
+    """The starred checkpoints of a run."""
 
     name: str
     """Name of the run."""
@@ -231,21 +231,21 @@ class RemovedRun(Snapshot):
     """A run in the bin."""
 
     name: str
-    """What `runs restore` takes."""
+    """Name of the run, as `runs restore` takes it."""
 
 
 class Moved(Snapshot):
-    """A run that was moved to the bin, or back."""
+    """A run that was renamed, removed or restored."""
 
     name: str
-    """What commands take."""
+    """Name of the run, as commands take it."""
 
     message: str
-    """One sentence saying what was done."""
+    """What was done, in one sentence."""
 
 
 class Stacks(Snapshot):
-    """What every thread of a run does, or did when it hung."""
+    """The stack traces of a run's threads."""
 
     name: str
     """Name of the run."""
@@ -254,38 +254,38 @@ class Stacks(Snapshot):
     """Whether the run is alive."""
 
     stacks: str
-    """A text, as Python's faulthandler writes it."""
+    """The stack traces as text, in the format of Python's faulthandler."""
 
 
 class Report(Snapshot):
-    """A report that was written."""
+    """A report on a run."""
 
     file: str
-    """One HTML file that holds all it shows, videos included."""
+    """Path of the report, a self-contained HTML file with the videos inside."""
 
 
 class Decoding(JobSnapshot):
-    """Making videos of previews that were kept as latents."""
+    """A job that decodes previews saved as latents."""
 
     previews: str
-    """The folder with the previews."""
+    """Path of the folder with the previews."""
 
     def outcome(self) -> Iterable[str]:
         return (f"{self.message}, in {self.previews}",)
 
 
-# ---- what is known
+# ---- looking
 
 
 def _watched(workspace: Workspace, name: str) -> Callable[[], RunView]:
-    """Without curves, which are long: whoever plots them reads the run itself."""
+    """Watch a run without its curves, which are long. `show` returns them."""
     reader = SnapshotReader(Run.open(workspace, name))
     return lambda: view(reader.read(), curves=False)
 
 
 @operation(path="/runs/{name}", watch=_watched)
 def show(run: NamedRun) -> RunView:
-    """Show how a run is going or how it ended, and why.
+    """Show how a run is going, or how it ended and why.
 
     Includes its checkpoints, its results, and the settings that differ from the defaults.
     """
@@ -294,13 +294,13 @@ def show(run: NamedRun) -> RunView:
 
 @operation()
 def stacks(run: NamedRun) -> Stacks:
-    """Show what every thread of a run is doing, or was doing when it hung."""
+    """Show the stack trace of each thread of a run, now or from when it hung."""
     state, left = run.status.state, run.folder / STACKS
     if state.alive:
         return Stacks(name=run.name, alive=True, stacks=jobs.stacks(run.folder))
     text = left.read_text(encoding="utf-8", errors="replace") if left.exists() else ""
     if not text:
-        raise ConfigError(f"{run.name} is {state.value} and left no stacks: only a run that hung leaves them")
+        raise ConfigError(f"{run.name} is {state.value} and left no stack traces: only a run that hung leaves them")
     return Stacks(name=run.name, alive=False, stacks=text)
 
 
@@ -310,25 +310,29 @@ def report(run: NamedRun) -> Report:
     return Report(file=str(write_report(run)))
 
 
-# ---- new runs, and commands to one
+# ---- new runs and commands
 
 
 @operation(path="/runs", changes=True, status=201, shell=False)
 def create(
     workspace: Workspace,
     *,
-    settings: Annotated[dict[str, Any], Field(description="Settings of docs/settings.md that are not the defaults.")],
-    name: Annotated[str | None, Field(max_length=200, description="Its name. Else its dataset's, numbered.")] = None,
-    start: Annotated[bool, Field(description="Put it into the queue at once.")] = True,
+    settings: Annotated[
+        dict[str, Any], Field(description="Settings that differ from their defaults; docs/settings.md lists them all.")
+    ],
+    name: Annotated[
+        str | None, Field(max_length=200, description="Its name. Default: the dataset's, numbered.")
+    ] = None,
+    start: Annotated[bool, Field(description="Add it to the queue right away.")] = True,
     tried: Annotated[tuple[str, ...], Field(description=TRIED)] = (),
     fork: Annotated[str, Field(description="Continue from this checkpoint: RUN@STEP.")] = "",
     target: Annotated[str, Field(description="Train on this target. Empty: on this machine.")] = "",
 ) -> Created:
-    """Create a run, or one for each expert or combination of values to try, and put them into the queue."""
-    where = resolve_target(workspace, target or LOCAL)
+    """Create a run and add it to the queue. A sweep creates several runs, and so does training several experts."""
+    remote = resolve_target(workspace, target or LOCAL)
     given, values = parse(TrainSettings, settings), parse_values(tried)
     if fork and values:
-        raise ConfigError("a fork is one run: give one value for each setting, or begin new runs")
+        raise ConfigError("a fork is a single run: give one value for each setting, or create new runs instead")
     if fork:
         parent, step = checkpoint_of(workspace, fork)
         runs = [parent.fork(workspace, step, given, name)]
@@ -339,7 +343,7 @@ def create(
         for run in runs:
             run.set_group(f"{name or given.dataset or SLIDER}: {', '.join(titles[one] for one in values)}"[:MOST_GROUP])
     for run in runs:
-        if where:
+        if remote:
             choose_target(workspace, run, target)
         if start:
             run.start()
@@ -347,10 +351,10 @@ def create(
 
 
 def checkpoint_of(workspace: Workspace, text: str) -> tuple[Run, int]:
-    """Return the run and the step that RUN@STEP names. Raises ConfigError for anything else."""
+    """Return the run and step that RUN@STEP stands for. Raises ConfigError."""
     name, _, step = text.rpartition("@")
     if not name or not step.isdecimal() or len(step) > MOST_DIGITS:
-        raise ConfigError(f"fork is {text[:80]!r}, must be RUN@STEP: write it as in cats@200")
+        raise ConfigError(f"fork is {text[:80]!r}, must be RUN@STEP, such as cats@200")
     run = Run.open(workspace, name)
     if int(step) not in run.checkpoints:
         known = ", ".join(map(str, run.checkpoints)) or "none yet"
@@ -359,27 +363,27 @@ def checkpoint_of(workspace: Workspace, text: str) -> tuple[Run, int]:
 
 
 class Done(Snapshot):
-    """What was done with a run."""
+    """The result of an action on a run."""
 
     name: str
-    """Name of the run to look at from then on: of a fork, the new one."""
+    """Name of the run to follow from now on; after a fork, the new one."""
 
     message: str
-    """One sentence saying what was done; "" if the run shows it."""
+    """What was done, in one sentence; "" if the run itself shows it."""
 
     settings: dict[str, Any]
-    """Non-default settings for a new run; {} unless one was to be prepared."""
+    """Settings for a new run that differ from their defaults; {} unless the action prepared a new run."""
 
 
 @operation(changes=True, shell=False)
 def act(
     workspace: Workspace,
     run: NamedRun,
-    kind: Annotated[str, Field(description="Of one of the run's actions, as `show` lists them.")],
+    kind: Annotated[str, Field(description="Kind of the action, as `show` lists it.")],
     *,
-    label: Annotated[str, Field(description="Its label, where there are several of that kind.")] = "",
+    label: Annotated[str, Field(description="Label of the action, if there are several of that kind.")] = "",
 ) -> Done:
-    """Do what a run offers now: continue, fork, pause, stop, decode previews ..., or prepare a new run."""
+    """Perform one of a run's suggested actions: continue, fork, pause, stop, decode previews, prepare a new run ..."""
     done = perform_named(workspace, snapshot(run), kind, label)
     if isinstance(done, TrainSettings):
         return Done(name=run.name, message="", settings=done.model_dump(mode="json", exclude_defaults=True))
@@ -397,24 +401,24 @@ def start(
     target: Annotated[str, Field(description="Train on this target, or `local`. Empty: where it is now.")] = "",
     from_start: Annotated[bool, Field(description="Start over at step 0 if it has no good checkpoint.")] = False,
 ) -> RunView:
-    """Start a run, or resume one that ended from its newest good checkpoint."""
+    """Start a run, or resume a run that has ended from its newest good checkpoint."""
     run = startable(workspace, name, target)
     run.start(from_start)
     return view(snapshot(run))
 
 
 def startable(workspace: Workspace, name: str, target: str = "") -> Run:
-    """Return a run that may be started, sent to a target if one is named. Raises ConfigError."""
+    """Open a run to start it, after sending it to the target if one is given. Raises ConfigError."""
     run = Run.open(workspace, name)
     if run.status.state is jobs.State.STOPPING:
-        raise NotNow(f"{name} still stops: start it when it has ended (workbench runs follow {name})")
+        raise NotNow(f"{name} is still stopping: start it when it has ended (workbench runs follow {name})")
     if target:
         choose_target(workspace, run, target)
     return run
 
 
 def living(workspace: Workspace, name: str) -> Run:
-    """Return a run that can take commands. Raises NotNow for any other."""
+    """Open a run that can take commands. Raises NotNow if it cannot."""
     run = Run.open(workspace, name)
     if reason := run.takes_no_commands:
         raise NotNow(reason)
@@ -422,36 +426,34 @@ def living(workspace: Workspace, name: str) -> Run:
 
 
 LivingRun = Annotated[Run, Opened(living, Name)]
-
-
-Grace = Annotated[float | None, Field(ge=0, description="Kill it if it has not ended after this many seconds.")]
+Grace = Annotated[float | None, Field(ge=0, description="Kill the run if it has not ended after this many seconds.")]
 
 
 @operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
 def stop(run: LivingRun, *, grace: Grace = None) -> RunView:
-    """Stop a run after its current step; it saves first."""
+    """Stop a run after its current step. It saves a checkpoint first."""
     run.stop(grace)
     return view(snapshot(run))
 
 
 @operation(changes=True, says=lambda run: f"{run.name} pauses after this step: workbench runs resume {run.name}")
 def pause(run: LivingRun) -> RunView:
-    """Pause a run after its current step; `resume` continues it.
+    """Pause a run after its current step. `resume` continues it.
 
-    It saves a checkpoint and frees its device, so that you can sample in the meantime.
+    It saves a checkpoint and frees its device, so you can generate samples in the meantime.
     """
     run.pause()
     return view(snapshot(run))
 
 
-@operation(changes=True, says=lambda run: f"{run.name} goes on")
+@operation(changes=True, says=lambda run: f"{run.name} resumes")
 def resume(run: LivingRun) -> RunView:
-    """Resume a paused run (`start` is for runs that have ended)."""
+    """Resume a paused run. For a run that has ended, use `start`."""
     run.resume()
     return view(snapshot(run))
 
 
-@operation(changes=True, says=lambda run: f"{run.name} writes a checkpoint after this step")
+@operation(changes=True, says=lambda run: f"{run.name} saves a checkpoint after this step")
 def save(run: LivingRun) -> RunView:
     """Save a checkpoint after the current step."""
     run.save()
@@ -469,7 +471,7 @@ def preview(
     prompt: Annotated[str | None, Field(description="Generate this prompt instead of the run's own.")] = None,
     scale: Annotated[
         tuple[float, ...],
-        Field(description="LoRA scales: 0 is the base model, 1 is usual. Several compare: --scale 0 --scale 1."),
+        Field(description="LoRA scales to compare: 0 is the base model, 1 is usual, as in --scale 0 --scale 1."),
     ] = (),
 ) -> RunView:
     """Generate preview videos after the current step."""
@@ -479,17 +481,17 @@ def preview(
 
 @operation(changes=True, says=_generates)
 def live_sample(run: LivingRun, settings: LiveSample) -> RunView:
-    """Generate one video with a running run's present weights, after the current step.
+    """Generate one video with the current weights of a running run, after its current step.
 
-    It is added to the run's previews and to the samples.
+    The video is added to the run's previews and to the samples.
     """
     run.live_sample(settings)
     return view(snapshot(run))
 
 
 @operation(path="/runs/{id}/decoding", shell=False)
-def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="A run's name.")]) -> Decoding:
-    """Show the progress of decoding a run's previews."""
+def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", description="Name of the run.")]) -> Decoding:
+    """Show the progress of decoding a run's previews, or its outcome."""
     run = Run.open(workspace, id)
     folder = run.folder / DECODING
     status = jobs.status(folder)
@@ -512,20 +514,20 @@ def decode(workspace: Workspace, run: NamedRun) -> Decoding:
 
 @operation(changes=True)
 def star(run: NamedRun, step: Step) -> Starred:
-    """Star a step's checkpoint: it is never removed."""
+    """Star a checkpoint, which protects it from removal."""
     checkpoints.star(run.folder, step)
     return Starred(name=run.name, starred=tuple(checkpoints.starred(run.folder)))
 
 
 @operation(changes=True)
 def unstar(run: NamedRun, step: Step) -> Starred:
-    """Unstar a step's checkpoint: it may be removed like the others."""
+    """Unstar a checkpoint, so that it can be removed like any other."""
     checkpoints.unstar(run.folder, step)
     return Starred(name=run.name, starred=tuple(checkpoints.starred(run.folder)))
 
 
 Keep = Annotated[
-    int, Field(ge=1, description="How many of the newest to keep; the best and the starred ones are kept, too.")
+    int, Field(ge=1, description="Number of newest checkpoints to keep. The best and starred ones are always kept.")
 ]
 
 
@@ -537,15 +539,12 @@ def to_prune(run: NamedRun, *, keep: Keep) -> list[Checkpoint]:
 
 @operation(changes=True, confirm=to_prune, none="nothing to remove", says=lambda one: f"step {one.step}")
 def prune(run: NamedRun, *, keep: Keep) -> list[Checkpoint]:
-    """Remove old checkpoints.
-
-    The newest, the best and the starred ones are kept.
-    """
+    """Remove a run's old checkpoints. The newest, the best and the starred ones are kept."""
     return [Checkpoint(step=one.step, bytes=one.bytes) for one in checkpoints.retire(run.folder, keep, _every(run))]
 
 
 def _every(run: Run) -> int:
-    """Multiples of how many steps stay; none where the settings cannot be read."""
+    """Return the setting `keep_every`, or 0 if the settings cannot be read."""
     with contextlib.suppress(ConfigError):
         return run.settings.keep_every
     return 0
@@ -562,7 +561,7 @@ def note(run: NamedRun, text: Text = None) -> Note:
 
 @operation(changes=True)
 def group(run: NamedRun, label: Label = None) -> Group:
-    """Put a run into a group, under which lists show it; without a label, show its group."""
+    """Put a run into a group, which lists keep together; without a label, show its group."""
     return grouped(run, label)
 
 
@@ -570,18 +569,18 @@ def group(run: NamedRun, label: Label = None) -> Group:
 def rename(
     workspace: Workspace, run: NamedRun, new_name: Annotated[str, Field(description="Its new name.", max_length=200)]
 ) -> Moved:
-    """Rename a run that has ended. Samples and grids made with it keep the old name."""
+    """Rename a run that has ended. Samples and grids made from it keep the old name."""
     return Moved(name=rename_run(workspace, run, new_name).name, message=f"was {run.name}")
 
 
 @operation(path="/runs/remove", changes=True, says=lambda run: run.message)
 def remove(workspace: Workspace, names: Names) -> list[Moved]:
-    """Move ended runs to the bin; `restore` brings them back."""
+    """Move runs that have ended to the bin. `restore` brings them back."""
     runs = [Run.open(workspace, name) for name in dict.fromkeys(names)]
     return [Moved(name=run.name, message=remove_run(workspace, run)) for run in runs]
 
 
-@operation(path="/removed-runs", none="no run is removed")
+@operation(path="/removed-runs", none="the bin is empty")
 def bin(workspace: Workspace) -> list[RemovedRun]:
     """List the removed runs, last removed first."""
     return [RemovedRun(name=name) for name in removed_runs(workspace)]
@@ -589,7 +588,7 @@ def bin(workspace: Workspace) -> list[RemovedRun]:
 
 @operation(path="/removed-runs/{name}/restore", changes=True, says=lambda run: run.message)
 def restore(
-    workspace: Workspace, name: Annotated[str, Field(description="A removed run, as `runs bin` lists it.")]
+    workspace: Workspace, name: Annotated[str, Field(description="Name of the run, as `runs bin` lists it.")]
 ) -> Moved:
     """Restore a removed run."""
     run = restore_run(workspace, name)

@@ -1,4 +1,4 @@
-"""The form of a sample: what it takes over from files and earlier samples, what a request comes to, longer prompts."""
+"""The form for new samples: reuse settings from samples and files, preview a request, enhance prompts."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from workbench.workspace import Workspace, named_paths
 
 
 class Filled(Snapshot):
-    """What a form takes over."""
+    """Values to fill into the form."""
 
     values: dict[str, Any]
-    """Settings of a sample; those that are not here stay as they are."""
+    """Sample settings to fill in. All others stay as they are."""
 
     scenes: bool
     """Whether each line of the prompt is a scene."""
 
     message: str
-    """What has been taken over, one sentence."""
+    """What was filled in, in one sentence."""
 
 
 @operation(path="/samples/{id}/reuse", shell=False)
@@ -45,10 +45,10 @@ def reuse(
     id: Annotated[str, Field(description="Id of the sample.")],
     what: Annotated[
         Literal["settings", "seed", "change", "continue"],
-        Field(description="All of its settings, its seed alone, or its video to be changed or continued."),
+        Field(description="What to reuse: all settings, only the seed, or the video, to change or continue it."),
     ],
 ) -> Filled:
-    """Show what a form takes over from a sample."""
+    """Get the values to reuse from a sample."""
     one = Samples(workspace).get(id)
     joined = what == "settings" and "scenes" in one.record
     return Filled(values=view.reused(what, one), scenes=joined, message=view.REUSED[what])
@@ -59,7 +59,7 @@ File = Annotated[str, Field(description="Path of a file.", json_schema_extra={"p
 
 @operation(path="/samples/read-file", changes=True, shell=False)
 def read_file(workspace: Workspace, file: File) -> Filled:
-    """Read the settings in a video, latents or JSON file that the workbench made; of a LoRA how to use it."""
+    """Read the settings from a video, latents or JSON file made by the workbench, or get the settings to use a LoRA."""
     path = named_paths.resolve(file)
     try:
         return Filled(
@@ -96,45 +96,45 @@ def keep_file(
     name: Annotated[
         str,
         AfterValidator(_takes_file),
-        Field(description=f"The setting of a sample that it is for: {', '.join(FILES)}."),
+        Field(description=f"The sample setting to use it for: {', '.join(FILES)}."),
     ] = "image",
 ) -> Written:
-    """Keep a copy of a picture or a video that a sample begins with."""
+    """Copy an image or a video into the workspace, as an input for samples."""
     return Written(file=str(keep(workspace, Path(file), INPUT_FILES.get(name, "picture"))))
 
 
-# ---- what a request comes to
+# ---- previewing a request
 
 
 class Planned(FormState):
-    """What a request would be, while its form is being filled in."""
+    """A preview of a request for samples."""
 
     videos: int | None
-    """How many videos it makes; null while a setting is wrong."""
+    """Number of videos that it generates; null while a setting is wrong."""
 
     seconds: float | None
-    """About how long it takes, at the pace of earlier samples; null if unknown."""
+    """Estimated duration in seconds, based on earlier samples; null if unknown."""
 
     model: str
     """The model in one line."""
 
     own: dict[str, Any]
-    """Setting -> what it stands for while it is empty."""
+    """Setting -> the model's default, which applies while the setting is empty."""
 
     sizes: tuple[tuple[int, int], ...]
-    """Width and height of usual sizes, the model's own first."""
+    """Common sizes, the model's own first: width, height."""
 
     lengths: tuple[int, ...]
-    """Legal numbers of frames."""
+    """Frame counts that the model accepts."""
 
     fps: float
     """Frames per second."""
 
     lacking: tuple[str, ...]
-    """Trigger words of the LoRAs that the prompt lacks."""
+    """Trigger words of the LoRAs that are missing in the prompt."""
 
     with_words: str
-    """The prompt with these words."""
+    """The prompt with these words added."""
 
 
 @operation(path="/sample-plan", shell=False)
@@ -145,25 +145,25 @@ def plan(
         dict[str, Any], Field(description="Settings of samples and batches that differ from their defaults.")
     ] = {},  # noqa: B006 - never changed
 ) -> Planned:
-    """Preview a request: what is wrong with it, the model's defaults, how long it takes."""
+    """Preview a request: what is wrong with it, the model's defaults, and how long it takes."""
     of_batch = {name: value for name, value in values.items() if name in BatchSettings.model_fields}
     given = {name: value for name, value in values.items() if name not in of_batch}
     model = None
     settings, problems, many = SampleSettings(), {}, list[SampleSettings]()
     try:
-        # By itself: what the model brings is shown while another setting is wrong.
-        settings = parse(SampleSettings, {name: given[name] for name in ("model",) if name in given})
+        # The model alone first, so that its defaults are known even if another setting is wrong.
+        settings = parse(SampleSettings, {"model": given["model"]} if "model" in given else {})
         model = named.model if (named := known_model(settings.model)) else None
         settings, batch = parse(SampleSettings, given), parse(BatchSettings, of_batch)
         many = expand(settings, batch)
-        for one in many[:1] if model else ():
-            inputs_of(workspace, one)
+        if model:
+            inputs_of(workspace, many[0])
     except ConfigError as error:
         problems = error.problems or {"": str(error)}
-    prompts = [one.prompt for one in many] or [str(given.get("prompt", ""))]
-    words = words_of(workspace, settings.loras)
-    by_line = bool(of_batch.get("each_line") or of_batch.get("scenes"))
     prompt = str(given.get("prompt", ""))
+    prompts = [one.prompt for one in many] or [prompt]
+    words = words_of(workspace, settings.loras)
+    by_line = of_batch.get("each_line") or of_batch.get("scenes")
     lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
     all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
     return Planned(
@@ -189,7 +189,7 @@ def _own(model: Model, settings: SampleSettings) -> dict[str, Any]:
 
 
 def _sizes(model: Model) -> tuple[tuple[int, int], ...]:
-    """The model's own size, upright, and a square of its height, as far as they are legal."""
+    """Return the model's own size, its portrait version and a square, as long as the model accepts them."""
     usual = ((model.width, model.height), (model.height, model.width), (model.height, model.height))
     return tuple(dict.fromkeys((width, height) for width, height in usual if takes(model, model.frames, height, width)))
 
@@ -203,33 +203,33 @@ def _seconds(workspace: Workspace, many: list[SampleSettings], model: Model) -> 
 
 
 class Enhanced(Snapshot):
-    """The prompt enhancer: what it does, and what it has written last."""
+    """The prompt enhancer's state and its latest result."""
 
     going: bool
     """Whether it is writing."""
 
     message: str
-    """What it does, or why nothing was written; "" if there is nothing to say."""
+    """What it is doing, or why it wrote nothing; "" otherwise."""
 
     prompt: str
-    """What was written last; "" for nothing."""
+    """The prompt that it wrote last; "" if there is none."""
 
     short: str
-    """The short prompt from which that was written."""
+    """The short prompt that it was written from."""
 
     tokens: int | None
-    """How many tokens of it the video model reads; null if unknown."""
+    """Length of the written prompt in tokens of the video model; null if unknown."""
 
     limit: int | None
-    """How many tokens the video model reads at most; null if unknown."""
+    """Maximum number of tokens that the video model reads; null if unknown."""
 
     settings: dict[str, Any]
-    """With which it was used last."""
+    """The settings it was last used with."""
 
 
 @operation(path="/prompt-enhancer", shell=False)
 def enhanced(workspace: Workspace) -> Enhanced:
-    """Show what the prompt enhancer does, and what it has written last."""
+    """Show what the prompt enhancer is doing and what it wrote last."""
     status, written = prompt_enhancer.status(workspace), prompt_enhancer.written(workspace)
     message = ""
     if status.state.alive:
@@ -252,11 +252,13 @@ def enhance(
     workspace: Workspace,
     settings: PromptSettings,
     *,
-    prompt: Annotated[str, Field(description="A few words.")] = "",
-    model: Annotated[str, Field(description="The video model, which reads so many tokens.")] = SampleSettings().model,
-    image: Annotated[str, Field(description="The first frame, where the video has one.")] = "",
+    prompt: Annotated[str, Field(description="The short prompt, a few words.")] = "",
+    model: Annotated[
+        str, Field(description="The video model, which limits the length of the prompt.")
+    ] = SampleSettings().model,
+    image: Annotated[str, Field(description="The first frame, if the video has one.")] = "",
 ) -> Enhanced:
-    """Write a long prompt from a short one, by a language model, in the background."""
+    """Expand a short prompt into a detailed one with a language model, in the background."""
     prompt_enhancer.write(workspace, settings, SampleSettings(model=model, prompt=prompt, image=image))
     return enhanced(workspace)
 
@@ -271,10 +273,10 @@ def stop_enhancing(workspace: Workspace) -> Enhanced:
 @operation(path="/prompt-enhancer/use", changes=True, shell=False)
 def use_enhanced(
     workspace: Workspace,
-    text: Annotated[str, Field(description="What was written, maybe changed by hand.")],
+    text: Annotated[str, Field(description="The written prompt, which you may have edited.")],
     *,
     prompt: Annotated[str, Field(description="The prompt that it replaces.")] = "",
 ) -> Filled:
-    """Use a written prompt; what it was written from is recorded."""
+    """Use a prompt from the prompt enhancer, and record the short prompt that it was written from."""
     taken = prompt_enhancer.take(workspace, text, prompt)
-    return Filled(values={"prompt": taken}, scenes=False, message="The form now has the written prompt.")
+    return Filled(values={"prompt": taken}, scenes=False, message="The form now uses the written prompt.")

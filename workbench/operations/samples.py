@@ -1,4 +1,4 @@
-"""Samples: list and search them, request, cancel and decode them, star, remove and restore them; the page's history."""
+"""Samples: request, cancel, decode, list, star, remove and restore them; the queue and the history on the page."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from workbench.workspace import Workspace
 Ids = Annotated[
     tuple[str, ...], Field(title="Samples", description="Ids of samples, as `list` shows them.", min_length=1)
 ]
-BIN = "in the bin: `workbench samples list --show removed` lists it, `restore ID` brings one back"
-Day = Annotated[str, Field(description="Generated on this day or later: YYYY-MM-DD, or a Unix time.")]
-LastDay = Annotated[str, Field(description="Generated on this day or before: YYYY-MM-DD, or a Unix time.")]
+BIN = "in the bin: `workbench samples list --show removed` lists them, `restore ID` brings one back"
+Day = Annotated[str, Field(description="Only samples from this day or later: YYYY-MM-DD, or a Unix time.")]
+LastDay = Annotated[str, Field(description="Only samples from this day or earlier: YYYY-MM-DD, or a Unix time.")]
 
 
 class Sample(Snapshot):
-    """One sample that is done."""
+    """A finished sample."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "created", "starred", "prompt", "loras", "seed")
 
     id: str
-    """What commands take."""
+    """Id of the sample, as commands take it."""
 
     created: Annotated[float | None, Shown("generated", moment)]
-    """Unix time at which it was requested."""
+    """When it was requested, as Unix time."""
 
     starred: Annotated[bool, Shown(text=lambda starred: "★" if starred else "")]
     """Whether it is starred."""
 
     prompt: Annotated[str, Shown(text=lambda prompt: " ".join(prompt.split()))]
-    """What it was generated from."""
+    """Its prompt."""
 
     problem: str
     """Why its record cannot be read; "" if it can."""
@@ -56,16 +56,16 @@ class Sample(Snapshot):
     """Short names of its LoRAs."""
 
     seed: Annotated[int | None, Shown(right=True)]
-    """The seed that was used."""
+    """Its seed; null if unknown."""
 
     video: str | None
-    """Path of its video; null if only latents were kept."""
+    """Path of its video; null if only its latents were kept."""
 
     latents: str | None
-    """Path of the latents if only these were kept, else null."""
+    """Path of its latents, if only these were kept; otherwise null."""
 
     record: Annotated[dict[str, Any], HIDDEN]
-    """Everything that made it, as in the JSON file beside it."""
+    """Everything that it was made from, as in its JSON file."""
 
     def text_of(self, name: str) -> str:
         if name != "prompt":
@@ -74,49 +74,49 @@ class Sample(Snapshot):
 
 
 class Requested(Snapshot):
-    """A sample that was requested, at this moment."""
+    """A requested sample and its progress."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("id", "state", "message")
 
     id: str
-    """What commands take."""
+    """Id of the sample, as commands take it."""
 
     state: str
     """`waiting`, `loading`, `generating`, `done`, `failed` or `cancelled`."""
 
     step: int
-    """Denoising steps that are done."""
+    """Number of denoising steps that are done."""
 
     steps: int
-    """Denoising steps in all; 0 while that is unknown."""
+    """Total number of denoising steps; 0 while unknown."""
 
     seconds_left: float | None
-    """Seconds until it is done; null while that is unknown."""
+    """Estimated time left in seconds; null while unknown."""
 
     message: str
-    """What it waits for, or why it failed, one sentence."""
+    """What it is waiting for, or why it failed, in one sentence."""
 
     video: str | None
-    """Path of its video, null without one."""
+    """Path of its video; null if there is none."""
 
     latents: str | None
-    """Path of the latents of one that was kept as latents only, else null."""
+    """Path of its latents, if only these were kept; otherwise null."""
 
     latents_only: bool
     """Whether it is done and only its latents were kept."""
 
     settings: Annotated[dict[str, Any] | None, HIDDEN]
-    """All of its settings; null where they cannot be read."""
+    """All of its settings; null if they cannot be read."""
 
     scenes: tuple[str, ...]
-    """Ids of the samples that it joins; [] of one that was generated."""
+    """Ids of the samples that it joins; [] if it is not a joined video."""
 
     more: tuple[str, ...] = ()
-    """Ids of the others that were requested with it, where there are several."""
+    """Ids of the other samples in the same request."""
 
 
 def request_of(found: queue.Progress) -> Requested:
-    """Return what a request's files say, as a snapshot."""
+    """Convert the progress of a request to a snapshot."""
     path = str(found.video) if found.video else None
     only_latents = found.video is not None and found.video.suffix == LATENTS
     return Requested(
@@ -138,14 +138,16 @@ def _requests(workspace: Workspace, ids: Iterable[str]) -> list[Requested]:
     return [request_of(queue.progress(workspace, one)) for one in ids]
 
 
-Words = Annotated[str, Field(max_length=1000, description="Words that all occur in prompt, model, LoRAs or seed.")]
+Words = Annotated[
+    str, Field(max_length=1000, description="Only samples with all these words in prompt, model, LoRAs or seed.")
+]
 Show = Annotated[
     Literal["all", "starred", "removed"],
-    Field(description="All in the history, the starred ones, or those in the bin."),
+    Field(description="Which samples: all in the history, only the starred ones, or those in the bin."),
 ]
 
 
-@operation(path="/samples", none="no sample: workbench sample PROMPT generates one")
+@operation(path="/samples", none="no samples: generate one with workbench sample PROMPT")
 def list_(
     workspace: Workspace,
     *,
@@ -153,15 +155,15 @@ def list_(
     show: Show = "all",
     since: Day = "",
     until: LastDay = "",
-    limit: Annotated[int, Field(ge=1, le=1000, description="How many at most.")] = 50,
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of samples to list.")] = 50,
 ) -> list[Sample]:
-    """List the samples that are done, newest first."""
+    """List the finished samples, newest first."""
     query = SampleQuery(search=search, show=show, since=_time("since", since), until=_time("until", until, end=True))
     return [_sample(one) for one in Samples(workspace).history(limit, query)]
 
 
 def _time(name: str, text: str, end: bool = False) -> float | None:
-    """Return the Unix time that a day or a number stands for; None for "". end: of the day, its end"""
+    """Convert a day or a number to Unix time; None for "". With `end`, use the end of the day."""
     if not text:
         return None
     try:
@@ -177,18 +179,21 @@ def _time(name: str, text: str, end: bool = False) -> float | None:
 
 @operation(path="/samples", changes=True, status=202, shell=False)
 def request(workspace: Workspace, settings: SampleSettings, batch: BatchSettings) -> Requested:
-    """Request a sample, or several: answers with the first."""
+    """Request one or several samples. Returns the first one, with the ids of the others in `more`."""
     many = kept(workspace, expand(settings, batch))
     first, *others = queue.submit_all(workspace, many, chains=batch.chains)
-    return _requests(workspace, [first])[0].model_copy(update={"more": tuple(others)})
+    return request_of(queue.progress(workspace, first)).model_copy(update={"more": tuple(others)})
 
 
 @operation(changes=True, status=202, shell=False)
 def again(
-    workspace: Workspace, ids: Ids, *, force: Annotated[bool, Field(description="Use LoRAs that do not fit.")] = False
+    workspace: Workspace,
+    ids: Ids,
+    *,
+    force: Annotated[bool, Field(description="Use LoRAs even if they do not fit the model.")] = False,
 ) -> list[Requested]:
-    """Request failed samples once more."""
-    names = _each(workspace, ids, queue.progress)
+    """Retry failed samples."""
+    names = _checked(workspace, ids, queue.progress)
     for name in names:
         queue.again(workspace, name, **({"force_loras": True} if force else {}))
     return _requests(workspace, names)
@@ -196,15 +201,15 @@ def again(
 
 @operation(changes=True)
 def cancel(workspace: Workspace, ids: Ids) -> list[Requested]:
-    """Cancel samples that are not done."""
-    names = _each(workspace, ids, queue.progress)
+    """Cancel samples that are waiting or being generated."""
+    names = _checked(workspace, ids, queue.progress)
     queue.cancel_all(workspace, names)
     return _requests(workspace, names)
 
 
-@operation(path="/samples/cancel", changes=True, none="no sample waits")
+@operation(path="/samples/cancel", changes=True, none="no samples are waiting")
 def cancel_all(workspace: Workspace) -> list[Requested]:
-    """Cancel all samples that are not done, but for those of grids."""
+    """Cancel all samples that are waiting or being generated, except those of grids."""
     names = queue.pending_samples(workspace)
     queue.cancel_all(workspace, names)
     return _requests(workspace, names)
@@ -212,8 +217,8 @@ def cancel_all(workspace: Workspace) -> list[Requested]:
 
 @operation(changes=True, status=202, shell=False)
 def decode(workspace: Workspace, ids: Ids) -> list[Requested]:
-    """Request the videos of samples that were kept as latents."""
-    names = _each(workspace, ids, _in_the_history)
+    """Decode the videos of samples that were kept as latents."""
+    names = _checked(workspace, ids, _in_the_history)
     for name in names:
         queue.decode(workspace, name)
     return _requests(workspace, names)
@@ -227,12 +232,12 @@ def star(workspace: Workspace, ids: Ids) -> list[Sample]:
 
 @operation(changes=True)
 def unstar(workspace: Workspace, ids: Ids) -> list[Sample]:
-    """Take the stars of samples away."""
+    """Unstar samples."""
     return _star(workspace, ids, False)
 
 
 def _star(workspace: Workspace, ids: Iterable[str], starred: bool) -> list[Sample]:
-    names, found = _each(workspace, ids, _in_the_history), Samples(workspace)
+    names, found = _checked(workspace, ids, _in_the_history), Samples(workspace)
     for name in names:
         found.star(name, starred)
     return _samples(workspace, names)
@@ -240,8 +245,8 @@ def _star(workspace: Workspace, ids: Iterable[str], starred: bool) -> list[Sampl
 
 @operation(changes=True, afterwards=BIN)
 def remove(workspace: Workspace, ids: Ids) -> list[Sample]:
-    """Move samples to the bin; `restore` brings them back."""
-    names, found = _each(workspace, ids, _in_the_history), Samples(workspace)
+    """Move samples to the bin. `restore` brings them back."""
+    names, found = _checked(workspace, ids, _in_the_history), Samples(workspace)
     for name in names:
         found.remove(name)
     return _samples(workspace, names, removed=True)
@@ -249,11 +254,11 @@ def remove(workspace: Workspace, ids: Ids) -> list[Sample]:
 
 @operation(changes=True)
 def restore(workspace: Workspace, ids: Ids) -> list[Sample]:
-    """Bring samples back from the bin."""
-    found = Samples(workspace)
-    for name in dict.fromkeys(ids):
+    """Restore samples from the bin."""
+    names, found = list(dict.fromkeys(ids)), Samples(workspace)
+    for name in names:
         found.restore(name)
-    return _samples(workspace, dict.fromkeys(ids))
+    return _samples(workspace, names)
 
 
 @operation(changes=True, shell=False)
@@ -262,11 +267,11 @@ def download(
     ids: Ids,
     *,
     kind: Annotated[
-        Literal["zip", "gif", "png"], Field(description="A zip, or all side by side in a picture.")
+        Literal["zip", "gif", "png"], Field(description="A zip, or a GIF or PNG with all of them side by side.")
     ] = "zip",
 ) -> Written:
-    """Write samples as one file to download; it is kept for an hour."""
-    found = [Samples(workspace).get(name) for name in _each(workspace, ids, _in_the_history)]
+    """Write samples to one file for download, which is kept for an hour."""
+    found = [Samples(workspace).get(name) for name in _checked(workspace, ids, _in_the_history)]
     return Written(file=str(samples.write_download(found, workspace, f".{kind}")))
 
 
@@ -274,8 +279,8 @@ def _in_the_history(workspace: Workspace, id: str) -> object:
     return Samples(workspace).get(id)
 
 
-def _each(workspace: Workspace, ids: Iterable[str], find: Callable[[Workspace, str], object]) -> list[str]:
-    """Return the ids, each once, when all of them are there: an unknown one raises before anything is changed."""
+def _checked(workspace: Workspace, ids: Iterable[str], find: Callable[[Workspace, str], object]) -> list[str]:
+    """Return the ids without duplicates, after checking all of them with `find`, which raises Unknown."""
     names = list(dict.fromkeys(ids))
     for name in names:
         find(workspace, name)
@@ -295,45 +300,45 @@ def _sample(one: samples.Sample) -> Sample:
         prompt=one.settings.prompt,
         problem=one.problem,
         loras=tuple(view.short_name(lora) for lora in one.settings.loras),
-        seed=seed if type(seed) is int else None,  # of a file, which may hold anything
+        seed=seed if type(seed) is int else None,  # the record is a file, which may contain anything
         video=None if one.latents_only else str(one.path),
         latents=str(one.path) if one.latents_only else None,
         record=one.record,
     )
 
 
-# ---- what the page shows
+# ---- queue and history on the page
 
 
 class Queue(Snapshot):
-    """What waits and what is being generated."""
+    """The queue of samples."""
 
     requests: tuple[dict[str, Any], ...]
-    """The first ones: id, state, title, subtitle, status, message, share, picture (of the latents so far) ..."""
+    """The first requests: id, state, title, subtitle, status, message, share, picture (a preview of the latents) ..."""
 
     more: int
-    """How many others wait."""
+    """Number of further requests."""
 
     grids: int
-    """How many videos of grids wait."""
+    """Number of waiting videos of grids."""
 
     failed: tuple[dict[str, Any], ...]
-    """Those of the requested samples that failed, likewise."""
+    """Those of the given samples that failed, with the same keys."""
 
     note: str
-    """Why nothing can be generated now; "" if nothing does."""
+    """Why nothing can be generated now; "" if something can."""
 
 
-MOST_SHOWN = 8  # requests; the others are counted
+MOST_SHOWN = 8  # requests that `queue_` lists; it counts the others
 
 
 @operation(path="/sample-queue", shell=False)
 def queue_(
     workspace: Workspace,
     *,
-    ids: Annotated[tuple[str, ...], Field(description="Samples whose failure is shown, too.", max_length=100)] = (),
+    ids: Annotated[tuple[str, ...], Field(description="Also show these samples if they failed.", max_length=100)] = (),
 ) -> Queue:
-    """Show what waits and what is being generated."""
+    """Show the samples that are waiting or being generated."""
     queue.revive(workspace)
     every, own = queue.pending(workspace), queue.pending_samples(workspace)
     shown = [one for one in _known(workspace, own[:MOST_SHOWN]) if not one.state.over]
@@ -349,7 +354,7 @@ def queue_(
 
 def _known(workspace: Workspace, ids: Iterable[str]) -> Iterable[Progress]:
     for name in ids:
-        with contextlib.suppress(ConfigError):  # it is gone by now
+        with contextlib.suppress(ConfigError):  # it may have been removed
             yield queue.progress(workspace, name)
 
 
@@ -362,66 +367,66 @@ def _gpu_note(workspace: Workspace) -> str:
     if not holder or holder == queue.HOLDER:
         return ""
     return (
-        f"The GPU is held by {holder}. A training run can generate a video between two steps, or be paused: then the "
-        "GPU is free."
+        f"The GPU is in use by {holder}. A training run can generate a video between two steps. Pausing the run frees "
+        "the GPU."
     )
 
 
 class Thumbnail(Snapshot):
-    """What every view of a sample in the history says of it."""
+    """What every view of a sample in the history includes."""
 
     id: str
-    """What commands take."""
+    """Id of the sample, as commands take it."""
 
     video: str | None
-    """Path of its video; null if only latents were kept."""
+    """Path of its video; null if only its latents were kept."""
 
     title: str
     """Its prompt, or why it cannot be read."""
 
     created: float
-    """Unix time at which it was requested."""
+    """When it was requested, as Unix time."""
 
     starred: bool
     """Whether it is starred."""
 
     width: int
-    """Width of the video, in pixels; 0 if unknown."""
+    """Width of the video in pixels; 0 if unknown."""
 
     height: int
-    """Height of the video, in pixels; 0 if unknown."""
+    """Height of the video in pixels; 0 if unknown."""
 
 
 class Tile(Thumbnail):
     """A sample in the history."""
 
     about: str
-    """Its LoRAs."""
+    """Its LoRAs in words."""
 
     length: float | None
-    """Seconds that the video lasts; null if unknown."""
+    """Length of the video in seconds; null if unknown."""
 
 
 class Page(Snapshot):
     """A page of the history."""
 
     samples: tuple[Tile, ...]
-    """Newest first."""
+    """The samples on this page, newest first."""
 
     page: int
-    """Its number, from 0."""
+    """Number of this page, from 0."""
 
     size: int
-    """How many samples a page has at most."""
+    """Maximum number of samples on a page."""
 
     matching: int
-    """How many samples match in all."""
+    """Number of samples that match."""
 
     all: int
-    """How many samples there are, those in the bin not counted."""
+    """Number of samples, not counting the bin."""
 
     removed: int
-    """How many samples are in the bin."""
+    """Number of samples in the bin."""
 
 
 @operation(
@@ -434,10 +439,10 @@ def page(
     show: Show = "all",
     since: Day = "",
     until: LastDay = "",
-    page: Annotated[int, Field(ge=0, description="Its number, from 0.")] = 0,
-    size: Annotated[int, Field(ge=1, le=200, description="How many at most.")] = 24,
+    page: Annotated[int, Field(ge=0, description="Number of the page, from 0.")] = 0,
+    size: Annotated[int, Field(ge=1, le=200, description="Maximum number of samples on a page.")] = 24,
 ) -> Page:
-    """Show a page of the history, newest first."""
+    """Show one page of the history of samples, newest first."""
     return _page(Samples(workspace), search, show, since, until, page, size)
 
 
@@ -476,28 +481,28 @@ def _tile(one: samples.Sample, starred: bool) -> Tile:
 
 
 class Made(Thumbnail):
-    """A sample, and how it was made."""
+    """A sample and how it was made."""
 
     file: str
-    """Path of what there is to download: the video, or the latents."""
+    """Path of the file to download: the video or the latents."""
 
     scenes: tuple[str, ...]
-    """For one that joins scenes, their prompts."""
+    """Prompts of its scenes, if it joins several; otherwise []."""
 
     short: str
-    """The short prompt from which a language model wrote this one; "" if a person wrote it."""
+    """The short prompt that the prompt enhancer expanded; "" if it was not used."""
 
     facts: tuple[tuple[str, str], ...]
-    """Name and value of each setting that made it."""
+    """Name and value of each setting that it was made with."""
 
     loras: tuple[dict[str, Any], ...]
     """For each LoRA: name, scale, fits, rank, alpha, made_for, left_out."""
 
     actions: tuple[tuple[str, str], ...]
-    """Name and label of what can be done with it."""
+    """Name and label of each action that you can take."""
 
     frames: int
-    """Frames of the video."""
+    """Number of frames in the video; 0 if unknown."""
 
 
 @operation(path="/samples/{id}/made", shell=False)
@@ -517,13 +522,13 @@ def made(workspace: Workspace, id: Annotated[str, Field(description="Id of the s
 
 
 class SideBySide(Snapshot):
-    """Samples as the player of grids shows them: one row, a column each."""
+    """Samples as a grid with one row."""
 
     grid: dict[str, Any]
-    """As `grids/show` has it."""
+    """The grid, as `grids/show` returns it."""
 
 
 @operation(shell=False)
 def side_by_side_(workspace: Workspace, ids: Ids) -> SideBySide:
-    """Put samples side by side."""
+    """Show samples side by side, as a grid with one row."""
     return SideBySide(grid=side_by_side([Samples(workspace).get(name) for name in dict.fromkeys(ids)], str))

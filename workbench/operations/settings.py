@@ -1,4 +1,4 @@
-"""Settings: what there is to set, what can be chosen, whether values are legal; and recipes with their sources."""
+"""Settings: describe the settings of each form, list choices, validate values, and suggest recipes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
-GPU_HELP = "Memory of the GPU to estimate for, in GB, as in 24. Else this machine's."
+GPU_HELP = "Memory of the GPU to estimate for, in GB, such as 24. Default: this machine's."
 Gpu = Annotated[str, Field(description=GPU_HELP)]
 
 FORMS: dict[str, type[Settings]] = {
@@ -79,7 +79,7 @@ def _known(form: str) -> str:
 Form = Annotated[
     str,
     AfterValidator(_known),
-    Field(description="Of what: a run, a sample, a grid, a task of a dataset, or an operation on LoRAs."),
+    Field(description="The form, such as train, sample, grid, import or merge."),
 ]
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
@@ -87,96 +87,96 @@ Values = Annotated[
 
 
 class Setting(Snapshot):
-    """One setting."""
+    """A setting."""
 
     name: str
-    """In files, flags and calls."""
+    """Name of the setting, as files, flags and calls take it."""
 
     title: str
-    """For people."""
+    """Display name."""
 
     help: str
     """What it does."""
 
     section: str
-    """The heading under which it stands."""
+    """Section of the form."""
 
     kind: str
     """`integer`, `number`, `switch`, `text`, `choice`, `texts`, `numbers` or `object`."""
 
     default: Any
-    """Its value where nobody sets it."""
+    """Its default."""
 
     rule: str
-    """What is legal, in words."""
+    """The values it accepts, in words."""
 
     choices: tuple[str, ...]
-    """Its legal values, where they are few and fixed."""
+    """The values it accepts, if they are fixed."""
 
     low: float | None
-    """Its lowest value."""
+    """Its minimum; null for none."""
 
     high: float | None
-    """Its highest value."""
+    """Its maximum; null for none."""
 
     unit: str | None
-    """Unit of the value."""
+    """Its unit; null for none."""
 
     optional: bool
-    """Whether it may be null."""
+    """Whether it can be null."""
 
     advanced: bool | None
     """Whether forms hide it at first."""
 
     source: str | None
-    """What its value is chosen from, as `choices` lists it; null if its rule says all."""
+    """What its value is chosen from, such as models or datasets (see `choices`); null if its rule says it all."""
 
     also: str
-    """What other programs call it, separated by commas."""
+    """Its names in other programs, separated by commas."""
 
     rows: Annotated[int, Field(validation_alias="lines")]
-    """Height of its text field."""
+    """Height of its text field in lines."""
 
     path: bool
-    """Whether it may also name a file or a folder."""
+    """Whether it also accepts the path of a file or a folder."""
 
 
 class SettingChoice(Snapshot):
-    """One value that a setting can take in this workspace."""
+    """A value that a setting can have in this workspace."""
 
     title: str
-    """For people."""
+    """Display name."""
 
     value: str
     """The value."""
 
     group: str
-    """The heading under which it is listed; "" for none."""
+    """The heading that it is listed under; "" for none."""
 
 
 class Checked(FormState):
-    """Whether values are legal together."""
+    """The result of validating a form."""
 
     own: dict[str, str] = {}
-    """Setting -> what it stands for with this model while it is empty."""
+    """Setting -> the model's default, which applies while the setting is empty."""
 
     model: str = ""
-    """The model in one line; "" where the form has none or it is not known."""
+    """The model in one line; "" if the form has none or it is unknown."""
 
 
 class AdaptedValues(Snapshot):
-    """What another model changes in a form."""
+    """Changes to a form for another model."""
 
     values: dict[str, Any]
-    """Settings that the model does not have or cannot take -> their defaults."""
+    """Setting that the model does not have or whose value it does not accept -> its default."""
 
     notes: tuple[str, ...]
-    """A sentence for each of them."""
+    """One sentence for each change."""
 
 
 @operation(path="/settings/{form}", shell=False)
 def show(workspace: Workspace, form: Form) -> list[Setting]:
-    """Show every setting of a form, with its rule and its default."""
+    """List the settings of a form with their rules and defaults."""
     return [Setting.model_validate(spec) for spec in specs(FORMS[form])]
 
 
@@ -184,20 +184,20 @@ def show(workspace: Workspace, form: Form) -> list[Setting]:
 def choices(
     workspace: Workspace,
     form: Form,
-    name: Annotated[str, Field(description="Of the setting.")],
+    name: Annotated[str, Field(description="Name of the setting.")],
     *,
     values: Values = {},  # noqa: B006 - never changed
 ) -> list[SettingChoice]:
-    """List what a setting can be set to here: models, datasets, runs, LoRAs, devices ..."""
+    """List the choices for a setting in this workspace: models, datasets, runs, LoRAs, devices ..."""
     spec = next((one for one in specs(FORMS[form]) if one.name == name), None)
     if spec is None:
-        raise Unknown(f"{name[:80]} is no setting of {form}: `show` lists them")
+        raise Unknown(f"{name[:80]} is not a setting of {form}: `show` lists them")
     return [SettingChoice(**one._asdict()) for one in choices_of(spec, workspace, values)]
 
 
 @operation(path="/settings/{form}/check", shell=False)
 def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
-    """Check values as a person types them: each by itself, and frames and size against the model."""
+    """Validate the values of a form: each on its own, and frames and size against the model."""
     try:
         settings = parse(FORMS[form], values)
         if isinstance(settings, TrainSettings | SampleSettings):
@@ -219,24 +219,24 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
 
 @operation(path="/settings/{form}/adapt", shell=False)
 def adapt(workspace: Workspace, form: Form, *, values: Values) -> AdaptedValues:
-    """List what the model that these values name does not have, or cannot take, and its defaults instead."""
-    usual = {spec.name: spec.default for spec in specs(FORMS[form])}
-    found = adapted(FORMS[form], {**usual, **values})
+    """List the values to change for the form's model, because it does not have or accept them."""
+    defaults = {spec.name: spec.default for spec in specs(FORMS[form])}
+    found = adapted(FORMS[form], {**defaults, **values})
     return AdaptedValues(values=found.values, notes=tuple(found.notes))
 
 
 def _unread(settings: Settings) -> list[str]:
-    """Return what the chosen captioner, or the chosen way to cut, does not read."""
+    """Return the settings that the chosen captioner, or the chosen split mode, does not use."""
     if isinstance(settings, CaptionSettings):
-        own = find_captioner(settings.captioner).reads
-        return [name for kind in captioners().values() for name in kind.reads if name not in own]
+        used = find_captioner(settings.captioner).reads
+        return [name for kind in captioners().values() for name in kind.reads if name not in used]
     if isinstance(settings, SplitTask):
         return ["window_seconds"] if settings.mode == "scenes" else ["detector", "threshold"]
     return []
 
 
 class Recipe(Snapshot):
-    """Settings for what is to be trained."""
+    """Recommended settings for a training subject."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("subject", "evidence")
 
@@ -245,40 +245,41 @@ class Recipe(Snapshot):
     `reference`, `masked`, `slider` or `training adapter`."""
 
     model: str
-    """Its title."""
+    """Title of the model."""
 
     clips: int
-    """Number of clips it is for; 0 if unknown."""
+    """Number of clips that it is for; 0 if unknown."""
 
     evidence: str
-    """How well it is documented, one sentence."""
+    """How well documented it is, in one sentence."""
 
     warning: str
-    """What speaks against this dataset or GPU; "" if nothing does."""
+    """Why it may not suit this dataset or GPU; "" if it does."""
 
     settings: dict[str, Any]
-    """Setting and value, as a run's config.json has them."""
+    """The settings, as in a run's config.json."""
 
     reasons: tuple[dict[str, Any], ...]
-    """Setting (empty for advice on the dataset), title, value, reason, sources (title, url) of each."""
+    """The reason for each setting: setting ("" for advice on the dataset), title, value, reason, sources (title,
+    url)."""
 
     gpu: str
-    """The GPU that memory settings, frames and size are chosen for."""
+    """The GPU that the memory settings, frames and size are chosen for."""
 
 
 @operation(by_hand="recipes")
 def recipes(
     workspace: Workspace,
-    subject: Annotated[str, Field(description="What is to be trained. Empty: all subjects.")] = "",
+    subject: Annotated[str, Field(description="What you want to train. Empty: all subjects.")] = "",
     *,
-    model: Annotated[str | None, Field(description="The model to train on. Empty: the built-in one.")] = None,
-    dataset: Annotated[str, Field(description="Steps for the clips of this dataset.")] = "",
-    clips: Annotated[int | None, Field(ge=0, description="Steps for so many clips.")] = None,
+    model: Annotated[str | None, Field(description="The base model. Empty: the built-in one.")] = None,
+    dataset: Annotated[str, Field(description="Choose the steps for the clips of this dataset.")] = "",
+    clips: Annotated[int | None, Field(ge=0, description="Choose the steps for this many clips.")] = None,
     gpu_memory: Gpu = HERE,
 ) -> list[Recipe]:
-    """Show which settings suit a subject, with reasons and sources."""
+    """Recommend settings for a training subject, with reasons and sources."""
     settings = TrainSettings(model=workspace.model(model or default_model()), dataset=dataset)
-    named = settings.resolved
-    every = [subject] if subject else [one for one in KINDS if not refusal(one, named)]
-    found = [suggest(workspace, one, settings, gpu_memory, clips) for one in every]
+    resolved = settings.resolved
+    subjects = [subject] if subject else [one for one in KINDS if not refusal(one, resolved)]
+    found = [suggest(workspace, one, settings, gpu_memory, clips) for one in subjects]
     return [Recipe.model_validate(asdict(one)) for one in found]

@@ -1,4 +1,4 @@
-"""What operations of several nouns have in common: notes, groups, checks, and what is read again and again."""
+"""Snapshots and helpers that operations of several nouns share: notes, groups, form validation, checks."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from workbench.families.model import Model
 from workbench.operations.registry import Snapshot
 from workbench.workspace.folders import NotedFolder
 
-Text = Annotated[str | None, Field(description='The new notes; "" removes them. Without it they stay as they are.')]
-Label = Annotated[str | None, Field(description='The new group; "" for none. Without it the group stays as it is.')]
+LoraName = Annotated[
+    str,
+    Field(title="LoRA", description="runs/RUN, runs/RUN@STEP or loras/NAME.", json_schema_extra={"source": "loras"}),
+]
+Text = Annotated[str | None, Field(description='The new notes; "" deletes them. Omit it to leave them unchanged.')]
+Label = Annotated[str | None, Field(description='The new group; "" for none. Omit it to leave the group unchanged.')]
 
 
 class Note(Snapshot):
-    """The notes on something."""
+    """The notes on an item."""
 
     name: str
-    """What commands take."""
+    """Name of the item."""
 
     own_notes: str
-    """Notes someone wrote about it; "" for none."""
+    """The notes; "" for none."""
 
 
 class Group(Snapshot):
-    """The group under which lists show something."""
+    """The group of an item."""
 
     name: str
-    """What commands take."""
+    """Name of the item."""
 
     group: str
     """The group; "" for none."""
 
 
 def takes(model: Model, frames: int, height: int, width: int) -> bool:
-    """Whether a model takes videos of this shape."""
+    """Return whether a model accepts videos of this shape."""
     with contextlib.suppress(ConfigError):
         model.check_shape(frames, height, width)
         return True
@@ -45,14 +49,14 @@ def takes(model: Model, frames: int, height: int, width: int) -> bool:
 
 
 def noted(one: NotedFolder, text: str | None) -> Note:
-    """Replace the notes unless the text is None; return the notes."""
+    """Replace the notes unless the text is None, and return them."""
     if text is not None:
         one.write_notes(text)
     return Note(name=one.name, own_notes=one.notes)
 
 
 def grouped(one: NotedFolder, label: str | None) -> Group:
-    """Put it into another group unless the label is None; return its group."""
+    """Change the group unless the label is None, and return it."""
     if label is not None:
         one.set_group(label)
     return Group(name=one.name, group=one.group)
@@ -62,20 +66,20 @@ class FormState(Snapshot):
     """What is wrong with the values in a form."""
 
     problems: dict[str, str]
-    """Setting -> what is wrong with it and what to do, one sentence; {} when nothing is."""
+    """Setting -> what is wrong with it and how to fix it, in one sentence; {} if nothing is wrong."""
 
     without_effect: tuple[str, ...]
-    """Settings that have no effect with these values."""
+    """Settings that have no effect given the other values."""
 
     notes: tuple[str, ...]
-    """A sentence for each given setting that has no effect."""
+    """One sentence for each setting that was given but has no effect."""
 
 
 class Written(Snapshot):
     """A file that was written."""
 
     file: str
-    """Its path."""
+    """Path of the file."""
 
 
 class Check(Snapshot):
@@ -88,10 +92,10 @@ class Check(Snapshot):
     """What was found."""
 
     remedy: str = ""
-    """What to do; "" when all is well."""
+    """How to fix it; "" if nothing is wrong."""
 
 
 def said(check: Check) -> list[str]:
-    """Format a check for people, with its remedy on a second line."""
+    """Format a check as one line, with its remedy on a second one."""
     line = f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}"
     return [line, f"  {'':<22}  -> {check.remedy}"] if check.remedy else [line]

@@ -1,4 +1,4 @@
-"""Targets: machines, clusters and accounts to which runs can be sent."""
+"""Targets: the machines, clusters and accounts that can train runs remotely."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from workbench.remote.targets import KINDS
 from workbench.settings import parse
 from workbench.workspace import Workspace
 
-Name = Annotated[str, Field(title="Target", description="What `--target` takes.")]
+Name = Annotated[str, Field(title="Target", description="Name of the target, as in `--target NAME`.")]
 
 
 class Target(Snapshot):
-    """A machine, a cluster or an account."""
+    """A remote machine, a cluster or an account."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "kind", "settings", "problem")
 
     name: Annotated[str, Shown("target")]
-    """What `--target` takes."""
+    """Name of the target, as in `--target NAME`."""
 
     kind: str | None
     """`ssh`, `slurm` or `hf-jobs`; null if its file cannot be read."""
 
     settings: Annotated[dict[str, Any], Shown(text=lambda some: ", ".join(f"{key}={some[key]}" for key in some))]
-    """Settings that differ from their defaults."""
+    """Its settings, without those at their defaults."""
 
     problem: str
     """Why it cannot be used; "" if it can."""
 
 
-@operation(path="/targets", none="no targets yet: workbench targets add ssh NAME --host HOST adds one")
+@operation(path="/targets", none="no targets yet: add one with workbench targets add ssh NAME --host HOST")
 def list_(workspace: Workspace) -> list[Target]:
-    """List the targets."""
+    """List the remote targets."""
     return [_target(workspace, name) for name in kept.names(workspace)]
 
 
@@ -57,9 +57,9 @@ def add(
     name: Name,
     kind: Annotated[str, Field(description="`ssh`, `slurm` or `hf-jobs`.")],
     *,
-    settings: Annotated[dict[str, Any], Field(description="Settings of that kind.")],
+    settings: Annotated[dict[str, Any], Field(description="Settings for that kind of target.")],
 ) -> Target:
-    """Add a target, or replace one."""
+    """Add a target, replacing any of the same name."""
     if kind not in KINDS:
         raise ConfigError(f"kind is {kind[:80]!r}, must be one of {', '.join(KINDS)}")
     kept.save(workspace, name, parse(KINDS[kind], settings))
@@ -68,7 +68,7 @@ def add(
 
 @operation(changes=True, says=lambda target: f"{target.name} is removed")
 def remove(workspace: Workspace, name: Name) -> Target:
-    """Remove a target. Nothing is deleted on it."""
+    """Remove a target from this workspace. Nothing is deleted on the target itself."""
     removed = _target(workspace, name)
     kept.remove(workspace, name)
     return removed
@@ -76,9 +76,9 @@ def remove(workspace: Workspace, name: Name) -> Target:
 
 @operation(says=said, exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0)
 def check(workspace: Workspace, name: Name) -> list[Check]:
-    """Check whether a target is ready. Nothing is started or changed on it.
+    """Check whether a target is ready to train. Nothing is started or changed on it.
 
-    Exits with 0 if nothing needs fixing.
+    Exits with 0 if there is nothing to fix.
     """
     try:
         found = kept.check_target(workspace, name)

@@ -1,7 +1,7 @@
-"""The trial run of `workbench doctor`, in a process of its own: import a clip, train two steps on the built-in model.
+"""The trial run of `workbench doctor`, in its own process: import a clip and train two steps on the built-in model.
 
-`python -m workbench.operations.trial` prints a line of JSON for each step, {"title", "found", "remedy"}; the remedy is
-empty when it worked. Everything happens in a folder of its own, which is removed..
+`python -m workbench.operations.trial` prints one line of JSON for each stage, {"title", "found", "remedy"}. The remedy
+is empty if the stage worked. Everything happens in a temporary folder.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ def main() -> int:
 
 
 def _run_trial(workspace: Workspace) -> int:
-    """Import, then train. What fails ends it: the second needs the first."""
+    """Import, then train. Stop at the first failure."""
     given = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))[0]
-    media.probe(given)  # a package that cannot be loaded says so itself; an import would blame the clip
+    media.probe(given)  # raises if a package cannot be loaded; the import would blame the clip
     dataset = Dataset.create(workspace, "doctor")
     dataset.start_import([given])
-    if problem := _ended(dataset.task("import").folder, CLIP_SECONDS):
+    if problem := _problem_of(dataset.task("import").folder, CLIP_SECONDS):
         _say(CLIP, problem, REINSTALL)
         return 1
     (clip,) = dataset.clips
-    _say(CLIP, f"read, rewritten and checked: {clip.frames} frames of {clip.width}x{clip.height}")
+    _say(CLIP, f"read, converted and checked: {clip.frames} frames of {clip.width}x{clip.height}")
     run = Run.create(workspace, TrainSettings(dataset=dataset.name, steps=2, held_out=0, preview_every=0, rank=2))
     run.start()
-    if problem := _ended(run.folder, STEP_SECONDS):
+    if problem := _problem_of(run.folder, STEP_SECONDS):
         _say(STEP, problem, REINSTALL)
         return 1
     loss = [line["loss"] for line in read_metrics(run.folder) if "loss" in line][-1]
-    _say(STEP, f"a prompt and the clip encoded, two steps taken (loss {loss:.2f}), the LoRA written and loaded")
+    _say(STEP, f"encoded a prompt and the clip, took two steps (loss {loss:.2f}), wrote and loaded the LoRA")
     return 0
 
 
-def _ended(folder: Path, seconds: float) -> str:
-    """Wait for a job's end; what went wrong in a sentence, "" when nothing did."""
+def _problem_of(folder: Path, seconds: float) -> str:
+    """Wait for a job to end and return what went wrong; "" if nothing did."""
     status = jobs.wait(folder, seconds)
     if status.state is jobs.State.FINISHED:
         return ""
     if status.state.alive:
         jobs.kill(folder)
-        return f"not done after {seconds:.0f} s (at: {status.phase or 'starting'})"
+        return f"not done after {seconds:.0f} s (phase: {status.phase or 'starting'})"
     last = next((line.strip() for line in reversed(jobs.log_tail(folder).splitlines()) if line.strip()), "")
     return " | ".join(dict.fromkeys(filter(None, [status.message, last[:300]])))
 

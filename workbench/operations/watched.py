@@ -1,4 +1,4 @@
-"""What elements ask for: any operation by "NOUN/VERB", once or again and again at little cost."""
+"""Look up operations by "NOUN/VERB", and cache their results for everyone who watches them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from workbench.errors import ConfigError, WorkbenchError
 from workbench.operations.registry import REGISTRY, Operation, operations
 from workbench.workspace import Workspace, finite
 
-SECONDS = 1.0  # between two looks at what is watched
+SECONDS = 1.0  # how often a watched result is polled
 BUG = "Something went wrong inside the workbench; see the terminal where it was started. Nothing was lost."
 LOG = logging.getLogger("workbench")
 
 
 def named(name: str) -> Operation:
-    """Return the operation of "NOUN/VERB". Raises ConfigError for one that there is not."""
+    """Return the operation named "NOUN/VERB". Raises ConfigError if there is none."""
     operations()
     noun, _, verb = name.partition("/")
     if (found := REGISTRY.get((noun, verb))) is None:
-        raise ConfigError(f"there is no operation {name[:80]!r}: docs/api_calls.md lists them")
+        raise ConfigError(f"there is no operation {name[:80]!r}: see the list in docs/api_calls.md")
     return found
 
 
 class Watched:
-    """An answer that several tabs may show: read again at most once a second, for a tenth of the time at most."""
+    """A result that several tabs may show. Readings are throttled and take at most about a tenth of the time."""
 
     def __init__(self, operation: Operation, read: Callable[[], Any]) -> None:
         self._operation, self._read = operation, read
@@ -39,11 +39,11 @@ class Watched:
 
     @property
     def fresh(self) -> bool:
-        """Whether `text` need not be read anew."""
+        """Whether `text` can be returned from the cache."""
         return time.monotonic() < self._until
 
     def text(self) -> str:
-        """Return the answer as JSON between braces: "value" or "problem"."""
+        """Return the result as the member of a JSON object: `"value":...` or `"problem":"sentence"`."""
         self.asked = time.monotonic()
         if self.fresh:
             return self._text
@@ -55,7 +55,7 @@ class Watched:
                     self._text = f'"value":{value}'
                 except WorkbenchError as error:
                     self._text = f'"problem":{json.dumps(str(error))}'
-                except Exception:  # a bug; what else is watched goes on
+                except Exception:  # a bug, which must not end the stream for the other results
                     LOG.exception("in %s/%s", self._operation.noun, self._operation.verb)
                     self._text = f'"problem":{json.dumps(BUG)}'
                 ended = time.monotonic()
@@ -63,14 +63,14 @@ class Watched:
             return self._text
 
     def forget(self) -> None:
-        """Let the next who asks read it anew."""
+        """Discard the cached result."""
         self._until = 0.0
 
 
 def watched(workspace: Workspace, name: str, values: Mapping[str, Any]) -> Watched:
-    """Return what reads an operation's answer again and again. Raises ConfigError for one that changes something."""
+    """Watch an operation's result. Raises ConfigError if the operation changes something."""
     one = named(name)
     if one.changes:
-        raise ConfigError(f"{name} changes something: it is called, not watched")
-    reader = cache(lambda: one.reader(workspace, values))  # bad input is refused at each reading, and not kept
+        raise ConfigError(f"{name} changes something and cannot be watched: call it instead")
+    reader = cache(lambda: one.reader(workspace, values))  # lazy: a problem with the input shows up in `text`
     return Watched(one, lambda: reader()())
