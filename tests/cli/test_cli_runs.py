@@ -174,7 +174,7 @@ def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, work
     ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, error)
     for said in (shell("runs", "show", "cats"), shell("runs", "follow", "cats")):
         assert "The GPU ran out of memory" in said.out + said.err
-        assert "The last checkpoint is of step 200." in said.out + said.err
+        assert "The last checkpoint is from step 200." in said.out + said.err
         lighter = "--batch-size 2 --gradient-accumulation 2"
         for command in (f"train --fork cats@200 {lighter}", f"train --clone cats {lighter}", "runs start cats"):
             assert re.search(f"^next:? +workbench {command}$", said.out, re.MULTILINE)

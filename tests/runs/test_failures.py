@@ -98,7 +98,7 @@ def test_every_message_finds_its_cause(code: ExitCode | None, message: str, rule
     found = shown(code, message)
     assert found.rule == rule
     assert found.advice
-    assert found.saved == ("" if rule == "no whole checkpoint" else "The last checkpoint is of step 20.")
+    assert found.saved == ("" if rule == "no whole checkpoint" else "The last checkpoint is from step 20.")
     for actions in (found.actions, shown(code, message, saved=()).actions):
         assert {"go on", "from start"} & {action.kind for action in actions}
         assert len({action.label for action in actions}) == len(actions)
@@ -142,7 +142,7 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
 def test_a_gpu_s_message_says_what_was_requested_what_was_free_and_who_holds_the_rest() -> None:
     assert memory_facts(GPU_1) == "20.00 MiB were requested, 6.44 MiB of 10.76 GiB were free."
     assert memory_facts(GPU_2) == (
-        "2.00 GiB were requested, 1.51 GiB of 23.69 GiB were free, process 1234 of another program holds 20.10 GiB."
+        "2.00 GiB were requested, 1.51 GiB of 23.69 GiB were free, another program (process 1234) holds 20.10 GiB."
     )
 
 
