@@ -75,7 +75,7 @@ def test_a_renamed_run_keeps_all_and_its_forks_name_it_anew(workspace: Workspace
     assert not run.folder.exists()
     assert Run(workspace.run("cats")).parent["run"] == "hounds"
     assert rename_run(workspace, renamed, "hounds").name == "hounds"
-    with pytest.raises(ConfigError, match="there is a run 'cats' already"):
+    with pytest.raises(ConfigError, match="a run named 'cats' already exists"):
         rename_run(workspace, renamed, "cats")
     with pytest.raises(ConfigError, match="use 'big-dogs'"):
         rename_run(workspace, renamed, "Big dogs")
@@ -98,8 +98,8 @@ def test_a_removed_run_is_gone_and_comes_back_as_it_was(workspace: Workspace) ->
     write_json(fork.folder / "parent.json", {"run": "cats", "step": 10, "changed": {}})
     before = files(run)
     text = remove_run(workspace, run)
-    assert text.startswith("cats is removed. To restore it: workbench runs restore cats.")
-    assert text.endswith("Began at it, and go on without it: kittens.")
+    assert text.startswith("cats was removed. To restore it: workbench runs restore cats.")
+    assert text.endswith("Its forks are not affected: kittens.")
     assert [one.name for one in Run.all(workspace)] == ["kittens"]
     again = write_run(workspace, "cats", 20)  # its name is free
     with pytest.raises(ConfigError, match="there is a run 'cats' again"):
