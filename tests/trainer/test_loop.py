@@ -85,7 +85,7 @@ def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, datase
     folder = checkpoints.folder_of(run.folder, 1)
     state = read_json(folder / checkpoints.STATE)
     for change, said in (
-        ({"precision": "bf16"}, "computed in bf16, this machine computes in fp32"),
+        ({"precision": "bf16"}, "computed in bf16, but this machine computes in fp32"),
         ({"versions": {**state["versions"], "torch": "1.0"}}, "torch was 1.0"),
     ):
         write_json(folder / checkpoints.STATE, {**state, **change})

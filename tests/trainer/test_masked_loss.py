@@ -243,7 +243,7 @@ def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: D
     made.save()
     made.metrics.close()
     add_masks(dataset, lambda clip: right_half(clip)[:, ::-1, ::-1])
-    with pytest.raises(ResumeRefused, match=r"another mask of \d.mp4, .* fork the run"):
+    with pytest.raises(ResumeRefused, match=r"different masks for \d.mp4, .* fork the run"):
         session(Run(made.run))
 
 

@@ -110,7 +110,7 @@ def test_a_run_does_not_go_on_with_another_control_video(
     other = clip.control.replace("control-", "control-0")
     (dataset.folder / clip.control).rename(dataset.folder / other)
     write_clips(dataset.folder, [clip.changed(control=other), *read_clips(dataset.folder)[1:]])
-    with pytest.raises(ResumeRefused, match=rf"other files beside {clip.name}. .* fork the run"):
+    with pytest.raises(ResumeRefused, match=rf"different files beside {clip.name}. .* fork the run"):
         session(Run(made.run))
 
 
