@@ -55,7 +55,7 @@ def test_its_clips_are_measured_and_none_is_set_aside(
     assert [line["role"] for line in data.lock()] == ["train"] * 4 + ["held_out"] * 2
     assert len(load_data(workspace, settings.changed(held_out=1)).held_out) == 1
     assert not load_data(workspace, settings.changed(held_out=0)).held_out
-    with pytest.raises(DataError, match="validation_dataset is three, all of whose clips are trained on"):
+    with pytest.raises(DataError, match="validation_dataset is three, but the run trains on all its clips"):
         load_data(workspace, settings.changed(validation_dataset="three"))
     with pytest.raises(ConfigError, match="validation_dataset is 'gone', which this workspace does not have"):
         check(workspace, settings.changed(validation_dataset="gone"))

@@ -234,7 +234,7 @@ def test_a_mask_whose_file_is_gone_leaves_its_clip_out(
     clip = read_clips(dataset.folder)[0]
     (dataset.folder / clip.mask).unlink()
     run = create(workspace, toy_model.source, **MASKED)
-    assert [one for one in load_data(workspace, run.settings).dropped if "the file of its mask is missing" in one]
+    assert [one for one in load_data(workspace, run.settings).dropped if "its mask's file is missing" in one]
 
 
 def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

@@ -155,7 +155,7 @@ def test_pairs_are_learned_at_opposite_strengths_and_exactly_again(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     values = {"slider_from": "pairs", "horizontal_flip": 0.5, "steps": 4}
-    with pytest.raises(DataError, match="its reference is missing, and slider_from is pairs"):
+    with pytest.raises(DataError, match="its reference is missing, but slider_from is pairs"):
         create(workspace, toy_model.source, **values)
     attached(dataset, "reference")
     run = create(workspace, toy_model.source, **values)

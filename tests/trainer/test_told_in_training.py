@@ -236,7 +236,7 @@ def test_clips_without_their_partner_are_named(
     write_clips(dataset.folder, [records[0], records[1].changed(control=""), *records[2:]])
     dropped = load_data(workspace, settings).dropped
     assert [one.partition(": ")[2] for one in dropped] == [
-        f"the file of its control video is missing, {records[0].control}: add it again",
+        f"its control video's file is missing, {records[0].control}: add it again",
         "it has no control video, which control needs: add one beside the clip",
     ]
 

@@ -360,8 +360,8 @@ def _last_step(run: Path) -> int:
 # ---- which ones to keep: the last ones, one every so many steps, the best one, the starred ones
 #
 # Only intact checkpoints count as the last ones. Damaged ones are set aside, so that no rule ever removes the newest
-# intact one. `doomed` lists in advance what will be removed. Removing is a rename followed by a delete: a process that is
-# killed in between leaves no half checkpoint, and the next `sweep` cleans up.
+# intact one. `doomed` lists in advance what will be removed. Removing is a rename followed by a delete, so a process
+# that is killed in between leaves no half checkpoint, and the next `sweep` cleans up.
 
 STARS, CHOSEN = "stars.json", "best.json"
 PUBLISHED = "published.json"  # in a checkpoint that was published to the Hub
