@@ -43,7 +43,7 @@ def saved(run: Path, step: int, settings: TrainSettings) -> Path:
     [
         ({"learning_rate": 1e-5, "weight_decay": 0.5, "batch_size": 2, "dataset": "dogs"}, set(), ""),
         ({"optimizer": "prodigy"}, {checkpoints.OPTIMIZER}, "prodigy cannot use that of adamw"),
-        ({"ema_decay": 0.0}, {checkpoints.EMA}, "ema_decay is 0 now"),
+        ({"ema_decay": 0.0}, {checkpoints.EMA}, "ema_decay is now 0"),
     ],
 )
 def test_what_fits_goes_along_and_what_does_not_is_said(

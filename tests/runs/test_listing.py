@@ -79,7 +79,7 @@ def test_a_renamed_run_keeps_all_and_its_forks_name_it_anew(workspace: Workspace
         rename_run(workspace, renamed, "cats")
     with pytest.raises(ConfigError, match="use 'big-dogs'"):
         rename_run(workspace, renamed, "Big dogs")
-    with pytest.raises(ConfigError, match="cannot be renamed: workbench runs stop birds first"):
+    with pytest.raises(ConfigError, match="cannot be renamed: stop it first .workbench runs stop birds."):
         rename_run(workspace, Run(workspace.run("birds")), "eagles")
     write_json(renamed.folder / REMOTE, {"target": "box"})
     with pytest.raises(ConfigError, match="trains on box"):
@@ -116,7 +116,7 @@ def test_a_living_run_is_not_removed(workspace: Workspace) -> None:
     run = write_run(workspace, "cats", 20)
     (run.folder / jobs.RESULT).unlink()
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
-    with pytest.raises(ConfigError, match="cannot be removed: workbench runs stop cats first"):
+    with pytest.raises(ConfigError, match="cannot be removed: stop it first .workbench runs stop cats."):
         remove_run(workspace, run)
     assert run.folder.exists()
 
