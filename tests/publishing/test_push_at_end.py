@@ -62,7 +62,7 @@ def test_what_would_fail_at_the_end_is_refused_at_the_start(
     settings = prepared(workspace)
     with pytest.raises(ConfigError, match="is no repository|OWNER/NAME"):
         Run.create(workspace, settings.changed(repository="cats of mine"))
-    with pytest.raises(ConfigError, match="push_to_hub is on, but method is full"):
+    with pytest.raises(ConfigError, match="push_to_hub is on, which pushes a LoRA, but method is full"):
         Run.create(workspace, settings.changed(method="full", learning_rate=1e-5))
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="nobody is logged in to the Hub on this machine: log in with"):

@@ -274,9 +274,9 @@ def write_lora(path: Path, rank: int) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"rank": 8}, "has rank 16, rank is 8: set rank to 16"),
-        ({"targets": "all-linear"}, "targets is all-linear, base has attention. Set the same"),
-        ({"dora": True}, "dora is on, base has off"),
+        ({"rank": 8}, "has rank 16, but rank is 8: set rank to 16"),
+        ({"targets": "all-linear"}, "targets is all-linear, but base has attention. Use the same values"),
+        ({"dora": True}, "dora is on, but base has off"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(workspace: Workspace, values: dict[str, object], said: str) -> None:
@@ -295,7 +295,7 @@ def test_a_file_of_another_rank_is_refused_and_one_of_another_layout_left_to_its
     workspace: Workspace, tmp_path: Path
 ) -> None:
     write_lora(tmp_path / "mine.safetensors", 4)
-    with pytest.raises(ConfigError, match="mine.safetensors has rank 4, rank is 16"):
+    with pytest.raises(ConfigError, match="mine.safetensors has rank 4, but rank is 16"):
         initial_lora(workspace, TrainSettings(dataset="cats", start_from=str(tmp_path / "mine.safetensors")))
     other = tmp_path / "other.safetensors"
     other.write_bytes(b"no header")

@@ -127,7 +127,7 @@ def test_each_family_and_each_expert_can_be_preserved(
 def test_a_run_that_changes_the_base_model_is_refused(
     workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match="preservation_weight is 1, but .* train a LoRA alone, or set .* to 0"):
+    with pytest.raises(ConfigError, match="preservation_weight is 1, .* train only a LoRA, or set .* to 0"):
         create(workspace, toy_model.source, preservation_weight=1.0, **values)
 
 

@@ -203,14 +203,14 @@ def test_with_a_dataset_its_clips_are_learned_at(workspace: Workspace, dataset: 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"slider_negative": []}, "slider_negative has 0 lines, slider_positive 1"),
+        ({"slider_negative": []}, "slider_negative has 0 lines and slider_positive 1"),
         ({"slider_neutral": ["a", "b"]}, "write one for each, one for all, or none"),
         ({"method": "full"}, "method is full and slider_positive is set"),
         ({"dora": True}, "dora is on and slider_positive is set"),
         ({"train_also": ["norm_final"]}, "train_also is norm_final and slider_positive is set"),
         ({"slider_positive": []}, "dataset is empty: choose one of yours"),
         ({"model": "tiny-phenaki"}, "predicts codes"),
-        ({"model": "tiny-cogvideox-i2v"}, "preview_images is empty, and .* starts from a picture"),
+        ({"model": "tiny-cogvideox-i2v"}, "preview_images is empty, but .* starts from an image"),
         ({"model": "tiny-cogvideox-i2v", "condition": "low resolution"}, "condition is low resolution"),
         ({"model": "tiny-cogvideox-i2v", "given": ["first 1"]}, "given is set, but the slider has no dataset"),
     ],
