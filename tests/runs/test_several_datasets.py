@@ -94,7 +94,7 @@ def test_weights_of_datasets_act_on_the_loss_or_on_sampling(
     found = Batches(data, by_sampling)
     seen = Counter(found.batch(number)[0].group for number in range(40))
     assert seen == {"four": 10, "last": 30}
-    with pytest.raises(ConfigError, match=r"more_datasets has last=2@3, but with dataset_weights sampling .*last@WEIGHT"):
+    with pytest.raises(ConfigError, match=r"has last=2@3, but with dataset_weights sampling .*last@WEIGHT"):
         load_data(workspace, by_sampling.changed(more_datasets=("last=2@3",)))
 
 
