@@ -253,7 +253,7 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     assert begun.code == 0, begun.err
     settings = Run.open(workspace, "one").settings
     assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (1400, 4, 2e-3, 4)
-    assert "watch for over-training" in begun.out
+    assert "watch for overfitting" in begun.out
     assert "recipe is 'mood'" in shell("train", "--recipe", "mood").err
     model = ("--model", "cogvideox-5b", "--gpu-memory", "12")
     (small,) = json.loads(shell("recipes", "style", *model, "--json").out)

@@ -45,7 +45,7 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     # Refused by the Hub: the run stays what it was, and the push says why.
     hub.failing, hub.failing_path = 403, "me/cats"
     result = jobs.result(run.folder)
-    assert "goes to the Hub" in start_push(run.folder, run.settings)
+    assert "pushing the LoRA to a private repository" in start_push(run.folder, run.settings)
     assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED
     assert jobs.status(place).message
     assert jobs.result(run.folder) == result

@@ -89,7 +89,7 @@ def test_steps_follow_the_number_of_clips() -> None:
 
 
 def test_too_few_clips_are_a_warning() -> None:
-    assert "10 clips, where the known runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
+    assert "10 clips, but published runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
     assert not suggest("style", find_model("cogvideox-5b"), 0).warning
 
 
@@ -192,9 +192,9 @@ def test_one_bad_value_and_no_run_is_written(workspace: Workspace, settings: Tra
         created(workspace, settings, {"rank": [8, 0]})
     with pytest.raises(ConfigError, match="frames is 10"):
         created(workspace, settings, {"frames": [9, 10]})
-    with pytest.raises(ConfigError, match="each once"):
+    with pytest.raises(ConfigError, match="each only once"):
         created(workspace, settings, {"rank": [8, 8]})
-    with pytest.raises(ConfigError, match="make 121 runs, at most 100"):
+    with pytest.raises(ConfigError, match="make 121 runs, but a sweep has at most 100"):
         created(workspace, settings, {"rank": list(range(1, 12)), "seed": list(range(11))})
     assert not list(workspace.runs.iterdir())
 
@@ -208,8 +208,8 @@ def test_values_are_read_as_people_write_them() -> None:
     assert parse_values(["preview-prompts=a cat;a dog,a cat"]) == {"preview_prompts": [["a cat", "a dog"], ["a cat"]]}
     for text, sentence in (
         ("rnak=8", "did you mean rank"),
-        ("rank", "is no list of values"),
-        ("rank=", "is no list of values"),
+        ("rank", "is not a list of values"),
+        ("rank=", "is not a list of values"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             parse_values([text])
