@@ -176,7 +176,6 @@ def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> fl
     """Estimate the seconds for pending videos from the pace of finished ones; None before the first.
 
     Args:
-        cells: All cells.
         steps: The model's default number of denoising steps.
         gaps: Seconds from one finished video to the next, including decoding and writing.
     """
@@ -209,7 +208,6 @@ class Grid:
         """Check the settings and write the grid's folder. Call `generate` to generate its videos.
 
         Args:
-            workspace: The workspace.
             settings: Rows and columns.
             base: The settings that samples start from; None for those of the run's previews.
 

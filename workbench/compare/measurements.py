@@ -239,8 +239,6 @@ def nearest_clip(signature: bytes, clips: Sequence[TrainingClip], usual: float |
     """Find the clip nearest to a video, and whether it looks memorized; {} without clips.
 
     Args:
-        signature: The video's signature.
-        clips: The training clips.
         usual: How much the clips usually differ from each other.
     """
     if not clips:

@@ -197,7 +197,7 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
         ConfigError: For fewer or more samples.
     """
     if not FEWEST <= len(samples) <= MOST:
-        raise ConfigError(f"{len(samples)} samples are chosen, but the comparison takes {FEWEST} to {MOST}")
+        raise ConfigError(f"{len(samples)} samples are chosen, must be {FEWEST} to {MOST} for a comparison")
     names, same = _names(samples), len({one.settings.prompt for one in samples}) == 1
     record = samples[0].record
     return {

@@ -67,8 +67,6 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     A failure at any point leaves earlier checkpoints untouched.
 
     Args:
-        run: The run's folder.
-        step: The step.
         fill: Writes the files into the folder passed to it.
 
     Raises:
@@ -265,10 +263,8 @@ def refuse_other_form(state: Mapping[str, Any], precision: str, text_form: str |
     """Refuse to resume a run that would compute in another precision or encode captions differently.
 
     Args:
-        state: The checkpoint's state.
         precision: This machine's precision.
         text_form: How the model reads captions now.
-        title: The model's title.
 
     Raises:
         ResumeRefused
@@ -311,7 +307,6 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
     """Find the newest intact checkpoint and set newer, damaged ones aside.
 
     Args:
-        run: The run's folder.
         from_start: If no checkpoint is intact, start over at step 0 and discard the metrics.
 
     Raises:
@@ -444,7 +439,6 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
     """List the checkpoints that the rules would remove, oldest first.
 
     Args:
-        run: The run's folder.
         keep: How many of the newest intact checkpoints to keep.
         keep_every: Also keep multiples of this many steps; 0 for none.
         coming: Forecast for when this step's checkpoint has been written. A forecast verifies no checkpoint.

@@ -203,8 +203,6 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     """Read the datasets, plan the frames of every clip, and hold some clips out.
 
     Args:
-        workspace: The workspace with the datasets.
-        settings: The run's settings.
         hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
 
     Raises:

@@ -383,7 +383,6 @@ def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSe
     """Explain why a run failed or died; None for any other run.
 
     Args:
-        status: The run's status.
         log: The last LOG_LINES of its log.
         saved: Steps of its checkpoints, oldest first.
         settings: None if they cannot be read.

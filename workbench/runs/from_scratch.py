@@ -64,7 +64,6 @@ def new_model(
     The model is removed if the block raises.
 
     Args:
-        workspace: Where to create the model.
         settings: The run's settings; `model` names the family.
         new: The model's sizes, an instance of the family's `new_model`; None for its defaults.
         name: The model's name; None for the dataset's name.

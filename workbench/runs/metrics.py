@@ -181,8 +181,6 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
     Call it before the metrics are cut back to the checkpoint, because the lost steps took time, too.
 
     Args:
-        run: The run's folder.
-        step: The last step done.
         paused_at: When the preceding pause began; None if there was none.
         facts: The other fields of `RunSession`.
 

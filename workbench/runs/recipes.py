@@ -57,8 +57,6 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
     """Suggest settings for a subject or a mode.
 
     Args:
-        subject: The subject or mode.
-        resolved: The model.
         clips: Number of clips, 0 if unknown.
 
     Raises:

@@ -276,11 +276,6 @@ class Carried:
 def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
     """Decide which parts of a checkpoint can be used with new settings.
 
-    Args:
-        folder: The checkpoint.
-        state: Its state.
-        settings: The fork's settings.
-
     Raises:
         ConfigError: If the weights do not fit the settings, or there are no steps left to train.
     """

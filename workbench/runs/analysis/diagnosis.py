@@ -158,15 +158,15 @@ def diagnose(
         ended: Whether the run is over.
         settings: The run's settings, for values in the advice.
     """
-    of = Numbers(curves, checkpoints, ended, settings)
-    rule = next(rule for rule in RULES if rule.holds(of))
-    sentence, *advice = rule.say(of)
+    run = Numbers(curves, checkpoints, ended, settings)
+    rule = next(rule for rule in RULES if rule.holds(run))
+    sentence, *advice = rule.say(run)
     return Diagnosis(
         "too short" if ended and rule.kind == "too early" else rule.kind,
         sentence,
         " ".join(advice),
-        of.useful if rule.kind == "destroyed" else of.best,
-        remedy=REMEDIES[rule.kind](of) if rule.kind in REMEDIES else None,
+        run.useful if rule.kind == "destroyed" else run.best,
+        remedy=REMEDIES[rule.kind](run) if rule.kind in REMEDIES else None,
     )
 
 
@@ -326,100 +326,99 @@ class Numbers:
 # ---- what each rule says: first the sentence, then the advice
 
 
-def _destroyed(of: Numbers) -> Iterator[str]:
-    changed = f"its output has changed by {of.own:.0%}, and " if (of.own or 0.0) > SMALL_CHANGE else ""
-    losses = f"{loss_text(of.first)} {of.start} to {loss_text(of.newest)}"
-    yield f"The model is destroyed: {changed}the {of.what} went from {losses}."
-    rate = max((rate for _, rate in of.curves.rates.points()), default=0.0)
+def _destroyed(run: Numbers) -> Iterator[str]:
+    changed = f"its output has changed by {run.own:.0%}, and " if (run.own or 0.0) > SMALL_CHANGE else ""
+    losses = f"{loss_text(run.first)} {run.start} to {loss_text(run.newest)}"
+    yield f"The model is destroyed: {changed}the {run.what} went from {losses}."
+    rate = max((rate for _, rate in run.curves.rates.points()), default=0.0)
     lower = min(USUAL_RATE, rate / 10) if rate else USUAL_RATE
     instead = f" instead of {rate:.2g}" if rate else ""
-    if of.useful is None and of.checkpoints:
+    if run.useful is None and run.checkpoints:
         yield "None of its checkpoints is usable."
-    yield f"{_start_over(of.useful)}: learning_rate={lower:.2g}{instead}."
+    yield f"{_start_over(run.useful)}: learning_rate={lower:.2g}{instead}."
 
 
 def _start_over(good: int | None) -> str:
     """Advise a lower learning rate, after a checkpoint that can be used instead, if any."""
-    again = "tart over with a lower learning rate"
-    return f"S{again}" if good is None else f"Use the checkpoint from step {good}, or s{again}"
+    again = "start over with a lower learning rate"
+    return again.capitalize() if good is None else f"Use the checkpoint from step {good}, or {again}"
 
 
-def _spoiled(of: Numbers) -> Iterator[str]:
-    assert of.effect is not None
+def _spoiled(run: Numbers) -> Iterator[str]:
+    assert run.effect is not None
     others = "previews of prompts that it should not affect now show different videos"
-    yield f"Prior drift: {others}. Its own have changed by {of.effect.words}."
-    good = of.best is not None and is_good(of.curves.effects, of.best)
-    yield f"{_start_over(of.best if good else None)}."
-    yield _keep_known(of)
+    yield f"Prior drift: {others}. Its own have changed by {run.effect.words}."
+    good = run.best is not None and is_good(run.curves.effects, run.best)
+    yield f"{_start_over(run.best if good else None)}."
+    yield _keep_known(run)
 
 
-def _too_early(of: Numbers) -> Iterator[str]:
-    if of.ended:
-        step = max([of.curves.last.get("step", 0), *of.curves.held_out])
+def _too_early(run: Numbers) -> Iterator[str]:
+    if run.ended:
+        step = max([run.curves.last.get("step", 0), *run.curves.held_out])
         needs = f"{FEWEST} measurements over {FEWEST_STEPS} steps"
         yield f"Too short to tell: the run ended at step {step:,}, but a diagnosis needs {needs}."
     else:
         yield "Too early to tell."
-        yield _wait(of)
+        yield _wait(run)
 
 
-def _over_fitting(of: Numbers) -> Iterator[str]:
-    yield f"Overfitting {_rising(of)} while the training loss still falls."
-    yield f"{_back(of)}. For a longer run, add clips or lower {'' if of.full else 'the rank or '}the learning rate."
+def _over_fitting(run: Numbers) -> Iterator[str]:
+    yield f"Overfitting {_rising(run)} while the training loss still falls."
+    yield f"{_back(run)}. For a longer run, add clips or lower {'' if run.full else 'the rank or '}the learning rate."
 
 
-def _getting_worse(of: Numbers) -> Iterator[str]:
-    lower = "rain with a lower learning rate; a third of this run's is a good start."
-    if of.rising_since is None:
-        yield f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}."
-        yield f"T{lower}"
+def _getting_worse(run: Numbers) -> Iterator[str]:
+    if run.rising_since is None:
+        yield f"Getting worse: the {run.what} is {run.newest / run.first - 1:.0%} higher than {run.start}."
     else:
-        yield f"Getting worse {_rising(of)}."
-        yield f"{_back(of)}, and t{lower}"
+        yield f"Getting worse {_rising(run)}."
+        yield f"{_back(run)}."
+    yield "Train with a lower learning rate; a third of this run's is a good start."
 
 
-def _rising(of: Numbers) -> str:
-    since = of.rising_since
+def _rising(run: Numbers) -> str:
+    since = run.rising_since
     assert since is not None
-    numbers = f"({loss_text(of.at(since))} then, {loss_text(of.newest)} now)"
-    return f"since step {since}: the {of.what} is rising {numbers}"
+    numbers = f"({loss_text(run.at(since))} then, {loss_text(run.newest)} now)"
+    return f"since step {since}: the {run.what} is rising {numbers}"
 
 
-def _back(of: Numbers) -> str:
+def _back(run: Numbers) -> str:
     """Name the checkpoint to use instead of the newest."""
-    since = of.rising_since or 0
-    best = of.best if of.held_out else max((step for step in of.checkpoints if step <= since), default=None)
+    since = run.rising_since or 0
+    best = run.best if run.held_out else max((step for step in run.checkpoints if step <= since), default=None)
     return f"Train again and stop near step {since}" if best is None else f"Use the checkpoint from step {best}"
 
 
-def _drifting(of: Numbers) -> Iterator[str]:
-    changes = f"other prompts change by {of.others:.0%}, its own by {of.own:.0%}"
-    yield f"Learning, but with prior drift: {_lower(of)}, while {changes}."
-    yield _keep_known(of)
+def _drifting(run: Numbers) -> Iterator[str]:
+    changes = f"other prompts change by {run.others:.0%}, its own by {run.own:.0%}"
+    yield f"Learning, but with prior drift: {_lower(run)}, while {changes}."
+    yield _keep_known(run)
 
 
-def _hidden(of: Numbers) -> Iterator[str]:
+def _hidden(run: Numbers) -> Iterator[str]:
     """Advise more steps, and whatever else helps a concept to show."""
-    assert of.effect is not None
-    shown = f"its previews differ from the base model's by {of.effect.words}"
-    yield f"Not visible{'' if of.ended else ' yet'}: {_lower(of)}, but {shown}."
-    yield _more_steps(of).capitalize() if of.ended else "Train longer."
-    settings = of.settings
+    assert run.effect is not None
+    shown = f"its previews differ from the base model's by {run.effect.words}"
+    yield f"Not visible{'' if run.ended else ' yet'}: {_lower(run)}, but {shown}."
+    yield _more_steps(run).capitalize() if run.ended else "Train longer."
+    settings = run.settings
     if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
         yield (
             f"{settings.regularization_share:.0%} of each batch comes from the regularization dataset; a lower "
             "regularization_share leaves more for the new clips."
         )
-    if _by_noise(of):
+    if _by_noise(run):
         shift = None if settings is None else _timestep_shift(settings)
         more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at high noise."
         yield f"Samples keep the base model's shapes and movement, which high noise decides.{more}"
 
 
-def _leveled_off(of: Numbers) -> Iterator[str]:
-    yield f"Leveled off: {_lower(of)}, but the last third of the run added almost nothing."
-    rates = of.curves.rates.points()
-    later = [rate for step, rate in rates if step >= of.steps[-(len(of.steps) // 3)]]
+def _leveled_off(run: Numbers) -> Iterator[str]:
+    yield f"Leveled off: {_lower(run)}, but the last third of the run added almost nothing."
+    rates = run.curves.rates.points()
+    later = [rate for step, rate in rates if step >= run.steps[-(len(run.steps) // 3)]]
     peak = max((rate for _, rate in rates), default=0.0)
     if later and peak and (left := max(later) / peak) < RUN_DOWN:
         yield (
@@ -427,64 +426,65 @@ def _leveled_off(of: Numbers) -> Iterator[str]:
             "so training longer needs more steps."
         )
     else:
-        little = "ore clips or a lower learning rate may add a little."
-        yield f"M{little}" if of.ended else f"You can stop it; m{little}"
+        if not run.ended:
+            yield "You can stop it."
+        yield "More clips or a lower learning rate may add a little."
 
 
-def _learning(of: Numbers) -> Iterator[str]:
-    yield f"Learning: {_lower(of)}."
-    if not of.ended:
-        yield f"Let it run while the {'previews get better' if of.previews else f'{of.what} falls'}."
+def _learning(run: Numbers) -> Iterator[str]:
+    yield f"Learning: {_lower(run)}."
+    if not run.ended:
+        yield f"Let it run while the {'previews get better' if run.previews else f'{run.what} falls'}."
     else:
-        yield ("If the last previews are the best, " if of.previews else "For more, ") + _more_steps(of)
+        yield ("If the last previews are the best, " if run.previews else "For more, ") + _more_steps(run)
 
 
-def _not_better(of: Numbers) -> Iterator[str]:
-    yield f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}."
-    yield ("Look at the previews: it" if of.previews else "It") + " may have learned the style of its clips."
+def _not_better(run: Numbers) -> Iterator[str]:
+    yield f"The model's output has changed by {run.own:.0%}, but {_no_lower(run)}."
+    yield ("Look at the previews: it" if run.previews else "It") + " may have learned the style of its clips."
     yield "Add clips, or say in the captions what the clips have in common."
 
 
-def _no_effect(of: Numbers) -> Iterator[str]:
-    hides = "previews hardly show that the" if (of.own or 0.0) > SMALL_CHANGE else "the"
-    changed = "" if of.own is None else f", and {hides} model's output has changed by {of.own:.1%}"
-    yield f"No effect{'' if of.ended else ' yet'}: {_no_lower(of)}{changed}."
-    if of.ended:
+def _no_effect(run: Numbers) -> Iterator[str]:
+    hides = "previews hardly show that the" if (run.own or 0.0) > SMALL_CHANGE else "the"
+    changed = "" if run.own is None else f", and {hides} model's output has changed by {run.own:.1%}"
+    yield f"No effect{'' if run.ended else ' yet'}: {_no_lower(run)}{changed}."
+    if run.ended:
         yield "Train again with more steps, or with three times the learning rate."
     else:
         yield "Train longer. If nothing changes within a few hundred steps, triple the learning rate."
 
 
-def _unclear(of: Numbers) -> Iterator[str]:
-    was = f"{loss_text(of.first)} {of.start} and is {loss_text(of.newest)} now"
-    yield f"Unclear{'' if of.ended else ' so far'}: the {of.what} was {was}, with no clear trend."
-    if not of.ended:
-        yield _wait(of)
+def _unclear(run: Numbers) -> Iterator[str]:
+    was = f"{loss_text(run.first)} {run.start} and is {loss_text(run.newest)} now"
+    yield f"Unclear{'' if run.ended else ' so far'}: the {run.what} was {was}, with no clear trend."
+    if not run.ended:
+        yield _wait(run)
 
 
-def _lower(of: Numbers) -> str:
-    return f"the {of.what} is {(of.first - of.newest) / of.first:.0%} lower than {of.start}{_by_noise(of)}"
+def _lower(run: Numbers) -> str:
+    return f"the {run.what} is {(run.first - run.newest) / run.first:.0%} lower than {run.start}{_by_noise(run)}"
 
 
-def _no_lower(of: Numbers) -> str:
+def _no_lower(run: Numbers) -> str:
     """Describe a loss that has not fallen, or not clearly."""
-    numbers = f"({loss_text(of.first)} then, {loss_text(of.newest)} now)"
-    if of.newest >= of.first:
-        return f"the {of.what} is no lower than {of.start} {numbers}"
-    if of.newest >= (1 - GAIN) * of.first:
-        return f"the {of.what} is hardly lower than {of.start} {numbers}"
-    vary = loss_text(NOISES * of.noise)
+    numbers = f"({loss_text(run.first)} then, {loss_text(run.newest)} now)"
+    if run.newest >= run.first:
+        return f"the {run.what} is no lower than {run.start} {numbers}"
+    if run.newest >= (1 - GAIN) * run.first:
+        return f"the {run.what} is hardly lower than {run.start} {numbers}"
+    vary = loss_text(NOISES * run.noise)
     return (
-        f"the {of.what} is not clearly lower than {of.start} {numbers}, because its measurements vary by up to {vary}"
+        f"the {run.what} is not clearly lower than {run.start} {numbers}, because its measurements vary by up to {vary}"
     )
 
 
-def _more_steps(of: Numbers) -> str:
-    return "fork its newest checkpoint with more steps." if of.checkpoints else "train again with more steps."
+def _more_steps(run: Numbers) -> str:
+    return "fork its newest checkpoint with more steps." if run.checkpoints else "train again with more steps."
 
 
-def _wait(of: Numbers) -> str:
-    return "Wait for a few more measurements." if of.held_out or not of.curves.last else "Wait for more steps."
+def _wait(run: Numbers) -> str:
+    return "Wait for a few more measurements." if run.held_out or not run.curves.last else "Wait for more steps."
 
 
 class Rule(NamedTuple):
@@ -497,74 +497,74 @@ class Rule(NamedTuple):
 
 # The first two need only a few measurements.
 RULES: tuple[Rule, ...] = (
-    Rule("destroyed", lambda of: of.destroyed, _destroyed),
-    Rule("prior drift", lambda of: of.spoiled, _spoiled),
-    Rule("too early", lambda of: of.few, _too_early),
-    Rule("over-fitting", lambda of: of.rising_since is not None and of.train_falls, _over_fitting),
-    Rule("getting worse", lambda of: of.rising_since is not None or of.higher, _getting_worse),
-    Rule("prior drift", lambda of: of.better and of.drifts, _drifting),
-    Rule("not visible", lambda of: of.better and of.effect is not None and not of.effect.visible, _hidden),
-    Rule("levelled off", lambda of: of.better and of.leveled_off, _leveled_off),
-    Rule("learning", lambda of: of.better, _learning),
-    Rule("not better", lambda of: of.moved and of.unchanged, _not_better),
-    Rule("no effect yet", lambda of: of.unchanged, _no_effect),
-    Rule("unclear", lambda of: True, _unclear),
+    Rule("destroyed", lambda run: run.destroyed, _destroyed),
+    Rule("prior drift", lambda run: run.spoiled, _spoiled),
+    Rule("too early", lambda run: run.few, _too_early),
+    Rule("over-fitting", lambda run: run.rising_since is not None and run.train_falls, _over_fitting),
+    Rule("getting worse", lambda run: run.rising_since is not None or run.higher, _getting_worse),
+    Rule("prior drift", lambda run: run.better and run.drifts, _drifting),
+    Rule("not visible", lambda run: run.better and run.effect is not None and not run.effect.visible, _hidden),
+    Rule("levelled off", lambda run: run.better and run.leveled_off, _leveled_off),
+    Rule("learning", lambda run: run.better, _learning),
+    Rule("not better", lambda run: run.moved and run.unchanged, _not_better),
+    Rule("no effect yet", lambda run: run.unchanged, _no_effect),
+    Rule("unclear", lambda run: True, _unclear),
 )
 
 
 # ---- what a button can do about it
 
 
-def _other_rate(of: Numbers, times: float) -> Remedy | None:
+def _other_rate(run: Numbers, times: float) -> Remedy | None:
     """Offer a new run with another learning rate, rounded to two digits."""
-    if of.settings is None:
+    if run.settings is None:
         return None
-    rate = float(f"{of.settings.learning_rate * times:.1e}")
+    rate = float(f"{run.settings.learning_rate * times:.1e}")
     text = f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")
     return Remedy("new run", f"New run with learning rate {text}", {"learning_rate": rate})
 
 
-def _best_or_slower(of: Numbers, times: float = 1 / 3) -> Remedy | None:
-    step = of.useful if of.destroyed else of.best
-    if step is not None and is_good(of.curves.effects, step):
+def _best_or_slower(run: Numbers, times: float = 1 / 3) -> Remedy | None:
+    step = run.useful if run.destroyed else run.best
+    if step is not None and is_good(run.curves.effects, step):
         return Remedy("sample", f"Sample step {step:,}", step=step)
-    return _other_rate(of, times)
+    return _other_rate(run, times)
 
 
-def _longer(of: Numbers) -> Remedy | None:
+def _longer(run: Numbers) -> Remedy | None:
     """Offer twice as many steps from the newest checkpoint, if the run is over."""
-    if not of.ended or not of.checkpoints or of.settings is None or of.settings.epochs is not None:
+    if not run.ended or not run.checkpoints or run.settings is None or run.settings.epochs is not None:
         return None
-    steps = 2 * max(of.settings.steps, of.checkpoints[-1])
-    return Remedy("fork", f"Continue to step {steps:,}", {"steps": steps}, of.checkpoints[-1])
+    steps = 2 * max(run.settings.steps, run.checkpoints[-1])
+    return Remedy("fork", f"Continue to step {steps:,}", {"steps": steps}, run.checkpoints[-1])
 
 
-def _preserving(of: Numbers) -> Remedy | None:
-    if of.spoiled and of.best is not None:
-        return _best_or_slower(of)
-    if of.settings is None or of.full or of.settings.preservation_weight:
-        return _other_rate(of, 1 / 3)
+def _preserving(run: Numbers) -> Remedy | None:
+    if run.spoiled and run.best is not None:
+        return _best_or_slower(run)
+    if run.settings is None or run.full or run.settings.preservation_weight:
+        return _other_rate(run, 1 / 3)
     return Remedy("new run", f"New run with preservation weight {PRESERVING:g}", {"preservation_weight": PRESERVING})
 
 
-def _more_noise(of: Numbers) -> Remedy | None:
+def _more_noise(run: Numbers) -> Remedy | None:
     """Offer more steps or, if high noise lags behind, a timestep shift that trains it more."""
-    shift = None if of.settings is None or not _by_noise(of) else _timestep_shift(of.settings)
+    shift = None if run.settings is None or not _by_noise(run) else _timestep_shift(run.settings)
     if shift is None:
-        return _longer(of)
+        return _longer(run)
     return Remedy("new run", f"New run with timestep shift {2 * shift:g}", {"timestep_shift": 2 * shift})
 
 
 PRESERVING = 4.0  # a preservation weight that worked in docs/guide.md's comparison
 REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
-    "destroyed": lambda of: _best_or_slower(of, 1 / 10),
+    "destroyed": lambda run: _best_or_slower(run, 1 / 10),
     "prior drift": _preserving,
     "over-fitting": _best_or_slower,
     "getting worse": _best_or_slower,
     "not visible": _more_noise,
-    "levelled off": lambda of: Remedy("sample", "Sample it", step=of.best) if of.ended else None,
+    "levelled off": lambda run: Remedy("sample", "Sample it", step=run.best) if run.ended else None,
     "learning": _longer,
-    "no effect yet": lambda of: _other_rate(of, 3) if of.ended else None,
+    "no effect yet": lambda run: _other_rate(run, 3) if run.ended else None,
     "too early": _longer,
 }
 
@@ -572,9 +572,9 @@ REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
 # ---- details of the advice
 
 
-def _keep_known(of: Numbers) -> str:
+def _keep_known(run: Numbers) -> str:
     """Advise the next step against prior drift that the run has not taken."""
-    settings, preserve = of.settings, "" if of.full else " or set a preservation weight"
+    settings, preserve = run.settings, "" if run.full else " or set a preservation weight"
     if settings is None or not settings.regularization_dataset:
         first = f"Add a regularization dataset{preserve}"
     elif preserve and settings.regularization_target == "clips" and "regularization_target" in _own_settings(settings):
@@ -597,9 +597,9 @@ def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
     return {}
 
 
-def _by_noise(of: Numbers) -> str:
+def _by_noise(run: Numbers) -> str:
     """Say how the loss fell at low and at high noise, if high noise lags; else ""."""
-    low, high = _fall(of.curves, LOW_NOISE), _fall(of.curves, HIGH_NOISE)
+    low, high = _fall(run.curves, LOW_NOISE), _fall(run.curves, HIGH_NOISE)
     if low is None or high is None or low < GAIN or high >= LAGS * low:
         return ""
     less = f"{high:.0%}" if high > 0 else "nothing"
