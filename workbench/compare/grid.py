@@ -211,8 +211,7 @@ class Grid:
             settings: Rows and columns.
             base: The settings that samples start from; None for those of the run's previews.
 
-        Raises:
-            ConfigError, CannotWrite
+        Raises ConfigError, CannotWrite.
         """
         base = base or base_of(workspace, settings)
         settings = completed(workspace, settings)

@@ -35,8 +35,7 @@ def snapshot(
         url: Maps a file to its address, by default its path.
         details: Include the settings of the videos.
 
-    Raises:
-        ConfigError
+    Raises ConfigError.
     """
     state, marked = state or grid.state(), grid.marked
     return {

@@ -69,8 +69,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
     Args:
         fill: Writes the files into the folder passed to it.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
@@ -266,8 +265,7 @@ def refuse_other_form(state: Mapping[str, Any], precision: str, text_form: str |
         precision: This machine's precision.
         text_form: How the model reads captions now.
 
-    Raises:
-        ResumeRefused
+    Raises ResumeRefused.
     """
     if (before := state.get("precision", precision)) != precision:
         raise ResumeRefused(
@@ -309,8 +307,7 @@ def beginning(run: Path, from_start: bool = False) -> Beginning:
     Args:
         from_start: If no checkpoint is intact, start over at step 0 and discard the metrics.
 
-    Raises:
-        ResumeRefused, CannotWrite
+    Raises ResumeRefused, CannotWrite.
     """
     found, damaged = _newest_whole(run)
     check_start(run, from_start)
@@ -462,8 +459,7 @@ def retire(
     Returns:
         The removed checkpoints.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     last, damaged = _last(run, keep)
     going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)

@@ -70,8 +70,7 @@ def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
     Returns:
         A sentence for the log; "" if there are no cheaper settings, or the fallback is off or used up.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     if not settings.oom_fallback or fallback_record(run) or (others := cheaper(settings)) is None:
         return ""

@@ -69,8 +69,7 @@ def new_model(
         name: The model's name; None for the dataset's name.
         given: Settings to leave alone. Others that have their default value get the one in `DEFAULTS`.
 
-    Raises:
-        ConfigError, ModelUnavailable, CannotWrite
+    Raises ConfigError, ModelUnavailable, CannotWrite.
     """
     known = families_from_scratch()
     if (family := known.get(settings.model)) is None:

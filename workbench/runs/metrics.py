@@ -184,8 +184,7 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
         paused_at: When the preceding pause began; None if there was none.
         facts: The other fields of `RunSession`.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]

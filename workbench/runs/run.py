@@ -71,8 +71,7 @@ class Run(NotedFolder):
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
         """Check the settings against the model and the dataset, and write the run's folder.
 
-        Raises:
-            ConfigError, DataError, CannotWrite
+        Raises ConfigError, DataError, CannotWrite.
         """
         settings = cls.checked(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset or SLIDER)
