@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,7 @@ def _columns(workspace: Workspace, settings: GridSettings, base: SampleSettings)
                 base=bare,
             )
         )
-    columns = [Column(one.labels, one.changes, one.step, one.final, one.base, _reference(one, found)) for one in found]
+    columns = [replace(one, reference=_reference(one, found)) for one in found]
     fixed = [_word(name, values[0]) for name, values in axes if name not in wide]
     return columns, fixed
 

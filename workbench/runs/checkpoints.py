@@ -97,7 +97,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     sync_folder(final.parent)
-    _whole[final] = _looks(final)
+    _verified[final] = _stats(final)
     return final
 
 
@@ -115,7 +115,7 @@ def bytes_of(folder: Path) -> int:
     return 0
 
 
-_whole = dict[Path, tuple[Any, ...]]()  # checkpoints that this process wrote or verified, with their file stats then
+_verified = dict[Path, tuple[Any, ...]]()  # checkpoints that this process wrote or verified, with their file stats then
 
 
 def damage(folder: Path) -> str:
@@ -124,8 +124,8 @@ def damage(folder: Path) -> str:
     Files that this process has written or verified, and that have not changed since, are not read again.
     """
     try:
-        looks = _looks(folder)
-        if _whole.get(folder) == looks:
+        stats = _stats(folder)
+        if _verified.get(folder) == stats:
             return ""
         for name, entry in read_json(folder / MANIFEST)["files"].items():
             if not (folder / name).is_file():
@@ -138,7 +138,7 @@ def damage(folder: Path) -> str:
         return f"its {MANIFEST} is missing or broken"
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
-    _whole[folder] = looks
+    _verified[folder] = stats
     return ""
 
 
@@ -147,7 +147,7 @@ def verified(folder: Path) -> bool:
     return not damage(folder)
 
 
-def _looks(folder: Path) -> tuple[Any, ...]:
+def _stats(folder: Path) -> tuple[Any, ...]:
     """Return file stats that change whenever a file does: name, size, times and inode."""
     found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
@@ -442,8 +442,8 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
     """
     if coming is None:
         last, damaged = _last(run, keep)
-        return _going(run, {*last, *damaged}, keep_every)
-    return _going(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
+        return _removable(run, {*last, *damaged}, keep_every)
+    return _removable(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
 
 
 def retire(
@@ -462,11 +462,11 @@ def retire(
     Raises CannotWrite.
     """
     last, damaged = _last(run, keep)
-    going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
+    removable = _removable(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
     for step in damaged:
         set_aside(run, step)
     gone = []
-    for one in (one for one in going if only is None or one.step in only):
+    for one in (one for one in removable if only is None or one.step in only):
         target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
         with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
             if target.exists():
@@ -487,7 +487,7 @@ def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
     return whole, damaged
 
 
-def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
+def _removable(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
     """List all checkpoints except `last` and those that a rule or the user keeps."""
     saved = steps(run)
     try:

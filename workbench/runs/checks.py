@@ -73,7 +73,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         chosen_blocks(settings.blocks, resolved.facts.blocks)
     check_frozen(workspace, settings, resolved)
     _check_memory(settings)
-    _check_told(settings, resolved)
+    _check_conditioning(settings, resolved)
     if settings.gpus != 1:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
@@ -90,7 +90,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     return shape
 
 
-def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
+def _check_conditioning(settings: TrainSettings, resolved: ResolvedModel) -> None:
     """Refuse conditioning that the model does not support, and conditioning set in two ways at once."""
     family, model = resolved
     of_both_ends = model.task == "image-to-video" and not family.refusal(model, "first+last")
@@ -332,10 +332,10 @@ def check_ranks(settings: TrainSettings, count: int) -> None:
                 f"time: use a plain multi-GPU configuration there, and set parallel here instead",
             )
     if count > 1 and settings.parallel == "fsdp":
-        _check_pieces(settings)
+        _check_fsdp(settings)
 
 
-def _check_pieces(settings: TrainSettings) -> None:
+def _check_fsdp(settings: TrainSettings) -> None:
     for name, plain, why in (
         ("blocks_to_swap", 0, "distributes weights in its own way"),
         ("base_model_precision", "as stored", "shards weights as they are stored"),

@@ -427,12 +427,12 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
 def misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     """Say which companion file that the run needs is missing beside a clip; "" if none. Reads no video."""
     try:
-        return _untold(dataset, clip, settings)
+        return _missing_companion(dataset, clip, settings)
     except DataError as error:  # a link that leads out of the dataset
         return str(error)
 
 
-def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+def _missing_companion(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     if settings.has_pairs:
         if clip.is_latents:
             return "a slider pair needs the frames of two clips, and latents have none"

@@ -175,41 +175,29 @@ def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
 def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     """Say what was trained, and on what."""
     settings = facts.settings
-    kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
+    expert = expert_of([one.name for one in model.experts if one.name == settings.expert])
+    base = f"{expert}{model.title} ({model.task})"
+    trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
     if settings.is_slider:
-        return _slider(model, facts, trigger_word)
+        kind = f"A slider for {base}, a {lora_words(settings)} trained for {facts.steps} steps on"
+        use = "Use it from -2 to 2; 0 changes nothing."
+        if settings.has_pairs:
+            return (
+                f'{kind} pairs of clips of the dataset "{settings.dataset}". Its strength turns a video from what the '
+                f"second clip of each pair shows to what the first shows. {use}{trigger}{_over(settings)}"
+            )
+        turns = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
+        clips = f'of the dataset "{settings.dataset}"' if settings.dataset else "that the model generated itself"
+        return f"{kind} prompts alone, with clips {clips}. Its strength turns a video {turns}. {use}{_over(settings)}"
+    kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
     names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
     datasets = ", ".join(f'"{one}"' for one in names)
     clips = f"{facts.clips} clips of the dataset{'s' if len(names) > 1 else ''} {datasets}"
     known = settings.regularization_dataset
     beside = f', with regularization clips of "{known}"' if known else ""
-    trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
-    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
-    trained = f"{kind} for {whose}{model.title} ({model.task}), trained for {facts.steps} steps on {clips}{beside}."
+    trained = f"{kind} for {base}, trained for {facts.steps} steps on {clips}{beside}."
     side = "" if settings.loss_mask == "off" else f" It learned only what is {settings.loss_mask} the clips' masks."
     return f"{trained}{side}{trigger}{_over(settings)}{_dropped(settings)}"
-
-
-def _slider(model: Model, facts: CardFacts, trigger_word: str) -> str:
-    """Say what a slider turns up and down, and how."""
-    settings = facts.settings
-    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
-    trained = (
-        f"A slider for {whose}{model.title} ({model.task}), a {lora_words(settings)} trained for {facts.steps} steps on"
-    )
-    if settings.has_pairs:
-        trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
-        return (
-            f'{trained} pairs of clips of the dataset "{settings.dataset}". Its strength turns a video from what the '
-            f"second clip of each pair shows to what the first shows. Use it from -2 to 2; 0 changes nothing."
-            f"{trigger}{_over(settings)}"
-        )
-    pairs = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
-    on = f'clips of the dataset "{settings.dataset}"' if settings.dataset else "clips that the model generated itself"
-    return (
-        f"{trained} prompts alone, applied to {on}. Its strength turns a video {pairs}. Use it from -2 to 2; 0 changes "
-        f"nothing.{_over(settings)}"
-    )
 
 
 def _over(settings: TrainSettings) -> str:

@@ -88,9 +88,9 @@ def refusal(subject: str, resolved: ResolvedModel) -> str:
     kind = {"control": "control", "first and last frame": "first+last", "reference": "reference"}.get(subject)
     if kind is not None:
         return family.refusal(model, kind)
-    needs = {"masked": "loss_mask", "slider": "slider_positive"}.get(subject)
-    codes = bool(needs) and family.codes(model)
-    return f"{model.title} predicts codes, which support neither masks nor sliders" if codes else ""
+    if subject in ("masked", "slider") and family.codes(model):
+        return f"{model.title} predicts codes, which support neither masks nor sliders"
+    return ""
 
 
 def clips_of(workspace: Workspace, dataset: str) -> int:

@@ -25,31 +25,12 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     found, settings = now.previews, now.settings
     every = settings.preview_every if settings else 0
     steps = sorted({*found.steps, *(one.step for one in found.controls)})
-    rows: list[dict[str, Any]] = []
-    for index, prompt in found.prompts.items():
-        every_step = [found.at(index, step) for step in steps]
-        made = [one for one in every_step if one]
-        rows.append(
-            {
-                "prompt": prompt,
-                "control": False,
-                "videos": [_path(one) for one in every_step],
-                "sample": next((str(one.video) for one in reversed(made) if one.record.get("settings")), None),
-                "told": next((str(one.record["told"]) for one in made if one.record.get("told")), ""),
-            }
-        )
+    rows = [_row(prompt, [found.at(index, step) for step in steps]) for index, prompt in found.prompts.items()]
     controls = {(one.index, one.step): one for one in found.controls}
     for index in sorted({index for index, _ in controls}):
         prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
-        rows.append(
-            {
-                "prompt": prompt,
-                "control": True,
-                "videos": [_path(controls.get((index, step))) for step in steps],
-                "sample": None,
-                "told": "",
-            }
-        )
+        every_step = [controls.get((index, step)) for step in steps]
+        rows.append({**_row(prompt, every_step), "control": True, "sample": None, "told": ""})
     last = now.status.total or (settings.steps if settings else 0)
     coming: list[int] = []
     if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
@@ -84,8 +65,15 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     }
 
 
-def _path(one: Preview | None) -> str | None:
-    return None if one is None else str(one.video)
+def _row(prompt: str, every_step: Sequence[Preview | None]) -> dict[str, Any]:
+    made = [one for one in every_step if one]
+    return {
+        "prompt": prompt,
+        "control": False,
+        "videos": [one and str(one.video) for one in every_step],
+        "sample": next((str(one.video) for one in reversed(made) if one.record.get("settings")), None),
+        "told": next((str(one.record["told"]) for one in made if one.record.get("told")), ""),
+    }
 
 
 def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
