@@ -853,47 +853,34 @@ def _prompts(values: Values) -> bool:
     return bool(values["slider_positive"]) and values["slider_from"] == "prompts"
 
 
-def _plain_lora(values: Values) -> bool:
-    return bool(values["method"] == "lora")
-
-
-# Setting -> whether it has an effect. If not, forms hide it and the trainer does not read it. Settings that are not
-# listed always have an effect.
-HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
-    **dict.fromkeys(("condition", "image_dropout"), lambda values: _image(values) and not _tells(values)),
-    "first_frame_share": lambda values: not _tells(values),
-    "reference_downscale": lambda values: bool(values["reference"]),
-    **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
-    "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
-    **dict.fromkeys(
-        (
-            *("start_from", "rank", "alpha", "targets", "blocks", "train_also"),
-            *("base_lora", "training_adapter", "preview_lora"),
-        ),
-        _lora,
-    ),
-    "slider_positive": lambda values: values["slider_from"] == "prompts",
-    **dict.fromkeys(("slider_negative", "slider_neutral", "slider_guidance", "slider_reach"), _prompts),
-    "slider_samples": lambda values: _prompts(values) and not values["dataset"],
-    **dict.fromkeys(("lora_dropout", "dora", "rslora", "lora_init"), _plain_lora),
-    "lokr_factor": lambda values: bool(values["method"] == "lokr"),
-    "preservation_weight": _lora,
-    **dict.fromkeys(
-        ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
-    ),
-    "regularization_target": lambda values: _lora(values) and bool(values["regularization_dataset"]),
-    **dict.fromkeys(
-        ("tokenizer_batch_size", "tokenizer_learning_rate"), lambda values: bool(values["tokenizer_steps"])
-    ),
-    "dataset_weights": lambda values: bool(values["more_datasets"]),
-    "validation_dataset": lambda values: bool(values["held_out"]),
-    "dropped_caption": lambda values: bool(values["caption_dropout"]),
-    "lr_cycles": lambda values: values["lr_schedule"] == "cosine_with_restarts",
-    "lr_power": lambda values: values["lr_schedule"] == "polynomial",
-    "picture_share": lambda values: bool(values["buckets"]) or values["bucket_limit"] != 1,
-    "snr_gamma": lambda values: values["loss_weighting"] == "min-snr",
-    **dict.fromkeys(("unmasked_clips", "mask_floor", "mask_soften"), lambda values: values["loss_mask"] != "off"),
-    "outside_weight": lambda values: _lora(values) and values["loss_mask"] != "off",
-    "repository": lambda values: bool(values["push_to_hub"]),
-    "tracker_project": lambda values: values["tracker"] != "none",
-}
+# Settings -> when they have an effect. Otherwise forms hide them and the trainer does not read them. Settings that are
+# not listed always have an effect.
+EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
+    ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
+    ("first_frame_share", lambda values: not _tells(values)),
+    ("reference_downscale", lambda values: bool(values["reference"])),
+    ("condition_frames image_latent_scale preview_images", _first_frame),
+    ("low_resolution_scale", lambda values: _image(values) and values["condition"] == "low resolution"),
+    ("start_from rank alpha targets blocks train_also base_lora training_adapter preview_lora", _lora),
+    ("slider_positive", lambda values: values["slider_from"] == "prompts"),
+    ("slider_negative slider_neutral slider_guidance slider_reach", _prompts),
+    ("slider_samples", lambda values: _prompts(values) and not values["dataset"]),
+    ("lora_dropout dora rslora lora_init", lambda values: values["method"] == "lora"),
+    ("lokr_factor", lambda values: values["method"] == "lokr"),
+    ("preservation_weight", _lora),
+    ("regularization_share regularization_weight", lambda values: bool(values["regularization_dataset"])),
+    ("regularization_target", lambda values: _lora(values) and bool(values["regularization_dataset"])),
+    ("tokenizer_batch_size tokenizer_learning_rate", lambda values: bool(values["tokenizer_steps"])),
+    ("dataset_weights", lambda values: bool(values["more_datasets"])),
+    ("validation_dataset", lambda values: bool(values["held_out"])),
+    ("dropped_caption", lambda values: bool(values["caption_dropout"])),
+    ("lr_cycles", lambda values: values["lr_schedule"] == "cosine_with_restarts"),
+    ("lr_power", lambda values: values["lr_schedule"] == "polynomial"),
+    ("picture_share", lambda values: bool(values["buckets"]) or values["bucket_limit"] != 1),
+    ("snr_gamma", lambda values: values["loss_weighting"] == "min-snr"),
+    ("unmasked_clips mask_floor mask_soften", lambda values: values["loss_mask"] != "off"),
+    ("outside_weight", lambda values: _lora(values) and values["loss_mask"] != "off"),
+    ("repository", lambda values: bool(values["push_to_hub"])),
+    ("tracker_project", lambda values: values["tracker"] != "none"),
+)
+HAS_EFFECT = {name: has_effect for names, has_effect in EFFECTS for name in names.split()}
