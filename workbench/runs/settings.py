@@ -261,9 +261,9 @@ class SliderSettings(Settings):
     guidance above applies to strength 1."""
 
     slider_samples: int = field(6, title="Slider samples", unit="clips", low=1, high=1000, advanced=True)
-    """Clips that the base model generates for each line before the first step, in turn for its neutral prompt, more and
-    less, with the denoising steps and guidance of previews. They are kept in the cache. With an image-to-video model,
-    they start from the preview images: one per line if the numbers match, otherwise in turn."""
+    """Clips that the base model generates for each line before the first step, cycling through its neutral, more and
+    less prompts, with the denoising steps and guidance of previews. They are kept in the cache. With an image-to-video
+    model, they start from the preview images: one per line if the numbers match, otherwise cycling through them."""
 
     @property
     def is_slider(self) -> bool:
@@ -344,7 +344,7 @@ class TrainingSettings(Settings):
     """Batches accumulated before each update: the effect of a larger batch without its memory."""
 
     learning_rate: float = field(1e-4, title="Learning rate", low=1e-8, high=10.0)
-    """Size of each update. Too high breaks the pictures, too low changes nothing. Prodigy wants 1."""
+    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy wants 1."""
 
     scale_learning_rate: bool = field(False, title="Scale the learning rate", advanced=True)
     """Multiply the learning rate by batch size and gradient accumulation."""
@@ -611,8 +611,8 @@ class MemorySettings(Settings):
 
     gradient_checkpointing: Checkpointing = field("none", title="Gradient checkpointing", advanced=True)
     """What to recompute in the backward pass to save memory. none: nothing, which is fastest. keep attention: all but
-    the attention, which costs most to repeat. full: every block. offloaded: every block, with what is still kept moved
-    to CPU memory. Large models need it on most GPUs."""
+    the attention, which costs most to repeat. full: every block. offloaded: every block, keeping their inputs in CPU
+    memory. Large models need it on most GPUs."""
 
     base_model_precision: BasePrecision = field("as stored", title="Base model precision", advanced=True)
     """How to store the base model's weights, which a LoRA leaves unchanged. int8 and fp8 take half the memory of bf16,
