@@ -347,7 +347,7 @@ def _start_over(good: int | None) -> str:
 def _spoiled(run: Numbers) -> Iterator[str]:
     assert run.effect is not None
     others = "previews of prompts that it should not affect now show different videos"
-    yield f"Prior drift: {others}. Its own have changed by {run.effect.words}."
+    yield f"Prior drift: {others}. Its own previews have changed by {run.effect.words}."
     good = run.best is not None and is_good(run.curves.effects, run.best)
     yield f"{_start_over(run.best if good else None)}."
     yield _keep_known(run)
