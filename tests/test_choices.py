@@ -141,7 +141,7 @@ def test_another_model_keeps_what_applies_and_names_the_rest() -> None:
     found = adapted(TrainSettings, run(model="wan2.1-t2v-1.3b", frames=49, rank=64, condition_frames="every"))
     assert found.values == {"condition_frames": "first"}
     assert found.notes == [
-        "Where the first frame stands was every, is first: Wan 2.1 1.3B has no such setting.",
+        "First-frame placement was every, is first: Wan 2.1 1.3B has no such setting.",
     ]
     sizes = adapted(
         TrainSettings, run(model="ltx-video-2b-0.9.5", frames=45, height=480, width=720, timestep_shift=3.0)

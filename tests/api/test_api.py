@@ -174,7 +174,7 @@ def test_both_experts_of_a_model_are_two_runs(
         ("POST", "/runs", {"settings": {"rnak": 4}}, 400, "did you mean rank"),
         ("POST", "/samples/batch", {"prompt": "a", "vidoes": 2}, 400, "vidoes"),
         ("POST", "/runs/nobody/explode", None, 404, "see the list of calls at"),
-        ("POST", "/runs/ended/pause", None, 409, "only a running one takes commands"),
+        ("POST", "/runs/ended/pause", None, 409, "only a running run takes commands"),
         ("GET", "/runs/ended/lora", None, 404, "exported no LoRA, which a run does when it finishes"),
         ("GET", "/samples/export", None, 400, "query.id"),
         ("DELETE", "/runs", None, 405, "not allowed"),

@@ -62,7 +62,7 @@ def test_the_table_says_what_differs_folds_groups_and_finds(site: Site, page: Pa
     site.open(page, "#/train")
     page.get_by_role("link", name="broken").wait_for()
     assert "rank 32" in row(page, "broken")
-    assert "The loss broke" in row(page, "broken")
+    assert "The loss diverged" in row(page, "broken")
     assert "lr 1e-4" in row(page, "stripes-low")
     page.get_by_role("button", name="Group stripes: learning rate").click()
     page.locator("tr[data-name=stripes-low]").wait_for(state="detached")
@@ -93,8 +93,8 @@ def test_chosen_runs_go_to_the_bin_and_come_back_with_undo(site: Site, page: Pag
 def test_a_failed_run_says_why_and_one_button_does_what_it_says(site: Site, page: Page) -> None:
     site.open(page, "#/train/broken")
     verdict = page.locator("wb-run .verdict")
-    verdict.get_by_text("The loss broke at step 200.").wait_for()
-    assert "The last checkpoint is of step 200." in verdict.inner_text()
+    verdict.get_by_text("The loss diverged at step 200.").wait_for()
+    assert "The last checkpoint is from step 200." in verdict.inner_text()
     assert page.locator("wb-run .primary").count() == 1
     # Leaving it for another one leaves it where it is.
     page.keyboard.press("j")

@@ -130,7 +130,7 @@ def test_train_watch_and_sample(shell: Shell, workspace: Workspace, dataset: Dat
     assert shell("runs", "follow", "short").code == 0
     said = shell("runs", "pause", "short")
     assert said.code == 64
-    assert "short has finished, only a running one takes commands" in said.err
+    assert "short has finished, and only a running run takes commands" in said.err
 
     flags = ["--model", toy_model.source, "--steps", "1", "--frames", str(toy_model.frames)]
     said = shell("sample", "a square", *flags, "--lora", "short=0.5", "--guidance-scale", "1")

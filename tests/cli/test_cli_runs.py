@@ -99,12 +99,12 @@ def test_a_fork_goes_on_from_a_checkpoint_with_what_was_changed(
     flags = ["--learning-rate", "5e-5", "--optimizer", "muon", "--detach"]
     said = shell("train", "--fork", "parent@10", *flags)
     assert said.code == 0, said.err
-    assert "not taken along: the optimizer's memory" in said.out
+    assert "not taken along: the optimizer's state" in said.out
     fork = Run.open(workspace, "parent-2")
     assert fork.checkpoints == [10]
     assert fork.settings == settings.changed(learning_rate=5e-5, optimizer="muon")
     changes = "with learning_rate 0.0001 → 5e-05; optimizer adamw → muon."
-    assert f"Goes on from step 10 of parent, {changes}" in shell("runs", "show", "parent-2").out
+    assert f"Continues from step 10 of parent, {changes}" in shell("runs", "show", "parent-2").out
     said = shell("train", "--fork", "parent@10", "--rank", "3", "--detach")
     assert said.code == ExitCode.BAD_CONFIG
     assert "rank was 16, is 3" in said.err
@@ -174,7 +174,7 @@ def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, work
     ended(run.folder, "failed", ExitCode.OUT_OF_MEMORY, error)
     for said in (shell("runs", "show", "cats"), shell("runs", "follow", "cats")):
         assert "The GPU ran out of memory" in said.out + said.err
-        assert "The last checkpoint is of step 200." in said.out + said.err
+        assert "The last checkpoint is from step 200." in said.out + said.err
         lighter = "--batch-size 2 --gradient-accumulation 2"
         for command in (f"train --fork cats@200 {lighter}", f"train --clone cats {lighter}", "runs start cats"):
             assert re.search(f"^next:? +workbench {command}$", said.out, re.MULTILINE)
@@ -192,7 +192,7 @@ def test_checkpoints_are_starred_and_pruned_after_a_look(
     lines = {line[:28].strip(): line[28:] for line in said.splitlines()}
     assert lines["diagnosis"].startswith("Learning: ")
     assert lines["prior drift"]
-    assert re.search(r"^checkpoint +50  \(goes with the next save\)$", said, re.MULTILINE)
+    assert re.search(r"^checkpoint +50  \(removed at the next save\)$", said, re.MULTILINE)
     assert "200  (newest, lowest held-out loss)" in said
     assert "50" in shell("runs", "star", "cats", "50").out
     assert "50  (starred)" in shell("runs", "show", "cats").out
@@ -222,7 +222,7 @@ def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, wo
     assert "left no stack traces" in shell("runs", "stacks", "cats").err
     (run.folder / "stacks.txt").write_text("Thread 0x1: in loader\n")
     assert "in loader" in shell("runs", "stacks", "cats").out
-    assert "only a running one takes commands" in shell("runs", "preview", "cats").err
+    assert "only a running run takes commands" in shell("runs", "preview", "cats").err
     living(run)
     assert shell("runs", "preview", "cats", "--prompt", "a cat", "--scale", "0", "--scale", "0.5").code == 0
     asked = json.loads((run.folder / "control" / "preview").read_text())
@@ -253,7 +253,7 @@ def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Worksp
     assert begun.code == 0, begun.err
     settings = Run.open(workspace, "one").settings
     assert (settings.steps, settings.rank, settings.learning_rate, settings.batch_size) == (1400, 4, 2e-3, 4)
-    assert "watch for over-training" in begun.out
+    assert "watch for overfitting" in begun.out
     assert "recipe is 'mood'" in shell("train", "--recipe", "mood").err
     model = ("--model", "cogvideox-5b", "--gpu-memory", "12")
     (small,) = json.loads(shell("recipes", "style", *model, "--json").out)

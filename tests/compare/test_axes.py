@@ -79,9 +79,9 @@ def test_a_name_stands_for_all_that_decides_a_video_and_nothing_else(workspace: 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"scales": ["0", "1"], "guidance": ["4", "6"], "steps": ["2", "4"]}, "two at most"),
+        ({"scales": ["0", "1"], "guidance": ["4", "6"], "steps": ["2", "4"]}, "at most two"),
         ({"prompts": ["a", "b"], "images": ["1.png", "2.png", "3.png"]}, "3 files for 2 prompts"),
-        ({"seeds": ["1", "2"], "column_seeds": ["1", "2"]}, "rows and columns at once"),
+        ({"seeds": ["1", "2"], "column_seeds": ["1", "2"]}, "seeds and column_seeds both have values"),
         ({"scales": ["strong"]}, "scales has 'strong', must be a number"),
         ({"checkpoints": ["last"]}, "checkpoints has 'last', must be a step, base or final"),
         ({"schedulers": ["Eulr"]}, "must be model or a scheduler of the model's family"),

@@ -109,7 +109,8 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     damage(run, last)
     run.start()
     until_run(run, lambda: run.status.phase == "training" and run.status.step > earlier)
-    told = f".damaged-step-{last:08d} (lora.safetensors is not as its manifest says); the run goes on from step"
+    damaged = "the content of lora.safetensors does not match the manifest"
+    told = f".damaged-step-{last:08d} ({damaged}); the run resumes from step"
     assert told in (run.folder / jobs.LOG).read_text()
     assert told in run.status.message
     assert told in read_sessions(run.folder)[-1].note
@@ -143,4 +144,4 @@ def test_damaged_checkpoints_cost_neither_the_curve_nor_what_is_written_after_th
     jobs.kill(run.folder)
     assert aside(run) == [f".damaged-step-{step:08d}" for step in sorted({*saved, last})]
     assert steps_of_the_curve(run)[:3] == [1, 2, 3]
-    assert read_sessions(run.folder)[-1].note == "began at step 0 again, as requested"
+    assert read_sessions(run.folder)[-1].note == "started over at step 0, as requested"

@@ -45,7 +45,7 @@ def test_a_finished_run_pushes_its_lora_and_a_failing_push_is_not_its_failure(
     # Refused by the Hub: the run stays what it was, and the push says why.
     hub.failing, hub.failing_path = 403, "me/cats"
     result = jobs.result(run.folder)
-    assert "goes to the Hub" in start_push(run.folder, run.settings)
+    assert "pushing the LoRA to a private repository" in start_push(run.folder, run.settings)
     assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED
     assert jobs.status(place).message
     assert jobs.result(run.folder) == result
@@ -62,7 +62,7 @@ def test_what_would_fail_at_the_end_is_refused_at_the_start(
     settings = prepared(workspace)
     with pytest.raises(ConfigError, match="is no repository|OWNER/NAME"):
         Run.create(workspace, settings.changed(repository="cats of mine"))
-    with pytest.raises(ConfigError, match="push_to_hub is on, but method is full"):
+    with pytest.raises(ConfigError, match="push_to_hub is on, which pushes a LoRA, but method is full"):
         Run.create(workspace, settings.changed(method="full", learning_rate=1e-5))
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="nobody is logged in to the Hub on this machine: log in with"):

@@ -66,7 +66,7 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(
     checkpoints.publish(tmp_path, 1, fill)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=3000))
-    with pytest.raises(CannotWrite, match=r"needs [\d.]+ kB and the disk has 3.0 kB left"):
+    with pytest.raises(CannotWrite, match=r"needs [\d.]+ kB, but the disk has 3.0 kB left"):
         checkpoints.publish(tmp_path, 2, lambda folder: pytest.fail("it began to write"))
     assert checkpoints.steps(tmp_path) == [1]
 
@@ -89,7 +89,7 @@ def test_a_changed_setting_or_clip_is_named() -> None:
         refuse(SETTINGS, SETTINGS.changed(rank=8))
     with pytest.raises(ResumeRefused, match=r"gone: train clip walk.mp4 .* 'a cat'; new: .* 'a dog'"):
         refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "caption": "a dog"}])
-    with pytest.raises(ResumeRefused, match="other frames or another order of the same clips"):
+    with pytest.raises(ResumeRefused, match="different frames or a different order of the same clips"):
         refuse(SETTINGS, SETTINGS, lock=[{**CLIP, "frames": [1, 2]}])
 
 

@@ -41,7 +41,7 @@ def test_held_out_clips_are_never_trained_on_and_do_not_depend_on_the_order(
 
 
 def test_holding_out_everything_is_refused_with_the_number_that_fits(workspace: Workspace, dataset: Dataset) -> None:
-    with pytest.raises(DataError, match="held_out is 6, dataset squares has 6 usable clips: use at most 5"):
+    with pytest.raises(DataError, match="held_out is 6, but dataset squares has 6 usable clips: use at most 5"):
         data_of(workspace, held_out=6)
 
 
@@ -114,7 +114,7 @@ def test_a_dataset_of_one_or_two_clips_trains_with_the_defaults(
     write_clips(dataset.folder, read_clips(dataset.folder)[:count])
     data = data_of(workspace)
     assert (len(data.train), data.held_out) == (count, ())
-    said = f"No clip is held out of {counted(count, 'clip')}: train on 3 or more to measure a held-out loss."
+    said = f"No clip is held out of {counted(count, 'clip')}: train on 3 or more to measure the held-out loss."
     assert said in data.dropped
     assert said in run_warnings(workspace, TrainSettings(dataset="squares"))
     assert not data_of(workspace, held_out=0).dropped

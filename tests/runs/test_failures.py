@@ -40,7 +40,7 @@ MESSAGES = [
     (None, "The process was killed: by a person, or by the system when memory ran out.", "killed"),
     (ExitCode.OUT_OF_MEMORY, "Out of memory: Lower frames, size, batch size or rank.", "out of memory"),
     (ExitCode.CANNOT_WRITE, "cannot write /w/x: the disk is full: free some space", "disk full"),
-    (ExitCode.CANNOT_WRITE, "cannot write /w/x: a checkpoint needs 300 MB and the disk has 12 MB left", "disk full"),
+    (ExitCode.CANNOT_WRITE, "cannot write /w/x: a checkpoint needs 300 MB, but the disk has 12 MB left", "disk full"),
     (ExitCode.CANNOT_WRITE, "cannot write /w/x: the disk is read-only: choose another workspace", "read-only disk"),
     (ExitCode.CANNOT_WRITE, "cannot write /w/x: Input/output error: check the disk", "disk"),
     (ExitCode.MODEL_UNAVAILABLE, "a/b asks for consent: accept its terms on the Hub, then log in", "gated model"),
@@ -72,8 +72,8 @@ MESSAGES = [
     (ExitCode.BUG, "RuntimeError: CUDA error: an illegal memory access was encountered", "GPU failed"),
     (ExitCode.NON_FINITE_LOSS, "the loss of step 3 is not a number", "not a number"),
     (ExitCode.STALLED, "nothing happened for 15 min", "hang"),
-    (ExitCode.RESUME_REFUSED, "this run cannot go on: rank was 2, is 4", "resume refused"),
-    (ExitCode.RESUME_REFUSED, "cats has no whole checkpoint to go on from", "no whole checkpoint"),
+    (ExitCode.RESUME_REFUSED, "this run cannot resume: rank was 2, is 4", "resume refused"),
+    (ExitCode.RESUME_REFUSED, "cats has no whole checkpoint to resume from", "no whole checkpoint"),
     (ExitCode.DEVICE_BUSY, "the GPU is held by run cats", "GPU taken"),
     (ExitCode.BAD_CONFIG, "frames is 10: use 9 or 17", "setting"),
     (ExitCode.BAD_DATA, "held_out is 9, dataset has 3 usable clips", "clips"),
@@ -98,7 +98,7 @@ def test_every_message_finds_its_cause(code: ExitCode | None, message: str, rule
     found = shown(code, message)
     assert found.rule == rule
     assert found.advice
-    assert found.saved == ("" if rule == "no whole checkpoint" else "The last checkpoint is of step 20.")
+    assert found.saved == ("" if rule == "no whole checkpoint" else "The last checkpoint is from step 20.")
     for actions in (found.actions, shown(code, message, saved=()).actions):
         assert {"go on", "from start"} & {action.kind for action in actions}
         assert len({action.label for action in actions}) == len(actions)
@@ -142,7 +142,7 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
 def test_a_gpu_s_message_says_what_was_requested_what_was_free_and_who_holds_the_rest() -> None:
     assert memory_facts(GPU_1) == "20.00 MiB were requested, 6.44 MiB of 10.76 GiB were free."
     assert memory_facts(GPU_2) == (
-        "2.00 GiB were requested, 1.51 GiB of 23.69 GiB were free, process 1234 of another program holds 20.10 GiB."
+        "2.00 GiB were requested, 1.51 GiB of 23.69 GiB were free, another program (process 1234) holds 20.10 GiB."
     )
 
 

@@ -43,7 +43,7 @@ def saved(run: Path, step: int, settings: TrainSettings) -> Path:
     [
         ({"learning_rate": 1e-5, "weight_decay": 0.5, "batch_size": 2, "dataset": "dogs"}, set(), ""),
         ({"optimizer": "prodigy"}, {checkpoints.OPTIMIZER}, "prodigy cannot use that of adamw"),
-        ({"ema_decay": 0.0}, {checkpoints.EMA}, "ema_decay is 0 now"),
+        ({"ema_decay": 0.0}, {checkpoints.EMA}, "ema_decay is now 0"),
     ],
 )
 def test_what_fits_goes_along_and_what_does_not_is_said(
@@ -64,7 +64,7 @@ def test_other_weights_are_refused_with_the_way_that_is_open(tmp_path: Path, cha
     state = read_json(folder / checkpoints.STATE)
     with pytest.raises(ConfigError, match=f"{next(iter(changed))} was .* start_from"):
         carried(folder, state, SETTINGS.changed(**changed))
-    with pytest.raises(ConfigError, match="steps is 20, the fork begins at step 20"):
+    with pytest.raises(ConfigError, match="steps is 20, but the fork begins at step 20"):
         carried(folder, state, SETTINGS.changed(steps=20))
 
 
@@ -106,7 +106,7 @@ def test_a_fork_is_the_run_itself_until_a_setting_makes_it_another(
 
     path = checkpoints.folder_of(parent.folder, 6) / checkpoints.LORA
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ConfigError, match="parent has no whole checkpoint of step 6: choose one of 3"):
+    with pytest.raises(ConfigError, match="parent has no intact checkpoint from step 6: choose one of 3"):
         parent.fork(workspace, 6, settings.changed(steps=9))
     assert sorted(run.name for run in Run.all(workspace)) == ["again", "parent", "parent-2", "same"]
 

@@ -75,11 +75,11 @@ def test_a_renamed_run_keeps_all_and_its_forks_name_it_anew(workspace: Workspace
     assert not run.folder.exists()
     assert Run(workspace.run("cats")).parent["run"] == "hounds"
     assert rename_run(workspace, renamed, "hounds").name == "hounds"
-    with pytest.raises(ConfigError, match="there is a run 'cats' already"):
+    with pytest.raises(ConfigError, match="a run named 'cats' already exists"):
         rename_run(workspace, renamed, "cats")
     with pytest.raises(ConfigError, match="use 'big-dogs'"):
         rename_run(workspace, renamed, "Big dogs")
-    with pytest.raises(ConfigError, match="cannot be renamed: workbench runs stop birds first"):
+    with pytest.raises(ConfigError, match="cannot be renamed: stop it first .workbench runs stop birds."):
         rename_run(workspace, Run(workspace.run("birds")), "eagles")
     write_json(renamed.folder / REMOTE, {"target": "box"})
     with pytest.raises(ConfigError, match="trains on box"):
@@ -98,8 +98,8 @@ def test_a_removed_run_is_gone_and_comes_back_as_it_was(workspace: Workspace) ->
     write_json(fork.folder / "parent.json", {"run": "cats", "step": 10, "changed": {}})
     before = files(run)
     text = remove_run(workspace, run)
-    assert text.startswith("cats is removed. To restore it: workbench runs restore cats.")
-    assert text.endswith("Began at it, and go on without it: kittens.")
+    assert text.startswith("cats was removed. To restore it: workbench runs restore cats.")
+    assert text.endswith("Its forks are not affected: kittens.")
     assert [one.name for one in Run.all(workspace)] == ["kittens"]
     again = write_run(workspace, "cats", 20)  # its name is free
     with pytest.raises(ConfigError, match="there is a run 'cats' again"):
@@ -116,7 +116,7 @@ def test_a_living_run_is_not_removed(workspace: Workspace) -> None:
     run = write_run(workspace, "cats", 20)
     (run.folder / jobs.RESULT).unlink()
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
-    with pytest.raises(ConfigError, match="cannot be removed: workbench runs stop cats first"):
+    with pytest.raises(ConfigError, match="cannot be removed: stop it first .workbench runs stop cats."):
         remove_run(workspace, run)
     assert run.folder.exists()
 

@@ -73,7 +73,7 @@ def test_a_forks_parent_is_named(workspace: Workspace) -> None:
     changed = {"learning_rate": [1e-4, 2e-4]}
     write_json(run.folder / PARENT, {"run": "cats-1", "step": 250, "changed": changed})
     facts = card_facts(run, run.settings, 40)
-    assert facts.origin == "A fork of the run cats-1 at step 250, changed: learning_rate: 0.0001 → 0.0002."
+    assert facts.origin == "A fork of the run cats-1 at step 250, with changes: learning_rate: 0.0001 → 0.0002."
     measured = {line["step"]: line["held_out_loss"] for line in run.metrics if "held_out_loss" in line}
     assert facts.losses == (measured[0], measured[40])
     assert (facts.steps, facts.clips, facts.packages) == (40, 1, {"torch": "2.13"})
@@ -100,7 +100,7 @@ def test_full_weights_and_prefixes_are_loaded_by_the_code(published: Model) -> N
         (VisibleEffect((7.6,), (5.5,)), "by 7.6 levels of 255, 1.4 times the controls' 5.5; controls are prompts"),
         (VisibleEffect((7.6,), (5.5,)), "What it was trained on hardly shows in them."),
         (VisibleEffect((34.0,), (8.0,)), "What it was trained on shows in them."),
-        (VisibleEffect((40.0,), (35.0,)), "It changes prompts that it should leave alone as well."),
+        (VisibleEffect((40.0,), (35.0,)), "It also changes prompts that it should not affect."),
         (VisibleEffect((8.0,)), "by 8.0 levels of 255, clearly different. What it was trained on shows in them."),
     ],
 )

@@ -70,8 +70,8 @@ def test_it_goes_on_from_the_checkpoint_with_less_and_ends_in_the_same_bits(
     assert run.settings.gradient_checkpointing == "none"
     said = fallback_sentence(fallback_record(run.folder))
     assert said == (
-        "Memory ran out after step 3; the run went on with less: gradient checkpointing none → keep attention. It "
-        "learns the same."
+        "Memory ran out after step 3. The run continued with settings that need less and learn the same: gradient "
+        "checkpointing none → keep attention."
     )
     assert said in capfd.readouterr().out
 

@@ -90,7 +90,7 @@ def test_steps_follow_the_number_of_clips() -> None:
 
 
 def test_too_few_clips_are_a_warning() -> None:
-    assert "10 clips, where the known runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
+    assert "10 clips, but published runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
     assert not suggest("style", find_model("cogvideox-5b"), 0).warning
 
 
@@ -195,9 +195,9 @@ def test_one_bad_value_and_no_run_is_written(workspace: Workspace, settings: Tra
         created(workspace, settings, {"rank": [8, 0]})
     with pytest.raises(ConfigError, match="frames is 10"):
         created(workspace, settings, {"frames": [9, 10]})
-    with pytest.raises(ConfigError, match="each once"):
+    with pytest.raises(ConfigError, match="each only once"):
         created(workspace, settings, {"rank": [8, 8]})
-    with pytest.raises(ConfigError, match="make 121 runs, at most 100"):
+    with pytest.raises(ConfigError, match="make 121 runs, but a sweep has at most 100"):
         created(workspace, settings, {"rank": list(range(1, 12)), "seed": list(range(11))})
     assert not list(workspace.runs.iterdir())
 
@@ -211,8 +211,8 @@ def test_values_are_read_as_people_write_them() -> None:
     assert parse_values(["preview-prompts=a cat;a dog,a cat"]) == {"preview_prompts": [["a cat", "a dog"], ["a cat"]]}
     for text, sentence in (
         ("rnak=8", "did you mean rank"),
-        ("rank", "is no list of values"),
-        ("rank=", "is no list of values"),
+        ("rank", "is not a list of values"),
+        ("rank=", "is not a list of values"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             parse_values([text])
@@ -277,9 +277,9 @@ def write_lora(path: Path, rank: int) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"rank": 8}, "has rank 16, rank is 8: set rank to 16"),
-        ({"targets": "all-linear"}, "targets is all-linear, base has attention. Set the same"),
-        ({"dora": True}, "dora is on, base has off"),
+        ({"rank": 8}, "has rank 16, but rank is 8: set rank to 16"),
+        ({"targets": "all-linear"}, "targets is all-linear, but base has attention. Use the same values"),
+        ({"dora": True}, "dora is on, but base has off"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_once(workspace: Workspace, values: dict[str, object], said: str) -> None:
@@ -298,7 +298,7 @@ def test_a_file_of_another_rank_is_refused_and_one_of_another_layout_left_to_its
     workspace: Workspace, tmp_path: Path
 ) -> None:
     write_lora(tmp_path / "mine.safetensors", 4)
-    with pytest.raises(ConfigError, match="mine.safetensors has rank 4, rank is 16"):
+    with pytest.raises(ConfigError, match="mine.safetensors has rank 4, but rank is 16"):
         initial_lora(workspace, TrainSettings(dataset="cats", start_from=str(tmp_path / "mine.safetensors")))
     other = tmp_path / "other.safetensors"
     other.write_bytes(b"no header")

@@ -92,7 +92,7 @@ def test_it_says_how_the_run_went_and_what_was_set(run: Run) -> None:
     charts = [*answer(text, "progress/curves")["charts"], *answer(text, "progress/curves", more=True)["charts"]]
     assert len(charts) == 5 + 5  # loss three times, change, learning rate; a chart a band
     assert [200, "best checkpoint, step 200"] in [line.get("marked") for one in charts for line in one["lines"]]
-    assert ["held out, to measure with", "9x40x48", "1"] in rows(text, "Data")
+    assert ["held out, for measuring", "9x40x48", "1"] in rows(text, "Data")
     (newest,) = [row for row in rows(text, "Checkpoints") if row[0] == "200"]
     assert newest[3] == "newest, lowest held-out loss"
     assert ["torch", "2.13"] in rows(text, "Machine and versions")
@@ -126,7 +126,7 @@ def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
     TrainSettings(dataset="cats").save(folder / "config.json")
     text = written(Run(folder))
     assert "not started yet" in text
-    assert "Nothing was exported yet" in text
+    assert "Nothing has been exported yet" in text
 
 
 def test_its_time_is_that_of_training(run: Run) -> None:
@@ -145,5 +145,5 @@ def test_starts_tell_time_and_machine(run: Run) -> None:
     assert second.before == pytest.approx(NOW - 30, abs=1)
     assert training_seconds(run.folder) == pytest.approx(970, abs=1)  # until the last line before the resume
     text = written(run)
-    assert "went on from the checkpoint of step 100" in text
+    assert "resumed from the checkpoint at step 100" in text
     assert ["before", "CPU"] in rows(text, "Machine and versions")

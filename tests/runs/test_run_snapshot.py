@@ -109,7 +109,7 @@ def test_notes_say_what_nobody_expects(workspace: Workspace) -> None:
     alive(run, time=time.time() - 1000)
     texts = [note.text for note in snapshot(run).notes]
     assert texts[0].startswith("No sign of life for 16 min")
-    assert texts[1] == "Goes on from step 50 of dogs, with rank 8 → 16. the optimizer's state"
+    assert texts[1] == "Continues from step 50 of dogs, with rank 8 → 16. Not carried over: the optimizer's state."
 
 
 def test_checkpoints_say_why_they_stay_and_which_go(workspace: Workspace) -> None:
@@ -119,8 +119,8 @@ def test_checkpoints_say_why_they_stay_and_which_go(workspace: Workspace) -> Non
         saved(run.folder, step, run.settings)
     reader = SnapshotReader(run)
     assert [(one.step, one.reasons) for one in reader.read().checkpoints] == [
-        (10, ("goes with the next save",)),
-        (20, ("goes with the next save",)),
+        (10, ("removed at the next save",)),
+        (20, ("removed at the next save",)),
         (30, ("newest",)),
     ]
     MetricsWriter(run.folder, 0).write(step=20, time=0.0, held_out_loss=0.5)
@@ -163,7 +163,7 @@ def test_a_failed_run_is_not_good_news_on_any_face(workspace: Workspace) -> None
         assert 0 < text.index(cause) < text.index(until)
     (run.folder / "metrics.jsonl").unlink()
     assert snapshot(run).diagnosis is None
-    assert beside_failure(Diagnosis("too early", "It is too early to tell.", "Wait.", None)) is None
+    assert beside_failure(Diagnosis("too early", "Too early to tell.", "Wait.", None)) is None
     destroyed = beside_failure(Diagnosis("destroyed", "The model is destroyed.", "Begin again.", None))
     assert (destroyed.tone, destroyed.advice) == ("bad", "Begin again.")
 

@@ -55,7 +55,7 @@ def test_its_clips_are_measured_and_none_is_set_aside(
     assert [line["role"] for line in data.lock()] == ["train"] * 4 + ["held_out"] * 2
     assert len(load_data(workspace, settings.changed(held_out=1)).held_out) == 1
     assert not load_data(workspace, settings.changed(held_out=0)).held_out
-    with pytest.raises(DataError, match="validation_dataset is three, all of whose clips are trained on"):
+    with pytest.raises(DataError, match="validation_dataset is three, but the run trains on all its clips"):
         load_data(workspace, settings.changed(validation_dataset="three"))
     with pytest.raises(ConfigError, match="validation_dataset is 'gone', which this workspace does not have"):
         check(workspace, settings.changed(validation_dataset="gone"))
@@ -94,7 +94,7 @@ def test_weights_of_datasets_act_on_the_loss_or_on_sampling(
     found = Batches(data, by_sampling)
     seen = Counter(found.batch(number)[0].group for number in range(40))
     assert seen == {"four": 10, "last": 30}
-    with pytest.raises(ConfigError, match=r"more_datasets has last=2@3 and dataset_weights is sampling, .*last@WEIGHT"):
+    with pytest.raises(ConfigError, match=r"has last=2@3, but with dataset_weights sampling .*last@WEIGHT"):
         load_data(workspace, by_sampling.changed(more_datasets=("last=2@3",)))
 
 

@@ -175,7 +175,7 @@ def test_no_folder_of_this_machine_is_sent(workspace: Workspace, said: str, sent
 
 @pytest.mark.parametrize("address", ["file:///etc/passwd", "ftp://a/b", "nothing", "http://", "https://[a", " "])
 def test_only_web_addresses_are_used_and_none_is_repeated(address: str) -> None:
-    assert "no http or https address" in webhook.send(address, {})
+    assert "not an http or https address" in webhook.send(address, {})
 
 
 def test_nothing_is_started_where_nobody_asked_and_in_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

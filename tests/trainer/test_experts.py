@@ -91,7 +91,7 @@ def test_a_pair_is_two_runs_that_the_sampler_joins_as_the_stock_pipeline_does(
     settings = TrainSettings().changed(**USUAL, model=toy.source)
     runs = created(workspace, settings, {}, "pair")
     assert [run.settings.expert for run in runs] == ["high noise", "low noise"]
-    with pytest.raises(ConfigError, match="both, which is two runs"):
+    with pytest.raises(ConfigError, match="both, which takes two runs"):
         Run.create(workspace, settings)
     with pytest.raises(DataError):
         created(workspace, settings.changed(held_out=1000), {})

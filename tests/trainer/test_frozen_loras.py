@@ -136,7 +136,7 @@ def test_memory_levels_and_an_exact_resume(
     broken = create(workspace, toy_model.source, **values)
     assert trained(broken, 2, 4) == want
     write_lora(path, 7, width=width)
-    with pytest.raises(ResumeRefused, match="base_lora is another"):
+    with pytest.raises(ResumeRefused, match="base_lora has changed"):
         session(broken)
 
 
@@ -164,7 +164,7 @@ def test_previews_and_export_say_what_is_needed(
         assert file.metadata()["trained_over_scale"] == "0.5"
         assert not [name for name in file.keys() if "frozen" in name or "beside" in name]  # noqa: SIM118
     card = (run.folder / "README.md").read_text()
-    assert 'trained over the LoRA "base.safetensors" at strength 0.5 and needs it' in card
+    assert 'trained on top of the LoRA "base.safetensors" at strength 0.5' in card
     assert '["lora", "base"], [1.0, 0.5]' in card
 
 
@@ -176,9 +176,9 @@ def test_what_does_not_fit_is_refused_before_the_start(
     good = write_lora(tmp_path / "good.safetensors", 0, width=width)
     check(workspace, run.settings.changed(base_lora=str(good)))
     for values, said in (
-        ({"base_lora": str(other)}, "of whose 3 layers 0 fit"),
-        ({"preview_lora": "nobody"}, "preview_lora is 'nobody', which is no LoRA here"),
-        ({"training_adapter": f"{good}=x"}, "write a LoRA, then =STRENGTH"),
+        ({"base_lora": str(other)}, "only 0 of its 3 layers fit"),
+        ({"preview_lora": "nobody"}, "preview_lora is 'nobody', which is neither a LoRA of the library"),
+        ({"training_adapter": f"{good}=x"}, "write LORA=STRENGTH"),
         ({"base_lora": "one"}, "a run that has exported no LoRA"),
         ({"base_lora": str(good), "dora": True}, "dora is on and base_lora is set"),
         ({"base_lora": str(tmp_path / "x.pt")}, "convert it first"),

@@ -85,7 +85,7 @@ def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, datase
     folder = checkpoints.folder_of(run.folder, 1)
     state = read_json(folder / checkpoints.STATE)
     for change, said in (
-        ({"precision": "bf16"}, "computed in bf16, this machine computes in fp32"),
+        ({"precision": "bf16"}, "computed in bf16, but this machine computes in fp32"),
         ({"versions": {**state["versions"], "torch": "1.0"}}, "torch was 1.0"),
     ):
         write_json(folder / checkpoints.STATE, {**state, **change})
@@ -98,12 +98,12 @@ def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, datase
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"lora_init": "pissa"}, "would not fit the base model elsewhere"),
+        ({"lora_init": "pissa"}, "would not work with the original base model"),
         ({"lora_init": "orthogonal", "rank": 3}, "needs an even rank"),
         ({"method": "full", "train_also": ["x"]}, "method is full, which has no LoRA"),
         ({"start_from": "nobody"}, "no run that has exported a LoRA"),
         ({"start_from": "lora.pt"}, "workbench .*convert"),
-        ({"preview_images": ["nowhere.png"]}, "which is no file"),
+        ({"preview_images": ["nowhere.png"]}, "which is not a file"),
         ({"frame_sampling": "sat", "bucket_limit": 3}, "set bucket_limit to 1"),
         ({"more_datasets": ["nothing=2"]}, "more_datasets has 'nothing'"),
     ],

@@ -214,7 +214,7 @@ def test_an_empty_mask_is_named_before_the_run_starts_and_by_the_run(
         return mask * (np.arange(clip.frames) >= clip.frames - 1)[:, None, None] if clip.source[0] == "0" else mask
 
     add_masks(dataset, late)
-    sentence = "the mask of 0.mp4 marks nothing in the frames that the run takes: correct the mask, or leave"
+    sentence = "the mask of 0.mp4 marks nothing in the frames that the run uses: correct the mask, or remove"
     with pytest.raises(DataError, match=sentence):
         create(workspace, toy_model.source, held_out=0, **MASKED)
     monkeypatch.setattr("workbench.runs.checks.FRAMES_LOOKED_AT", 0)  # as with very many clips
@@ -223,7 +223,7 @@ def test_an_empty_mask_is_named_before_the_run_starts_and_by_the_run(
         session(run)
     add_masks(dataset, lambda clip: np.ones((clip.frames, clip.height, clip.width), np.float32))
     monkeypatch.setattr("workbench.runs.checks.FRAMES_LOOKED_AT", 10_000)
-    with pytest.raises(DataError, match="marks all in the frames"):
+    with pytest.raises(DataError, match="marks everything in the frames"):
         create(workspace, toy_model.source, loss_mask="outside")
 
 
@@ -234,7 +234,7 @@ def test_a_mask_whose_file_is_gone_leaves_its_clip_out(
     clip = read_clips(dataset.folder)[0]
     (dataset.folder / clip.mask).unlink()
     run = create(workspace, toy_model.source, **MASKED)
-    assert [one for one in load_data(workspace, run.settings).dropped if "the file of its mask is missing" in one]
+    assert [one for one in load_data(workspace, run.settings).dropped if "its mask's file is missing" in one]
 
 
 def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
@@ -243,13 +243,13 @@ def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: D
     made.save()
     made.metrics.close()
     add_masks(dataset, lambda clip: right_half(clip)[:, ::-1, ::-1])
-    with pytest.raises(ResumeRefused, match=r"another mask of \d.mp4, .* fork the run"):
+    with pytest.raises(ResumeRefused, match=r"different masks for \d.mp4, .* fork the run"):
         session(Run(made.run))
 
 
 def test_refusals(workspace: Workspace, dataset: Dataset, toy_model: Model, tmp_path: Path) -> None:
     add_masks(dataset)
-    with pytest.raises(ConfigError, match=r"outside_weight is 0\.5, but method changes weights of the base model"):
+    with pytest.raises(ConfigError, match=r"outside_weight is 0\.5, .* but method changes its weights"):
         create(workspace, toy_model.source, method="full", **MASKED)
     phenaki = next(one for one in families() if one.name == "phenaki")
     toy = phenaki.toy(tmp_path / "phenaki", phenaki.toys[0])

@@ -116,7 +116,7 @@ def test_a_run_ends_with_a_proved_lora_while_its_weights_are_rounded_and_elsewhe
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"blocks_to_swap": 2}, "gradient_checkpointing is none: a block whose weights have left"),
+        ({"blocks_to_swap": 2}, "gradient_checkpointing is none, and a swapped block must be recomputed"),
         (
             {"blocks_to_swap": 2, "gradient_checkpointing": "keep attention"},
             "gradient_checkpointing is keep attention",

@@ -189,19 +189,19 @@ def test_state_of_a_parameter_that_is_not_trained_is_refused(tmp_path: Path) -> 
 OPTIONS = [
     ("prodigy", "d_coeff=1", "d_coeff, which prodigy does not have: did you mean d_coef?"),
     ("adamw", "zzz=1", "zzz, which adamw does not have: it has amsgrad"),
-    ("muon", "lr=1", "lr, which is a setting of its own: set learning_rate"),
-    ("came", "betas=0.9", "betas, which is a setting of its own: set adam_beta1 and adam_beta2"),
+    ("muon", "lr=1", "lr, which has its own setting: set learning_rate"),
+    ("came", "betas=0.9", "betas, which has its own setting: set adam_beta1 and adam_beta2"),
     ("muon", "momentum", "'momentum', must be NAME=VALUE: momentum=VALUE"),
     ("muon", "momentum=often", "momentum=often, must be a number, 0 to 0.9999"),
     ("muon", "ns_steps=2.5", "ns_steps=2.5, must be a whole number, 1 to 99"),
     ("muon", "nesterov=1", "nesterov=1, must be true or false"),
     ("prodigy", "growth_rate=nan", "growth_rate=nan, must be a number of 1 or more"),
-    ("prodigy", "d_coef=1", "d_coef twice: keep one"),
+    ("prodigy", "d_coef=1", "d_coef twice: remove one"),
 ]
 OTHERS = [
     (
         *("prodigy", "learning_rate", 1e-4),
-        "0.0001, which prodigy multiplies by the rate it finds itself, must be 0.1 or more: set it to 1",
+        "0.0001, must be 0.1 or more with prodigy, which multiplies it by the rate it finds itself: set it to 1",
     ),
     ("schedule-free", "adam_beta1", 0.0, "0, must be above 0 with schedule-free: the default is 0.9"),
     (

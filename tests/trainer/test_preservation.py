@@ -127,7 +127,7 @@ def test_each_family_and_each_expert_can_be_preserved(
 def test_a_run_that_changes_the_base_model_is_refused(
     workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match="preservation_weight is 1, but .* train a LoRA alone, or set .* to 0"):
+    with pytest.raises(ConfigError, match="preservation_weight is 1, .* train only a LoRA, or set .* to 0"):
         create(workspace, toy_model.source, preservation_weight=1.0, **values)
 
 
@@ -227,7 +227,7 @@ def test_dropped_captions_are_the_empty_prompt_or_zeros(
     plain = [made.inputs.batch(step, 0).inputs.text for step in range(1, 7)]
     assert all(torch.equal(one[name], empty[name]) for one in negatives(made, monkeypatch) for name in empty)
     sentence = model_card.what(toy_model, CardFacts(made.settings, 2, 6))
-    assert "50% of the captions were dropped in training and became the empty prompt" in sentence
+    assert "50% of the captions were dropped in training and replaced by the empty prompt" in sentence
     made.close()
 
     run = run.create(workspace, made.settings.changed(dropped_caption="zeros"), "two")
@@ -244,5 +244,5 @@ def test_dropped_captions_are_the_empty_prompt_or_zeros(
     assert 8 <= dropped <= 28
     assert not any(one[name].any() for one in negatives(made, monkeypatch) for name in empty)
     sentence = model_card.what(toy_model, CardFacts(made.settings, 2, 6))
-    assert "zeros in place of their embeddings, as SAT trains and guides" in sentence
+    assert "their embeddings replaced by zeros, as SAT does for training and guidance" in sentence
     made.close()

@@ -200,7 +200,7 @@ def test_batches_must_share_out_evenly() -> None:
     [
         ({"device": "cuda:1"}, "device is cuda:1, a single GPU, but gpus is 2: set gpus to 1, or device to cuda"),
         ({"parallel": "fsdp", "base_model_precision": "int8"}, "base_model_precision is int8 and parallel is fsdp"),
-        ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: use adamw, or ddp"),
+        ({"parallel": "fsdp", "method": "full", "optimizer": "muon"}, "optimizer is muon, .*: set optimizer to adamw"),
     ],
 )
 def test_what_does_not_go_together_is_refused_for_several_processes_alone(
@@ -271,5 +271,5 @@ def test_a_model_that_accelerate_would_wrap_a_second_time_is_refused(
 ) -> None:
     check_ranks(TrainSettings(), 1)
     monkeypatch.setenv(variable, "true")
-    with pytest.raises(ConfigError, match=f"started by accelerate with {name}"):
+    with pytest.raises(ConfigError, match=f"accelerate started this process with {name}"):
         check_ranks(TrainSettings(), 1)

@@ -143,7 +143,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
     attached(dataset, "reference")
     mixed = read_clips(dataset.folder)
     write_clips(dataset.folder, [names[0], *mixed[1:]])
-    with pytest.raises(ConfigError, match="is a picture and that of .* a video: use one or the other in a run"):
+    with pytest.raises(ConfigError, match="is an image and that of .* a video: use only one of the two in a run"):
         load_data(workspace, run.settings)
 
 
@@ -180,7 +180,7 @@ def test_references_that_do_not_fit_are_refused(
     with pytest.raises(DataError, match="it has no reference, which reference needs"):
         load_data(workspace, settings)
     attached(dataset, "reference")
-    sentence = "reference_downscale is 4, and a clip of 64x64 has no such part: use sizes that are multiples of 128"
+    sentence = "reference_downscale is 4, which does not work with clips of 64x64: use sizes that are multiples of 128"
     with pytest.raises(ConfigError, match=sentence):
         load_data(workspace, settings.changed(reference_downscale=4))
 

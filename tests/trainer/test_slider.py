@@ -155,7 +155,7 @@ def test_pairs_are_learned_at_opposite_strengths_and_exactly_again(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     values = {"slider_from": "pairs", "horizontal_flip": 0.5, "steps": 4}
-    with pytest.raises(DataError, match="its reference is missing, and slider_from is pairs"):
+    with pytest.raises(DataError, match="its reference is missing, but slider_from is pairs"):
         create(workspace, toy_model.source, **values)
     attached(dataset, "reference")
     run = create(workspace, toy_model.source, **values)
@@ -203,14 +203,14 @@ def test_with_a_dataset_its_clips_are_learned_at(workspace: Workspace, dataset: 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"slider_negative": []}, "slider_negative has 0 lines, slider_positive 1"),
+        ({"slider_negative": []}, "slider_negative has 0 lines and slider_positive 1"),
         ({"slider_neutral": ["a", "b"]}, "write one for each, one for all, or none"),
         ({"method": "full"}, "method is full and slider_positive is set"),
         ({"dora": True}, "dora is on and slider_positive is set"),
         ({"train_also": ["norm_final"]}, "train_also is norm_final and slider_positive is set"),
         ({"slider_positive": []}, "dataset is empty: choose one of yours"),
         ({"model": "tiny-phenaki"}, "predicts codes"),
-        ({"model": "tiny-cogvideox-i2v"}, "preview_images is empty, and .* starts from a picture"),
+        ({"model": "tiny-cogvideox-i2v"}, "preview_images is empty, but .* starts from an image"),
         ({"model": "tiny-cogvideox-i2v", "condition": "low resolution"}, "condition is low resolution"),
         ({"model": "tiny-cogvideox-i2v", "given": ["first 1"]}, "given is set, but the slider has no dataset"),
     ],

@@ -110,7 +110,7 @@ def test_a_run_does_not_go_on_with_another_control_video(
     other = clip.control.replace("control-", "control-0")
     (dataset.folder / clip.control).rename(dataset.folder / other)
     write_clips(dataset.folder, [clip.changed(control=other), *read_clips(dataset.folder)[1:]])
-    with pytest.raises(ResumeRefused, match=rf"other files beside {clip.name}. .* fork the run"):
+    with pytest.raises(ResumeRefused, match=rf"different files beside {clip.name}. .* fork the run"):
         session(Run(made.run))
 
 
@@ -236,7 +236,7 @@ def test_clips_without_their_partner_are_named(
     write_clips(dataset.folder, [records[0], records[1].changed(control=""), *records[2:]])
     dropped = load_data(workspace, settings).dropped
     assert [one.partition(": ")[2] for one in dropped] == [
-        f"the file of its control video is missing, {records[0].control}: add it again",
+        f"its control video's file is missing, {records[0].control}: add it again",
         "it has no control video, which control needs: add one beside the clip",
     ]
 

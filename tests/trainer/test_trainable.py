@@ -208,7 +208,11 @@ def test_ranges_are_read_as_people_write_them() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("5-30", "has the blocks 0 to 29: use at most 29"), ("3-1", "write numbers and ranges"), ("all", "write numbers")],
+    [
+        ("5-30", "the model's blocks are 0 to 29: use at most 29"),
+        ("3-1", "write numbers and ranges"),
+        ("all", "write numbers"),
+    ],
 )
 def test_what_names_no_block_is_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:

@@ -100,7 +100,7 @@ def test_a_run_leaves_everything_a_person_needs(start: Start) -> None:
     card = (run.folder / "README.md").read_text()
     assert "load_lora_weights" in card
     assert "zwx" in card
-    assert "Videos of the same noise with and without it differ by" in card
+    assert "Videos from the same noise with and without it differ by" in card
     roles = [entry["role"] for entry in read_json(run.folder / "dataset.lock.json")]
     assert sorted(roles) == ["held_out", *["train"] * 5]
 

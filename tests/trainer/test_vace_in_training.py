@@ -119,7 +119,7 @@ def test_a_control_video_is_a_part_of_each_way_and_gray_clips_are_encoded_once_a
 def test_videos_are_no_references_here(workspace: Workspace, dataset: Dataset, vace: Model) -> None:
     attached(dataset, "reference")
     settings = TrainSettings().changed(model=vace.source, dataset="squares", reference=True)
-    with pytest.raises(ConfigError, match="is a video, and .* looks at a picture: add a PNG picture in its place"):
+    with pytest.raises(ConfigError, match="is a video, and .* takes images: replace it with a PNG image"):
         load_data(workspace, settings)
     clip = dataset.folder / read_clips(dataset.folder)[0].file_name
     asked = SampleSettings().changed(model=vace.source, reference=str(clip))

@@ -1,7 +1,7 @@
-"""Grids: videos of the same prompts and seeds in rows, what differs in columns, played in lock-step.
+"""Grids: videos with the same prompt and seed in rows, what differs in columns, played in sync.
 
 grid = Grid.create(workspace, GridSettings(run="cats", scales=("0.5", "1")))
-grid.generate()                      # requests what is missing
+grid.generate()                      # request missing videos
 grid.wait()                          # grid.state() at any time
 """
 

@@ -1,4 +1,4 @@
-"""The job of a grid: `python -m workbench.compare grids/NAME/.measurements` measures its videos."""
+"""The measuring job of a grid: `python -m workbench.compare grids/NAME/.measurements`."""
 
 from __future__ import annotations
 

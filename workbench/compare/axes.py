@@ -1,6 +1,6 @@
-"""From a grid's settings to its rows, columns and the settings of each video; names of cells. Pure, no torch.
+"""Turn a grid's settings into rows, columns, and the settings and name of each video. Pure, no torch.
 
-Columns that come to the same settings are one: the base model is one column, however many scales the LoRA has.
+Columns with the same settings are merged: the base model is one column, however many scales the LoRA has.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ STACK = " + "
 
 @dataclass(frozen=True)
 class Row:
-    """What the videos of a row have in common. image: the first frame's file, "" for none."""
+    """What the videos of a row have in common; `image` is the first frame's file, if any."""
 
     prompt: str
     image: str
@@ -45,10 +45,12 @@ class Row:
 class Column:
     """What the videos of a column have in common.
 
-    labels:    a word or two for each axis, the outer one first; "" where it says nothing
-    changes:   of SampleSettings
-    step:      of the run's checkpoint, None for others;  final: whether it is the run's export
-    reference: index of the column that this one is compared with: the base model, all else the same
+    labels: a word or two for each axis, the outer one first; "" if there is nothing to say.
+    changes: changes to the SampleSettings.
+    step: step of the run's checkpoint; None for other columns.
+    final: whether it is the run's export.
+    base: whether it is the base model.
+    reference: index of the column to compare with: the base model with all else the same.
     """
 
     labels: tuple[str, ...]
@@ -65,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True)
 class GridPlan:
-    """The layout of a grid. keys: [row][column]; samples: by key; fixed: axes of one value, in words."""
+    """The layout of a grid: keys as [row][column], samples by key, and axes with one value, in words."""
 
     rows: tuple[Row, ...]
     columns: tuple[Column, ...]
@@ -75,12 +77,11 @@ class GridPlan:
 
 
 def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> GridPlan:
-    """Lay a grid out. Raises ConfigError: more than two axes, no prompt, a shape that the model refuses."""
+    """Lay out a grid. Raises ConfigError for more than two axes, no prompt, or a shape that the model refuses."""
     rows, (columns, fixed) = _rows(settings, base), _columns(workspace, settings, base)
-    if len(rows) * len(columns) > MOST_CELLS:
+    if (count := len(rows) * len(columns)) > MOST_CELLS:
         raise ConfigError(
-            f"the grid has {len(rows) * len(columns)} videos, at most {MOST_CELLS} are allowed: leave out "
-            f"some prompts, seeds or columns"
+            f"the grid has {count} videos, but at most {MOST_CELLS} are allowed: remove some prompts, seeds or columns"
         )
     model = base.resolved.model
     shape = shape_for(model, base.frames, base.height, base.width)
@@ -98,18 +99,17 @@ def plan_grid(workspace: Workspace, settings: GridSettings, base: SampleSettings
 def _rows(settings: GridSettings, base: SampleSettings) -> list[Row]:
     prompts = settings.prompts or ((base.prompt,) if base.prompt else ())
     if not prompts:
-        raise ConfigError("prompts is empty: write one a line", {"prompts": "prompts is empty: write one a line"})
+        raise ConfigError.of("prompts", "prompts is empty: write one prompt per line")
     if len(settings.images) > 1 and len(settings.images) != len(prompts):
-        sentence = (
-            f"images has {len(settings.images)} files for {len(prompts)} prompts: give one for each, or one for all"
+        raise ConfigError.of(
+            "images",
+            f"images has {len(settings.images)} files for {len(prompts)} prompts: give one for each, or one for all",
         )
-        raise ConfigError(sentence, {"images": sentence})
     images = settings.images or (base.image,)
     images = images * len(prompts) if len(images) == 1 else images
     seeds = [int(seed) for seed in settings.seeds] or [base.seed or 0]
     if len(seeds) > 1 and settings.column_seeds:
-        sentence = "seeds are rows and columns at once: give them in one of the two"
-        raise ConfigError(sentence, {"column_seeds": sentence})
+        raise ConfigError.of("column_seeds", "seeds and column_seeds both have values: leave one of them empty")
     rows = {}
     for (prompt, image), seed in product(zip(prompts, images, strict=True), seeds):
         rows[prompt, image, seed] = Row(prompt, image, seed, f"seed {seed}" if len(seeds) > 1 else "")
@@ -117,12 +117,12 @@ def _rows(settings: GridSettings, base: SampleSettings) -> list[Row]:
 
 
 def _columns(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> tuple[list[Column], list[str]]:
-    """The columns, and the axes of one value in words."""
+    """Return the columns, and the axes with one value in words."""
     axes = [(name, values) for name in AXES if (values := getattr(settings, name))]
     wide = [name for name, values in axes if len(values) > 1]
     if len(wide) > 2:
-        sentence = f"{' and '.join(wide)} all have several values, columns have two at most: give one of them one value"
-        raise ConfigError(sentence, {wide[-1]: sentence})
+        sentence = f"{' and '.join(wide)} have several values, but at most two of them may: leave one with one value"
+        raise ConfigError.of(wide[-1], sentence)
     found: list[Column] = []
     for combination in product(*(values for _, values in axes)):
         choice = dict(zip([name for name, _ in axes], combination, strict=True))
@@ -140,13 +140,13 @@ def _columns(workspace: Workspace, settings: GridSettings, base: SampleSettings)
                 base=bare,
             )
         )
-    columns = [Column(one.labels, one.changes, one.step, one.final, one.base, _reference(one, found)) for one in found]
+    columns = [replace(one, reference=_reference(one, found)) for one in found]
     fixed = [_word(name, values[0]) for name, values in axes if name not in wide]
     return columns, fixed
 
 
 def _changes(workspace: Workspace, run: str, choice: dict[str, str], base: SampleSettings) -> dict[str, Any]:
-    """What a column changes of the base's settings; the LoRAs always among it."""
+    """Return a column's changes to the base settings, which always include the LoRAs."""
     scale = float(choice.get("scales", "1"))
     compared: list[str] = []
     checkpoint = choice.get("checkpoints", BASE)
@@ -170,13 +170,13 @@ def _changes(workspace: Workspace, run: str, choice: dict[str, str], base: Sampl
 
 
 def lora_file(workspace: Workspace, run: str, checkpoint: str) -> Path:
-    """Path of the LoRA of a run's checkpoint, there or not. Raises ConfigError for a name that is no run's."""
+    """Return the path of a checkpoint's LoRA, whether it exists or not. Raises ConfigError for an invalid run name."""
     folder = workspace.run(run)
     return folder / EXPORT_FILE if checkpoint == EXPORT else folder_of(folder, int(checkpoint)) / LORA
 
 
 def _labels(choice: dict[str, str], wide: Sequence[str], bare: bool) -> tuple[str, ...]:
-    """The words above a column. Without a LoRA it is the base model, on whichever axis."""
+    """Return the labels of a column. Without a LoRA it is the base model, whichever the axis."""
     words = []
     for name in wide:
         if bare and name in LORA_AXES:
@@ -198,7 +198,7 @@ def _word(name: str, value: str) -> str:
 
 
 def _reference(column: Column, columns: Sequence[Column]) -> int:
-    """The base model's column with the same of everything else, else any of the base model, else the first."""
+    """Return the base model's column that is otherwise the same; else any base model column; else the first."""
     others = {name: value for name, value in column.changes.items() if name != "loras"}
     bare = [index for index, one in enumerate(columns) if one.base]
     same = [index for index in bare if {**columns[index].changes, "loras": None} == {**others, "loras": None}]
@@ -206,10 +206,13 @@ def _reference(column: Column, columns: Sequence[Column]) -> int:
 
 
 def _name(workspace: Workspace, model: Model, shape: Shape, sample: SampleSettings) -> str:
-    """A cell's name, from all that decides its video. Open settings are filled in as the model does, so that giving the
-    model's own value changes nothing; the device and the workspace's location do not count."""
-    within = f"{workspace.root}/"  # a path inside the workspace counts from there on, so that a workspace can be moved
-    # Only what differs from the defaults: a setting of a later version changes no name.
+    """Hash everything that determines a cell's video into its name.
+
+    Empty settings count as the model's defaults, so that setting a default explicitly changes nothing. The device and
+    the workspace's location do not count.
+    """
+    within = f"{workspace.root}/"  # paths in the workspace are relative, so that the workspace can be moved
+    # Only settings that differ from the defaults, so that a setting added by a later version changes no name.
     values: dict[str, Any] = {
         **{name: value for name, value in sample.model_dump(mode="json").items() if value != PLAIN[name]},
         "model": model.id,
@@ -233,7 +236,7 @@ def _name(workspace: Workspace, model: Model, shape: Shape, sample: SampleSettin
 
 
 def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
-    """The values of an axis and more of them, each once: sorted where they were in order, else the new ones last."""
+    """Add values to an axis without duplicates: sorted if the axis was sorted, otherwise at the end."""
     every = tuple(dict.fromkeys((*now, *more)))
     if name == "checkpoints":
         ends = {BASE: -1.0, EXPORT: float("inf")}
@@ -246,6 +249,6 @@ def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str,
 
 
 def work(settings: SampleSettings, steps: int) -> float:
-    """Passes of the model that a video takes; a guided step takes two."""
+    """Return the number of model passes for a video; a guided step takes two."""
     guided = settings.guidance_scale is None or settings.guidance_scale > 1
     return (settings.steps or steps) * (2 if guided else 1)

@@ -1,8 +1,7 @@
-"""A grid as one HTML page with its videos and its player in it, in a notebook too; as one GIF or PNG; single videos as
-mp4, GIF or PNG.
+"""Export a grid: as an HTML page with its videos and player, as one GIF or PNG, or single videos as mp4, GIF or PNG.
 
-The page opens anywhere and loads nothing; a notebook carries it in a frame, since its page cannot reach the kernel's
-files everywhere. It is shown by the elements of Compare (assets/elements).
+The page opens anywhere and loads nothing. A notebook embeds it in a frame, because a notebook's page cannot always
+reach the kernel's files. The Compare elements (assets/elements) render it.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from workbench.errors import ConfigError
 from workbench.workspace import finite, replacing
 
 FOLDER = "export"
-FORMATS = ("mp4", "gif", "png")  # png: of a picture, which is a video of one frame
-PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; a notebook that carries more gets slow to open
-LOWEST, ROW, HIGHEST = 420, 240, 860  # height of the player, pixels: with one row, more for each other, at most
-STILL_CELLS = 24  # videos of which a frame is shown where no script runs
+FORMATS = ("mp4", "gif", "png")  # png: for images, which are videos with one frame
+PLAYER_LIMIT = 48 * 1024 * 1024  # bytes of videos; with more, a notebook opens slowly
+LOWEST, ROW, HIGHEST = 420, 240, 860  # player height in pixels: for one row, per additional row, and the maximum
+STILL_CELLS = 24  # videos to show as stills where scripts do not run
 TOO_LARGE = "These videos are too large for a notebook: export the grid, or open it in the web app."
 
 
 def exported_page(grid: Grid) -> Path:
-    """Where the page of a grid is, or will be."""
+    """Return the path of a grid's page, whether it exists or not."""
     return grid.folder / FOLDER / f"{grid.name}.html"
 
 
 def export_page(grid: Grid) -> Path:
-    """Write the grid as a page. Raises ConfigError while no video is done, CannotWrite."""
+    """Write the grid as a page. Raises ConfigError if no video is done yet, CannotWrite."""
     if not grid.state().count(CellState.DONE):
         raise ConfigError(f"the grid {grid.name} has no video yet: wait for the first one")
     path = exported_page(grid)
@@ -43,7 +42,7 @@ def export_page(grid: Grid) -> Path:
 
 
 def export_cell(grid: Grid, key: str, format: str) -> Path:
-    """Write one video in one of FORMATS, under a name that says where it stands. Raises ConfigError, DataError."""
+    """Write one video in one of FORMATS, named after its row and column. Raises ConfigError, DataError, CannotWrite."""
     if format not in FORMATS:
         raise ConfigError(f"format is {format[:20]!r}, must be one of {', '.join(FORMATS)}")
     state = grid.state()
@@ -60,13 +59,13 @@ def export_cell(grid: Grid, key: str, format: str) -> Path:
 
 
 def export_tiles(grid: Grid, format: str) -> Path:
-    """Write all videos side by side, a row for each row of the grid, as a GIF or, of pictures, a PNG.
+    """Write all videos in one GIF (or PNG, for images), laid out like the grid.
 
-    Raises ConfigError while a video is missing, DataError, CannotWrite.
+    Raises ConfigError if a video is missing, DataError, CannotWrite.
     """
     state = grid.state()
     if missing := len(state.all) - state.count(CellState.DONE):
-        raise ConfigError(f"{missing} of the grid's {len(state.all)} videos are missing: generate them, or give --cell")
+        raise ConfigError(f"{missing} of the grid's {len(state.all)} videos are missing: generate them, or use --cell")
     rows = [[state.cell(key).video for key in keys] for keys in state.plan.keys]
     path = grid.folder / FOLDER / f"{grid.name}.{format}"
     _write_tiles([[video for video in row if video is not None] for row in rows], path)
@@ -75,13 +74,13 @@ def export_tiles(grid: Grid, format: str) -> Path:
 
 def _write_tiles(rows: list[list[Path]], path: Path) -> None:
     if path.suffix == ".png" and max(media.probe(video).frames for row in rows for video in row) > 1:
-        raise ConfigError("format is png, which shows pictures, and this has more than one frame: choose gif")
+        raise ConfigError("format is png, which is for images, but this has more than one frame: choose gif")
     with replacing(path) as temporary:
         (media.write_png if path.suffix == ".png" else media.write_gif)(rows, temporary)
 
 
 def page(grid: Grid) -> Iterator[str]:
-    """The page's text in pieces: a video is read when its piece is requested. Raises ConfigError, OSError."""
+    """Yield the page in pieces; each video is read when its piece is requested. Raises ConfigError, OSError."""
     state = grid.state()
     data = snapshot(grid, state, lambda file: file.name, details=True)
     videos = {cell.video.name: cell.video for cell in state.all if cell.video}
@@ -89,7 +88,7 @@ def page(grid: Grid) -> Iterator[str]:
 
 
 def _pictures(state: GridState) -> str:
-    """Frames of the first videos, a row for each row of the grid: GitHub and others show no frame and no script."""
+    """Render stills of the first videos, laid out like the grid, for GitHub and others that run no scripts."""
     parts, left = [], STILL_CELLS
     for of_row, cells in zip(state.rows, state.cells, strict=True):
         names = (" · ".join(filter(None, column.labels)) for column in state.columns)
@@ -101,7 +100,7 @@ def _pictures(state: GridState) -> str:
 
 
 def grid_html(grid: Grid) -> str:
-    """The grid as it is now. Raises ConfigError when its file was damaged or the model is gone."""
+    """Show the grid as it is now. Raises ConfigError if its file is damaged or the model is missing."""
     state = grid.state()
     head = heading(state.title) + note(snapshot(grid, state)["progress"]["text"]) + _pictures(state)
     videos = [cell.video for cell in state.all if cell.video]

@@ -1,7 +1,7 @@
-"""A grid on disk: create it, generate its videos, extend it, mark them; read its state at any time. No torch.
+"""A grid on disk: create it, generate its videos, extend it, mark videos, and read its state at any time. No torch.
 
-docs/file_formats.md says what lies in its folder. A video is named by the hash of all that made it (axes), so one that
-exists is never generated again, whatever rows and columns come and go.
+docs/file_formats.md describes its folder. A video is named by a hash of everything that determines it (axes), so it is
+never generated twice, whatever rows and columns come and go.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from workbench.workspace.records import read_once, sound
 
 FILE, CELLS, REQUESTS, MEASUREMENTS = "grid.json", "cells", "requests.json", "measurements.json"
 REMOVED = ".removed"
-TAKEN = ("new", "curves")  # names that addresses of the page have for something else
+TAKEN = ("new", "curves")  # names with another meaning in the page's addresses
 RETRY_SECONDS, POLL_SECONDS = 60.0, 0.2
 MODULE = "workbench.compare"
 MEASURING = ".measurements"
 EXTENDABLE = (*AXES, "seeds", "prompts")
 MARKS = "marks.json"
-FEWEST = 5  # votes; with fewer no difference is significant
+FEWEST = 5  # votes; with fewer, no difference is significant
 S = TypeVar("S", bound=Settings)
 
 
@@ -63,12 +63,12 @@ S = TypeVar("S", bound=Settings)
 
 
 class CellState(StrEnum):
-    """How far a video of the grid is, derived from files."""
+    """The state of a video, derived from files."""
 
     DONE = "done"
-    MISSING = "missing"  # not requested, or cancelled
+    MISSING = "missing"  # not requested, or canceled
     WAITING = "waiting"
-    GENERATING = "generating"  # or its model is being loaded
+    GENERATING = "generating"  # or loading its model
     FAILED = "failed"
 
     @property
@@ -88,9 +88,10 @@ STATES = {
 class Cell:
     """One video.
 
-    message: why it failed or waits;  preview: a picture of the latents so far
-    outdated: generated with a LoRA whose file has changed since
-    measurements: as measurements.json keeps them, {} before that
+    message: why it failed or is waiting.
+    preview: a picture of the latents so far.
+    measurements: as in measurements.json; {} if not measured yet.
+    outdated: whether the file of a LoRA it was generated with has changed since.
     """
 
     key: str
@@ -118,8 +119,9 @@ class Cell:
 class GridState:
     """A whole grid.
 
-    cells: [row][column];  seconds_left: measured on what is done, None before the first
-    references: key -> the video of its row that a cell is measured against, and its version; "" for none (yet)
+    cells: [row][column].
+    seconds_left: estimated from the videos done; None before the first.
+    references: key -> the video of its row to measure a cell against, as KEY@VERSION; "" for none (yet).
     """
 
     name: str
@@ -142,16 +144,16 @@ class GridState:
         return [cell for row in self.cells for cell in row]
 
     def count(self, *states: CellState) -> int:
-        """How many videos are in one of these states."""
+        """Count the videos in any of these states."""
         return sum(cell.state in states for cell in self.all)
 
     def is_measured(self, cell: Cell) -> bool:
-        """Whether its measurements are those of this version of the video and of its reference."""
+        """Whether its measurements match the current versions of the video and its reference."""
         return bool(cell.measurements.get("reference") == self.references[cell.key])
 
     @property
     def measured(self) -> bool:
-        """Whether every video that is done was measured."""
+        """Whether every finished video was measured."""
         return all(self.is_measured(cell) for cell in self.all if cell.video)
 
     @property
@@ -163,7 +165,7 @@ class GridState:
         return any(cell.state.pending for cell in self.all)
 
     def cell(self, key: str) -> Cell:
-        """The cell of a video. Raises ConfigError where the grid has no such video (yet)."""
+        """Return the cell of a finished video. Raises ConfigError if there is none."""
         found = next((cell for cell in self.all if cell.key == key and cell.video), None)
         if found is None:
             raise ConfigError(f"the grid {self.name} has no such video: choose one that is done")
@@ -171,9 +173,11 @@ class GridState:
 
 
 def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> float | None:
-    """Seconds for what is pending, at the pace of what is done; None before the first.
+    """Estimate the seconds for pending videos from the pace of finished ones; None before the first.
 
-    steps: the model's own number;  gaps: seconds from one finished video to the next, decoding and writing included
+    Args:
+        steps: The model's default number of denoising steps.
+        gaps: Seconds from one finished video to the next, including decoding and writing.
     """
     every = list(cells)
     done = [cell for cell in every if cell.state is CellState.DONE]
@@ -182,7 +186,7 @@ def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> fl
         return None
     passes = sum(work(cell.settings, steps) for cell in done)
     seconds = sum(float(cell.record.get("seconds", 0.0)) for cell in done)
-    # A gap counts when it is about as long as a video takes: a longer one is a pause of the queue.
+    # Gaps much longer than a video are pauses of the queue and do not count.
     alone = seconds / len(done)
     near = [gap for gap in gaps if gap < 3 * alone + 5]
     more = max(1.0, (sum(near) / len(near)) / alone) if near and alone else 1.0
@@ -194,16 +198,20 @@ def seconds_left(cells: Iterable[Cell], steps: int, gaps: Sequence[float]) -> fl
 
 
 class Grid:
-    """One grid's folder. Every property is read from disk each time."""
+    """A grid's folder. Properties read the disk every time."""
 
     def __init__(self, workspace: Workspace, folder: Path) -> None:
         self.workspace, self.folder = workspace, folder
 
     @classmethod
     def create(cls, workspace: Workspace, settings: GridSettings, base: SampleSettings | None = None) -> Self:
-        """Check the settings and write the grid's folder; nothing is generated before `generate`.
+        """Check the settings and write the grid's folder. Call `generate` to generate its videos.
 
-        base: what the samples begin with; None: as the run's previews. Raises ConfigError, CannotWrite.
+        Args:
+            settings: Rows and columns.
+            base: The settings that samples start from; None for those of the run's previews.
+
+        Raises ConfigError, CannotWrite.
         """
         base = base or base_of(workspace, settings)
         settings = completed(workspace, settings)
@@ -218,7 +226,7 @@ class Grid:
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """An existing grid. Raises ConfigError when there is none of that name."""
+        """Open an existing grid. Raises ConfigError if there is none with that name."""
         folder = workspace.grid(slug)
         if not (folder / FILE).exists():
             known = ", ".join(grid.name for grid in cls.all(workspace)) or "none yet"
@@ -227,7 +235,7 @@ class Grid:
 
     @classmethod
     def all(cls, workspace: Workspace) -> list[Self]:
-        """Every grid of the workspace, newest first."""
+        """List the workspace's grids, newest first."""
         files = [path for path in workspace.grids.glob(f"*/{FILE}") if is_slug(path.parent.name)]
         return [cls(workspace, path.parent) for path in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
 
@@ -237,7 +245,7 @@ class Grid:
 
     @property
     def title(self) -> str:
-        """Its title for a list: its name where grid.json is damaged."""
+        """The title, or the name if grid.json is damaged."""
         try:
             return self.settings.title
         except ConfigError:
@@ -253,7 +261,7 @@ class Grid:
 
     @property
     def marked(self) -> Marks:
-        """Its marks; none where the file is missing or broken."""
+        """The marks; empty if the file is missing or damaged."""
         raw = read_object(self.folder / MARKS)
         with contextlib.suppress(TypeError, AttributeError):
             votes = tuple(vote for vote in raw.get("votes", ()) if {"left", "right", "chosen"} <= vote.keys())
@@ -263,13 +271,13 @@ class Grid:
 
     @property
     def plan(self) -> GridPlan:
-        """Its rows and columns. Raises ConfigError when the file is damaged or the model is gone."""
+        """Rows and columns. Raises ConfigError if the file is damaged or the model is missing."""
         return self._read()[2]
 
     def _read(self) -> tuple[GridSettings, SampleSettings, GridPlan]:
-        """Settings, base and plan, computed once for each version of grid.json."""
+        """Return settings, base and plan, computed once per version of grid.json."""
         if not (self.folder / FILE).exists():
-            raise ConfigError(f"the grid {self.name} is no longer there: choose another one")
+            raise ConfigError(f"the grid {self.name} no longer exists: choose another one")
 
         def laid_out(_: Path) -> tuple[GridSettings, SampleSettings, GridPlan]:
             settings, base = self.settings, self.base
@@ -278,29 +286,31 @@ class Grid:
         return read_once(self.folder / FILE, laid_out)
 
     def video(self, key: str) -> Path:
-        """Where a cell's video is, or will be."""
+        """Return the path of a cell's video, whether it exists or not."""
         return self.folder / CELLS / f"{key}.mp4"
 
     # ---- changing it
 
     def change(self, settings: GridSettings) -> None:
-        """Give it other rows and columns; videos of rows and columns that go stay on disk. Raises ConfigError."""
+        """Change rows and columns; videos of removed ones stay on disk. Raises ConfigError."""
         settings = completed(self.workspace, settings)
         plan_grid(self.workspace, settings, self.base)
         self._save(settings.changed(title=settings.title or self.settings.title), self.base)
 
     def extend(self, **more: Sequence[str]) -> None:
-        """Add values to axes, seeds or prompts: extend(checkpoints=["600"]). Raises ConfigError."""
+        """Add values to axes, seeds or prompts, as in extend(checkpoints=["600"]). Raises ConfigError."""
         unknown = sorted(set(more) - set(EXTENDABLE))
         if unknown:
-            raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose among {', '.join(EXTENDABLE)}")
+            raise ConfigError(f"a grid cannot be extended by {unknown[0]}: choose from {', '.join(EXTENDABLE)}")
         now, added = self.settings, GridSettings().changed(**{name: list(values) for name, values in more.items()})
         values = {name: list(merged(name, getattr(now, name), getattr(added, name))) for name in more}
         self.change(now.changed(**values))
 
     def delete(self) -> str:
-        """Remove the grid and its requests; the folder moves to grids/.removed. Returns the name by which `restore`
-        brings it back. Raises CannotWrite."""
+        """Cancel the grid's requests, move its folder to grids/.removed, and return the name for `restore`.
+
+        Raises CannotWrite.
+        """
         self.cancel()
         jobs.kill(self.folder / MEASURING)
         with writing(self.folder):
@@ -310,10 +320,10 @@ class Grid:
 
     @classmethod
     def restore(cls, workspace: Workspace, removed: str) -> Self:
-        """Bring a removed grid back, under its name where that is free. Raises Unknown, CannotWrite."""
+        """Restore a removed grid, under its old name if that is free. Raises Unknown, CannotWrite."""
         folder = workspace.grids / REMOVED / removed
         if not is_slug(removed) or not (folder / FILE).exists():
-            raise Unknown(f"the grid {removed[:80]!r} was not removed, or has been restored")
+            raise Unknown(f"there is no removed grid {removed[:80]!r}: it was not removed, or was already restored")
         back = fresh_folder(workspace.grids, removed)
         with writing(back):
             disk.replace(folder, back)
@@ -325,7 +335,7 @@ class Grid:
         write_json(self.folder / FILE, {**kept, "created": created})
 
     def _parsed(self, kind: type[S], name: str) -> S:
-        """Settings of grid.json. Raises ConfigError, which names the file."""
+        """Parse settings in grid.json. Raises ConfigError, which names the file."""
         try:
             return parse(kind, self._file(name), given=())
         except ConfigError as error:
@@ -335,15 +345,15 @@ class Grid:
     def _file(self, name: str) -> Any:
         value = read_json(self.folder / FILE)
         if not isinstance(value, dict) or name not in value:
-            raise ConfigError(f"{self.folder / FILE} is damaged ({name} is missing): make the grid again")
+            raise ConfigError(f"{self.folder / FILE} is damaged ({name} is missing): create the grid again")
         return value[name]
 
     # ---- generating
 
     def generate(self, keys: Iterable[str] | None = None) -> int:
-        """Request the videos that are missing, failed or outdated, of all cells or of some; returns how many.
+        """Request missing, failed and outdated videos, of all cells or only of `keys`; return how many.
 
-        Raises ConfigError, DeviceBusy, CannotWrite; then nothing was requested.
+        Raises ConfigError, DeviceBusy or CannotWrite without requesting anything.
         """
         with jobs.locked(self.folder / ".requests.lock"):
             state = self.state()
@@ -363,26 +373,26 @@ class Grid:
         return len(cells)
 
     def cancel(self) -> None:
-        """Cancel the requests of this grid. Raises CannotWrite."""
+        """Cancel the grid's requests. Raises CannotWrite."""
         requests, pending = self._requests(), set(queue.pending(self.workspace))
         queue.cancel_all(self.workspace, [one for one in requests.values() if one in pending])
 
     def _requests(self) -> dict[str, str]:
-        """Of each video that was requested, by its key, the id of the request."""
+        """Return the request id of each requested video, by key."""
         return {key: one for key, one in read_object(self.folder / REQUESTS).items() if isinstance(one, str)}
 
     def _missing_lora(self, settings: SampleSettings) -> str:
-        """Why a video cannot be generated any more: a LoRA's file is gone; "" when it can."""
+        """Say which LoRA file is missing to generate a video; "" if none."""
         for text in settings.loras:
             path = Path(split_scale(text)[0])
             if path.is_absolute() and not named_paths.resolve(path, "loras").exists():
                 with contextlib.suppress(ValueError):
                     path = path.relative_to(self.workspace.root)
-                return f"{path} is no longer there: choose another checkpoint"
+                return f"{path} no longer exists: choose another checkpoint"
         return ""
 
     def maintain(self, state: GridState) -> None:
-        """Keep its requests and its measurements going; whoever watches a grid calls it now and then. Cheap."""
+        """Keep requests and measurements going. Cheap; call it regularly while watching a grid."""
         queue.revive(self.workspace)
         last = jobs.status(self.folder / MEASURING)
         failed_lately = last.state is jobs.State.FAILED and time.time() - (last.ended_at or 0) < RETRY_SECONDS
@@ -390,7 +400,7 @@ class Grid:
             self.measure()
 
     def wait(self, seconds: float | None = None, each: Callable[[GridState], None] = lambda state: None) -> GridState:
-        """Wait until nothing is pending, or the time is up. each: called with every state. Raises as `state`."""
+        """Wait until nothing is pending or the time is up, calling `each` with every state. Raises like `state`."""
         end = None if seconds is None else time.monotonic() + seconds
         while (state := self.state()).going and (end is None or time.monotonic() < end):
             self.maintain(state)
@@ -399,14 +409,14 @@ class Grid:
         return state
 
     def measure(self) -> jobs.Status:
-        """Start the job that measures the videos that are done."""
+        """Start the job that measures finished videos."""
         write_json(self.folder / MEASURING / jobs.CONFIG, {})
         return jobs.start(self.folder / MEASURING, MODULE)
 
     # ---- its state
 
     def state(self) -> GridState:
-        """The grid as its files say. Raises ConfigError when grid.json is damaged or the model is gone."""
+        """Read the grid's state. Raises ConfigError if grid.json is damaged or the model is missing."""
         settings, base, plan = self._read()
         requests, marked = self._requests(), self.marked
         measured = read_measurements(self.folder)
@@ -435,7 +445,7 @@ class Grid:
         self, key: str, sample: SampleSettings, request: str | None, measured: dict[str, Any], marked: Marks
     ) -> Cell:
         progress = None
-        if request:  # first: a video that is done this very moment is neither pending nor missing
+        if request:  # read it first, so that a video finishing right now is neither pending nor missing
             with contextlib.suppress(ConfigError):
                 progress = queue.progress(self.workspace, request)
         state = STATES.get(progress.state) if progress else None
@@ -453,10 +463,10 @@ class Grid:
             return Cell(key, sample, CellState.FAILED, message=cause, **common)
         return Cell(key, sample, CellState.MISSING, message=progress.message if progress else "", **common)
 
-    # ---- what people think of it
+    # ---- marks and votes
 
     def mark(self, key: str, *, starred: bool | None = None, rejected: bool | None = None) -> None:
-        """Star or reject a video, or take it back; one excludes the other.
+        """Star or reject a video, or undo that. Starring and rejecting exclude each other.
 
         Raises ConfigError for a video that is not in the grid, CannotWrite.
         """
@@ -470,21 +480,21 @@ class Grid:
                     raw[other] = sorted({*raw[other]} - {key})
 
     def vote(self, left: str, right: str, chosen: str) -> None:
-        """Note a blind vote between two videos of a row; chosen is one of them, "" for neither.
+        """Record a blind vote between two videos of a row; `chosen` is one of them, or "" for neither.
 
         Raises ConfigError, CannotWrite.
         """
         if not any({left, right} <= set(keys) for keys in self.plan.keys):
-            raise ConfigError("a vote is between two videos of one row: choose two of one row")
+            raise ConfigError("a vote needs two videos from the same row: choose two from one row")
         if chosen not in (left, right, "") or left == right:
             raise ConfigError("the vote is for neither of the two videos: vote again")
         with self.changing_marks() as raw:
             raw["votes"].append({"left": left, "right": right, "chosen": chosen, "time": time.time()})
 
     def choose_best(self, column: int, why: str = "") -> str:
-        """Make a column's checkpoint the best one of its run, which stars it; returns that as a sentence.
+        """Make a column's checkpoint the best of its run, which stars it, and return a sentence that says so.
 
-        Raises ConfigError for a column that is no checkpoint of the run.
+        Raises ConfigError if the column is not a checkpoint of the run.
         """
         columns, run = self.plan.columns, self.settings.run
         if not 0 <= column < len(columns):
@@ -495,22 +505,22 @@ class Grid:
             step = steps[-1]
         if not run or step is None:
             raise ConfigError(
-                f"{chosen.name or 'this column'} is no checkpoint of a run: choose a column of a checkpoint"
+                f"{chosen.name or 'this column'} is not a checkpoint of a run: choose the column of a checkpoint"
             )
-        why = why or f"found best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
+        why = why or f"judged best in the grid {self.name}" + (f" ({chosen.name})" if chosen.name else "")
         checkpoints.choose_best(self.workspace.run(run), step, why)
         with self.changing_marks() as raw:
             raw["best"] = {"column": chosen.name, "step": step, "why": why, "time": time.time()}
-        return f"step {step} is now the best checkpoint of {run}: it is starred, and shown on the run's page"
+        return f"step {step} is now the best checkpoint of {run}: it is starred and shown on the run's page"
 
     @contextlib.contextmanager
     def changing_marks(self) -> Iterator[dict[str, Any]]:
-        """The content to be changed; written when the block ends. Two pages that mark at once lose nothing."""
+        """Yield the marks to change, and write them when the block ends. Locked against concurrent changes."""
         file = self.folder / MARKS
         with jobs.locked(self.folder / ".marks.lock"):
             present, now = read_to_change(file), self.marked
             if now == Marks() and any(present.values()):
-                raise ConfigError(f"{file} is damaged, and a change would lose what it holds: fix or remove it")
+                raise ConfigError(f"{file} is damaged, and saving would overwrite its content: fix or remove it")
             raw = {
                 "stars": sorted(now.stars),
                 "rejects": sorted(now.rejects),
@@ -527,7 +537,7 @@ class Grid:
 
 
 class _Measured(BaseModel):
-    """What readers may rely on in the measurements of a video, where it is there."""
+    """Types that readers can rely on in a video's measurements, for keys that are present."""
 
     version: int
     reference: str = ""
@@ -540,14 +550,14 @@ class _Measured(BaseModel):
 
 
 def read_measurements(folder: Path) -> dict[str, dict[str, Any]]:
-    """What each video of a grid measures, by its key; damaged entries are measured again."""
+    """Read the measurements of a grid's videos, by key, without damaged entries, which are then measured again."""
     cells = read_object(folder / MEASUREMENTS).get("cells")
     found = ((key, sound(one, _Measured)) for key, one in cells.items()) if isinstance(cells, dict) else ()
     return {key: one for key, one in found if "version" in one and ("nearest" in one) == ("nearest_difference" in one)}
 
 
 def stamp(video: Path) -> int:
-    """The version of a video: another number after it was generated again."""
+    """Return a video's version, which changes when it is generated again."""
     try:
         return video.with_suffix(".json").stat().st_mtime_ns
     except OSError:
@@ -555,7 +565,7 @@ def stamp(video: Path) -> int:
 
 
 def outdated(record: dict[str, Any], video: Path) -> bool:
-    """Whether a LoRA that the video was generated with is another file by now."""
+    """Whether the file of a LoRA that the video was generated with has changed."""
     for lora in record.get("loras") or ():
         with contextlib.suppress(OSError, ConfigError):
             path = named_paths.resolve(str(lora.get("file", "")), "loras")
@@ -566,7 +576,7 @@ def outdated(record: dict[str, Any], video: Path) -> bool:
 
 
 def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
-    """The order of generation: one LoRA file after the other, so that the model changes it seldom; then by column."""
+    """Order cells for generation: by LoRA file, so that the model seldom switches LoRAs, then by column."""
     column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
     row = {key: index for index, keys in enumerate(plan.keys) for key in keys}
     files = {cell.key: tuple(split_scale(text)[0] for text in cell.settings.loras) for cell in cells}
@@ -576,12 +586,12 @@ def in_order(cells: Sequence[Cell], plan: GridPlan) -> list[Cell]:
     return sorted(cells, key=lambda cell: (first[files[cell.key]], column[cell.key], row[cell.key]))
 
 
-# ---- what people think of its videos --------------------------------------------------------------------------------
+# ---- marks and votes ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The file's content. best: {"column", "step", "why", "time"}, {} before a choice."""
+    """The content of marks.json; `best` is {"column", "step", "why", "time"}, or {} before a choice."""
 
     stars: frozenset[str] = frozenset()
     rejects: frozenset[str] = frozenset()
@@ -591,7 +601,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Tally:
-    """The votes for a column."""
+    """The votes on a column."""
 
     won: int = 0
     lost: int = 0
@@ -603,9 +613,9 @@ class Tally:
 
     @property
     def confidence(self) -> str:
-        """In words, whether that many wins could be chance: a two-sided sign test, ties left out.
+        """Say whether the wins could be chance, by a two-sided sign test without ties.
 
-        Clear: chance alone does this once in twenty times or less; likely: once in five.
+        "clearly": p of at most 0.05; "likely": p of at most 0.2.
         """
         count, most = self.won + self.lost, max(self.won, self.lost)
         if count < FEWEST:
@@ -618,7 +628,7 @@ class Tally:
 
 
 def tallies(plan: GridPlan, votes: tuple[dict[str, Any], ...]) -> list[Tally]:
-    """The votes of each column, in their order. Votes on videos that left the grid do not count."""
+    """Count the votes of each column, in order. Votes on videos that are no longer in the grid do not count."""
     column = {key: index for keys in plan.keys for index, key in enumerate(keys)}
     found = [Counter[str]() for _ in plan.columns]
     for one in votes:

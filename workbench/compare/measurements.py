@@ -1,8 +1,8 @@
-"""Measurements of a grid's videos, and in words: distance to the base, motion, sharpness, nearest training clip.
+"""Measure a grid's videos and put it into words: distance to the base, motion, sharpness, nearest training clip.
 
-Once for each video; one that was generated again, or whose base was, is measured again. Signatures tell whether a LoRA
-has memorized a clip, as they tell near-duplicate clips (clips.frame_metrics): four frames at 8x8 pixels, in color; of
-a clip those that training took.
+Each video is measured once, and again if it or its base was generated again. Signatures tell whether a LoRA has
+memorized a clip, the way they find near-duplicate clips (clips.frame_metrics): four frames of 8x8 pixels in color, for
+a clip from the frames that training used.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
 MOTION_FPS = 8  # as in the dataset check
 SHARP_LONGEST, SHARP_FRAMES = 720, 4
 POLL_SECONDS = 0.5
-TIMEOUT = 60.0  # seconds without a new video; `Grid.maintain` starts the job again when one comes
-LONGEST = 128  # pixels of the pictures that signatures are made of, as in the dataset check
-# Differences as `frame_metrics.alike` measures them. Of 3,828 pairs of different demo clips, which have the plainest
-# scenes, the least is 0.47, half are above 1.5; of real footage 1.9 and more; a clip encoded again has up to
-# 0.14. So below COPY a video is a clip again, and below NEAR it resembles one more than by chance.
+TIMEOUT = 60.0  # seconds without a new video; `Grid.maintain` restarts the job when one appears
+LONGEST = 128  # longest side of the frames that signatures are made from, in pixels, as in the dataset check
+# Differences are those of `frame_metrics.alike`. Among 3,828 pairs of different demo clips, which have very plain
+# scenes, the smallest is 0.47 and half are above 1.5; in real footage they are 1.9 or more; re-encoding a clip changes
+# it by up to 0.14. So below COPY a video repeats a clip, and below NEAR it resembles one by more than chance.
 COPY, NEAR = 0.25, 0.45
-SAME = 0.06  # clips that differ by less are copies of one another
+SAME = 0.06  # clips that differ by less are copies of each other
 MOST_COMPARED = 500  # clips
-APART = 0.5  # of what the clips differ among themselves: clips that all look alike make every video look like one
+APART = 0.5  # of the usual difference between the clips: if all clips look alike, every video resembles one of them
 
 HELP = {
-    "distance": "How much the pixels differ from the video of the base model in this row, on average, in levels of "
-    "255. 0 is the same video; from about 25 on it shows something else.",
-    "motion": "How much the picture changes within an eighth of a second, in levels of 255. Below 0.5 nothing moves. "
+    "distance": "How much the pixels differ from the base model's video in this row, on average, in levels of 255. 0 "
+    "is the same video; from about 25, it shows something else.",
+    "motion": "How much the picture changes within an eighth of a second, in levels of 255. Below 0.5, nothing moves. "
     "A LoRA that makes everything stand still shows here first.",
     "sharpness": "How much fine detail there is: 100 % is crisp, below about 40 % looks soft. Training too long or too "
-    "strong often blurs, or frays into false detail.",
-    "nearest": "How much the video differs from the training clip it is nearest to. Different scenes differ by 0.5 and "
-    "more; below 0.25 it is that clip again: the LoRA may have memorized it.",
+    "strongly often blurs the picture or breaks it up into false detail.",
+    "nearest": "How much the video differs from the nearest training clip. Different scenes differ by 0.5 or more. "
+    "Below 0.25 it repeats that clip: the LoRA may have memorized it.",
 }
-# Measurement -> its title, how it is written, below what it hints at a fault, and the word of each limit it is below.
+# Measurement -> title, format, the limit below which it hints at a problem, and a word for values below each limit.
 SCALES: dict[str, tuple[str, str, float, dict[float, str]]] = {
     "distance": ("from {}", "{:.1f}", 0.0, WORDS),
     "motion": ("motion", "{:.1f}", 0.5, {0.5: "stands still", 2: "calm", 8: "lively", math.inf: "wild"}),
@@ -61,7 +61,7 @@ SCALES: dict[str, tuple[str, str, float, dict[float, str]]] = {
 
 @dataclass(frozen=True)
 class VideoMeasurement:
-    """One measurement as faces show it. warn: whether it hints at a fault."""
+    """A measurement ready to show; `warn` says that it hints at a problem."""
 
     name: str
     title: str
@@ -71,7 +71,7 @@ class VideoMeasurement:
 
 
 def run(grid: Grid, job: jobs.Job) -> None:
-    """Measure every video that is done, and those that come while the job runs. Raises jobs.Stop."""
+    """Measure finished videos, including those that finish while the job runs. Raises jobs.Stop."""
     clips, last = None, time.monotonic()
     while True:
         state = grid.state()
@@ -81,7 +81,7 @@ def run(grid: Grid, job: jobs.Job) -> None:
             kept = grid.folder / ".measurements" / "clips.json"
             clips = trained_on(grid.workspace, Run(known), kept) if known and known.is_dir() else []
         for index, cell in enumerate(todo):
-            job.check_stop("Stopped; what was measured is kept.")
+            job.check_stop("Stopped; finished measurements are kept.")
             job.beat("measuring", index, len(todo))
             measured = {**read_measurements(grid.folder), cell.key: measure(cell, state, clips or [])}
             write_json(grid.folder / MEASUREMENTS, {"cells": measured})
@@ -94,7 +94,7 @@ def run(grid: Grid, job: jobs.Job) -> None:
 
 
 def measure(cell: Cell, state: GridState, clips: Sequence[TrainingClip]) -> dict[str, Any]:
-    """The measurements of a video; {"error": ...} beside the versions when it cannot be read."""
+    """Measure a video; if it cannot be read, return "error" with the versions."""
     assert cell.video is not None
     reference = state.references[cell.key]
     versions = {"version": stamp(cell.video), "reference": reference}
@@ -110,7 +110,7 @@ def measure(cell: Cell, state: GridState, clips: Sequence[TrainingClip]) -> dict
 
 
 def of_video(path: Path) -> dict[str, Any]:
-    """motion (levels), sharpness (0 to 1) and signature (bytes) of a video. Raises DataError."""
+    """Measure a video's motion (levels of 255), sharpness (0 to 1) and signature (bytes). Raises DataError."""
     import numpy as np
 
     fps = media.probe(path).fps or 8.0
@@ -122,7 +122,7 @@ def of_video(path: Path) -> dict[str, Any]:
         large.append(frame_metrics.small(frame, SHARP_LONGEST, "gray"))
     if not small:
         raise DataError(f"{path.name} has no frames: generate it again")
-    # In color: a red thing on a green ground may be as bright as that.
+    # In color, because a red object may be as bright as the green ground behind it.
     halved = [frame_metrics.halved(picture).astype(np.float32) for picture in small[::stride]]
     moved = [float(np.abs(after - before).mean()) for before, after in zip(halved, halved[1:], strict=False)]
     indices = sorted({int((part + 0.5) * len(large) / SHARP_FRAMES) for part in range(SHARP_FRAMES)})
@@ -134,7 +134,7 @@ def of_video(path: Path) -> dict[str, Any]:
 
 
 def describe(measured: dict[str, Any], reference: str = "base model") -> list[VideoMeasurement]:
-    """The measurements of a video in words; none where nothing was measured."""
+    """Put a video's measurements into words; [] if nothing was measured."""
     if measured.get("error"):
         return [VideoMeasurement("error", "not measured", "", str(measured["error"]), warn=True)]
     found = []
@@ -145,12 +145,12 @@ def describe(measured: dict[str, Any], reference: str = "base model") -> list[Vi
     if "nearest" in measured:
         value, clip, copied = measured["nearest_difference"], measured["nearest"], bool(measured.get("copied"))
         near = "nearly" if copied else "resembles" if value < NEAR else ""
-        words = f"{near} the training clip {clip}" if near else "like no training clip"
+        words = f"{near} the training clip {clip}" if near else "unlike any training clip"
         found.append(VideoMeasurement("nearest", "training clips", f"{value:.2f}", words, warn=copied))
     return found
 
 
-# ---- how near it is to a training clip ------------------------------------------------------------------------------
+# ---- the nearest training clip --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -162,17 +162,17 @@ class TrainingClip:
 
 
 def signature(pictures: Sequence[Pixels]) -> bytes:
-    """Of the frames of a video, BGR [H, W, 3] each."""
+    """Compute the signature of a video's frames, each BGR [H, W, 3]."""
     return frame_metrics.fingerprint([pictures[index] for index in signature_frames(len(pictures))])
 
 
 def signature_frames(count: int) -> list[int]:
-    """Which of so many frames a signature is made of."""
+    """Return the indices of the frames, out of `count`, that a signature is made from."""
     return [int((part + 0.5) * count / frame_metrics.PRINT_FRAMES) for part in range(frame_metrics.PRINT_FRAMES)]
 
 
 def trained_on(workspace: Workspace, run: Run, kept: Path) -> list[TrainingClip]:
-    """The clips of a run with their signatures; kept: a file that remembers them. Those that are gone are left out."""
+    """Return a run's clips with their signatures, which the file `kept` caches. Missing clips are left out."""
     known, found = read_object(kept), []
     prints = dict(known)
     for clip in read_lock(run.folder):
@@ -202,7 +202,7 @@ def _file(workspace: Workspace, run: Run, clip: dict[str, Any]) -> Path | None:
 
 
 def _print(path: Path, clip: dict[str, Any]) -> bytes:
-    """The signature of the frames and the part of the picture that training took. Raises DataError."""
+    """Compute the signature of the frames and the part of the picture that training used. Raises DataError."""
     indices = list(clip["indices"])
     wanted = [indices[index] for index in signature_frames(len(indices))]
     height, width = clip["resize"]
@@ -213,7 +213,7 @@ def _print(path: Path, clip: dict[str, Any]) -> bytes:
 
 
 def differences(one: bytes, others: Sequence[bytes]) -> list[float]:
-    """How much a signature differs from others: the root of the mean square in levels over the lesser contrast."""
+    """Compute how much a signature differs from others: RMS difference divided by the smaller contrast."""
     import numpy as np
 
     table = np.frombuffer(b"".join([one, *others]), np.uint8).reshape(len(others) + 1, -1).astype(np.float32)
@@ -224,7 +224,7 @@ def differences(one: bytes, others: Sequence[bytes]) -> list[float]:
 
 
 def usual_difference(clips: Sequence[TrainingClip]) -> float | None:
-    """How much a clip typically differs from the one nearest to it, copies left out; None for less than three clips."""
+    """Return a clip's median difference from its nearest clip, ignoring copies; None for fewer than three clips."""
     import numpy as np
 
     some = [clip.signature for clip in clips[:MOST_COMPARED]]
@@ -236,9 +236,10 @@ def usual_difference(clips: Sequence[TrainingClip]) -> float | None:
 
 
 def nearest_clip(signature: bytes, clips: Sequence[TrainingClip], usual: float | None) -> dict[str, Any]:
-    """Find the clip that a video is nearest to, and whether it looks memorized; {} where there are no clips.
+    """Find the clip nearest to a video, and whether it looks memorized; {} without clips.
 
-    usual: how much the clips differ among themselves
+    Args:
+        usual: How much the clips usually differ from each other.
     """
     if not clips:
         return {}

@@ -1,6 +1,6 @@
-"""What a grid shows: rows of prompts and seeds, columns of one or two things that differ; one declaration each.
+"""The settings of a grid: rows of prompts and seeds, and columns for one or two settings that differ.
 
-A thing with one value is the same for all videos; with several it is an axis of columns.
+A setting with one value applies to all videos; one with several values is an axis of columns.
 """
 
 from __future__ import annotations
@@ -14,52 +14,51 @@ from workbench.families import schedulers
 from workbench.sampler.settings import SEEDS
 from workbench.settings import Settings, field
 
-ROWS, COLUMNS, OTHER = "Rows", "Columns", "Further columns"
+ROWS, COLUMNS, OTHER = "Rows", "Columns", "More columns"
 BASE, EXPORT, NONE = "base", "final", "none"
 
 
 class GridSettings(Settings):
-    """The settings of a grid; grids/<slug>/grid.json keeps them beside those of its samples."""
+    """The settings of a grid, saved in grids/<slug>/grid.json with those of its samples."""
 
     title: str = field("", title="Name", section=ROWS)
-    """What the grid is called. Empty: the run's name."""
+    """Name of the grid. Empty: the run's name."""
 
     run: str = field("", title="Run", section=ROWS, source="runs")
-    """The run whose checkpoints are compared. Prompts, sizes and seed are those of its previews unless set
-    otherwise."""
+    """The run whose checkpoints to compare. Prompts, sizes and seed are those of its previews unless set otherwise."""
 
     prompts: tuple[str, ...] = field((), title="Prompts", section=ROWS, lines=4)
-    """One a line, a row each. Empty: the run's preview prompts."""
+    """One prompt per line, each in its own row. Empty: the run's preview prompts."""
 
     images: tuple[str, ...] = field((), title="First frames", section=ROWS, lines=2, advanced=True, path=True)
-    """For image-to-video: a picture's file a line, one for each prompt or one for all. Empty: those of the run's
+    """For image-to-video: one image file per line, for each prompt or one for all. Empty: those of the run's
     previews."""
 
     seeds: tuple[str, ...] = field((), title="Seeds", section=ROWS, advanced=True)
-    """Several give a row for each prompt and seed. Empty: the seed of the run's previews."""
+    """With several seeds, each prompt and seed gets a row. Empty: the seed of the run's previews."""
 
     checkpoints: tuple[str, ...] = field((), title="Checkpoints", section=COLUMNS, source="checkpoints")
-    """base is the model without the LoRA, a number the checkpoint of that step, final the exported LoRA. Empty: the
-    final one alone."""
+    """base is the model without the LoRA, a number is the checkpoint from that step, final is the exported LoRA. Empty:
+    only final."""
 
     scales: tuple[str, ...] = field((), title="LoRA scales", section=COLUMNS)
-    """How strongly the LoRA acts: 0 is the base model, 1 as it was trained."""
+    """How strongly the LoRA acts: 0 is the base model, 1 the LoRA as trained."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=OTHER, source="loras_or_none", advanced=True, path=True)
-    """A column each: a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if not 1; none
-    is the base model; several at once with ' + ' between them."""
+    """LoRAs to compare, each in its own column: a run's name, a .safetensors file or OWNER/NAME on the Hub, followed by
+    =SCALE if that is not 1. none is the base model. Put ' + ' between LoRAs to use several at once."""
 
     guidance: tuple[str, ...] = field((), title="Guidance scales", section=OTHER, advanced=True)
-    """How closely the video follows the prompt. Empty: that of the run's previews."""
+    """How closely the video follows the prompt. Empty: as in the run's previews."""
 
     steps: tuple[str, ...] = field((), title="Denoising steps", section=OTHER, advanced=True)
-    """More is finer and slower. Empty: those of the run's previews."""
+    """More steps give finer results and take longer. Empty: as in the run's previews."""
 
     schedulers: tuple[str, ...] = field((), title="Schedulers", section=OTHER, advanced=True)
-    """How noise is removed: model (what the model was published with), and for CogVideoX DDIM or DPM."""
+    """How noise is removed: model (the one the model was published with) or, for CogVideoX, DDIM or DPM."""
 
     column_seeds: tuple[str, ...] = field((), title="Seeds as columns", section=OTHER, advanced=True)
-    """A column for each seed, instead of a row."""
+    """Seeds that each get a column instead of a row."""
 
     @field_validator("prompts", "images", "loras", mode="before")
     @classmethod
@@ -74,7 +73,7 @@ class GridSettings(Settings):
     @field_validator("checkpoints", "scales", "guidance", "steps", "schedulers", "seeds", "column_seeds")
     @classmethod
     def _values(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        """Every value as it is written from now on, each once."""
+        """Normalize every value, and drop duplicates."""
         assert info.field_name is not None
         read, rule = RULES[info.field_name]
         found = []
@@ -87,7 +86,7 @@ class GridSettings(Settings):
 
 
 def _split(value: Any, split: Callable[[str], list[str]]) -> Any:
-    """A list of texts, each of which may hold several; the type refuses what is no list of texts."""
+    """Split texts that may hold several values each. Anything but a list of texts is left for the type to refuse."""
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         return value
     parts = (part.strip() for text in value for part in split(text))
@@ -116,7 +115,7 @@ def _scheduler(text: str) -> str:
 
 
 SEED = _number(int, 0, SEEDS - 1), f"a whole number from 0 to {SEEDS - 1}: write 1, 2, 3"
-# Setting -> how a value is read, and the rule that a refusal names.
+# Setting -> how to read a value, and the rule for the error message.
 RULES: dict[str, tuple[Callable[[str], str], str]] = {
     "checkpoints": (_checkpoint, f"a step, {BASE} or {EXPORT}: write {BASE}, 150, 300, {EXPORT}"),
     "scales": (_number(float, -10, 10), "a number from -10 to 10: write 0.5 or 1"),

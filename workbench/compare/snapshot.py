@@ -1,6 +1,6 @@
-"""A grid at this moment as plain data, from one function: page, exported page, shell, JSON and notebook render it.
+"""A grid at one moment as plain data, which the page, the exported page, the shell, JSON and notebooks render.
 
-A cell that is done has url, measurements and details; one that is pending step, total and preview.
+A finished cell has url, measurements and details; a pending one has step, total and preview.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ from workbench.sampler.view import loras_used, title_of, width_of
 from workbench.settings import specs
 
 FEWEST, MOST = 2, 4
-LETTERS = 48  # of a prompt above its video
+LETTERS = 48  # of a prompt to show above its video
 WATCHED = ("grid.json", "marks.json", "measurements.json", "requests.json", "cells", "export")
 
 
 def snapshot(
     grid: Grid, state: GridState | None = None, url: Callable[[Path], str] = str, details: bool = False
 ) -> dict[str, Any]:
-    """The grid as JSON. url: of a file, by default its path; details: with settings of videos. Raises ConfigError."""
+    """Return the grid as JSON values.
+
+    Args:
+        url: Maps a file to its address, by default its path.
+        details: Include the settings of the videos.
+
+    Raises ConfigError.
+    """
     state, marked = state or grid.state(), grid.marked
     return {
         "grid": grid.name,
@@ -65,16 +72,16 @@ def snapshot(
 
 
 class GridReader:
-    """A grid for one who reads it again and again: at rest it is read anew only after its files have changed."""
+    """Reads a grid repeatedly; once nothing is pending, only after its files have changed."""
 
     def __init__(self, grid: Grid, keep_going: bool = False) -> None:
-        """keep_going: whether reading it keeps its requests and measurements going"""
+        """With `keep_going`, reading also maintains the grid's requests and measurements."""
         self.grid, self._keep_going = grid, keep_going
         self._version: tuple[int, ...] = ()
         self._value: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
-        """Return its snapshot. Raises ConfigError."""
+        """Return the grid's snapshot. Raises ConfigError."""
         paths = [self.grid.folder / name for name in WATCHED]
         version = tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
         if not self._value or version != self._version:
@@ -87,7 +94,7 @@ class GridReader:
 
 
 def details_of(settings: SampleSettings, record: dict[str, Any]) -> list[list[str]]:
-    """The settings of a video that are not the usual ones, as names and values."""
+    """Return a video's settings that differ from the defaults, as rows of title and value."""
     usual = SampleSettings().model_dump(mode="json")
     rows = []
     for spec in specs(SampleSettings):
@@ -99,11 +106,11 @@ def details_of(settings: SampleSettings, record: dict[str, Any]) -> list[list[st
         if spec.name == "scheduler":
             value = record.get("scheduler", value)
         if isinstance(value, tuple):
-            # The end of a LoRA's path has the names of run and step.
+            # The end of a LoRA's path names the run and the step.
             parts = 4 if spec.name == "loras" else 1
             value = ", ".join("/".join(text.replace("\\", "/").split("/")[-parts:]) for text in value)
         if isinstance(value, str):
-            value = shareable({spec.name: value}, None)[spec.name]  # without paths of this machine
+            value = shareable({spec.name: value}, None)[spec.name]  # without this machine's paths
         rows.append([spec.title, f"{value:g}" if isinstance(value, float) else str(value)])
     if record.get("seconds"):
         rows.append(["Generated in", duration(float(record["seconds"]))])
@@ -113,7 +120,7 @@ def details_of(settings: SampleSettings, record: dict[str, Any]) -> list[list[st
 
 
 def _heads(state: GridState) -> list[list[dict[str, Any]]]:
-    """The lines above the columns; equal neighbors of the outer line are one head."""
+    """Return the header lines above the columns; equal neighbors in the outer line share a header."""
     by_line = list(zip(*(column.labels for column in state.columns), strict=True))
     lines: list[list[dict[str, Any]]] = []
     for labels in by_line:
@@ -156,7 +163,7 @@ def _progress(state: GridState) -> dict[str, Any]:
     if state.going and state.seconds_left is not None:
         parts.append(f"about {duration(state.seconds_left)} left")
     elif state.going:
-        parts.append("the time left is known after the first one")
+        parts.append("the time left will be known after the first one")
     if failed:
         parts.append(f"{failed} failed")
     if missing and not state.going:
@@ -179,12 +186,17 @@ def _shape(base: SampleSettings) -> dict[str, Any]:
 
 
 def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[str, Any]:
-    """Samples as the player of grids reads them: one row, in which each column is a sample.
+    """Return samples in the form of a grid with one row, for the grid's player.
 
-    url: of a file. Raises ConfigError for fewer or more samples than fit.
+    Args:
+        samples: FEWEST to MOST samples, a column each.
+        url: Maps a file to its address.
+
+    Raises:
+        ConfigError: For fewer or more samples.
     """
     if not FEWEST <= len(samples) <= MOST:
-        raise ConfigError(f"{len(samples)} samples are chosen, must be {FEWEST} to {MOST} to stand side by side")
+        raise ConfigError(f"{len(samples)} samples are chosen, must be {FEWEST} to {MOST} for a comparison")
     names, same = _names(samples), len({one.settings.prompt for one in samples}) == 1
     record = samples[0].record
     return {
@@ -193,7 +205,7 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
         "reference": "the first",
         "run": "",
         "fixed": [],
-        "rows": [{"prompt": title_of(samples[0]) if same else "One clock for all", "label": ""}],
+        "rows": [{"prompt": title_of(samples[0]) if same else "Played in sync", "label": ""}],
         "columns": [
             {
                 **{"name": name, "labels": [name], "reference": 0, "base": False, "checkpoint": False, "won": 0},
@@ -224,7 +236,7 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
 
 
 def _names(samples: Sequence[Sample]) -> list[str]:
-    """What tells each from the others: of prompt, LoRAs, seed, steps and guidance what differs, else the time."""
+    """Name samples by what differs of prompt, LoRAs, seed, steps, guidance and speed, or else by their times."""
     aspects: list[list[str]] = [
         [text if len(text) <= LETTERS else f"{text[: LETTERS - 1].rstrip()}…" for text in map(title_of, samples)],
         [loras_used(one) for one in samples],

@@ -1,4 +1,4 @@
-"""Before a grid is created: what a run suggests (prompts, sizes and seed of its previews, checkpoints), the cost."""
+"""Before a grid is created: defaults from a run (its previews' prompts, sizes and seed; checkpoints), and the cost."""
 
 from __future__ import annotations
 
@@ -16,37 +16,41 @@ from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace, read_object
 
-LAST = 3  # checkpoints that a grid begins with
-HISTORY = 24  # newest samples, which tell the pace
+LAST = 3  # checkpoints in a suggested grid
+HISTORY = 24  # newest samples, for estimating the pace
 SCALES = ("0.5", "0.75", "1")
 SHAPE = ("frames", "height", "width", "steps", "guidance_scale", "dynamic_guidance", "seed")
 
 
 def saved(run: Run) -> list[str]:
-    """What can be compared of a run: base, the steps whose checkpoint holds a LoRA, and final once it is exported."""
+    """List what can be compared in a run: base, the steps whose checkpoints hold a LoRA, and final once exported."""
     steps = [str(step) for step in run.checkpoints if (folder_of(run.folder, step) / LORA).exists()]
     return [BASE, *steps, *([EXPORT] if run.lora else [])]
 
 
 def suggested(workspace: Workspace, name: str) -> GridSettings:
-    """A grid of a run: its prompts by base model and last checkpoints, each at three scales. Raises ConfigError."""
+    """Suggest a grid of a run: its prompts, with the base model and the last checkpoints at three scales.
+
+    Raises ConfigError.
+    """
     run = Run.open(workspace, name)
     return GridSettings(run=name, prompts=prompts(run), checkpoints=_last(run), scales=SCALES)
 
 
 def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
-    """The same with what was left open filled in from the run, so that the grid stays the same when the run goes on.
+    """Fill in empty settings from the run, so that the grid stays the same as the run continues.
 
-    Raises ConfigError when the run does not exist, has no LoRA, or not that checkpoint.
+    Raises ConfigError if the run does not exist, has no LoRA, or lacks a checkpoint.
     """
     if not settings.run:
         if settings.checkpoints not in ((), (BASE,)):
-            sentence = "checkpoints are given, but no run: choose the run they belong to"
-            raise ConfigError(sentence, {"run": sentence})
+            raise ConfigError.of("run", "checkpoints are set, but run is empty: choose the run that they belong to")
         return settings
     run = Run.open(workspace, settings.run)
     if run.settings.method == "full":
-        raise ConfigError(f"{run.name} trained the whole model, a grid compares LoRAs: extract a LoRA from it first")
+        raise ConfigError(
+            f"{run.name} trained the whole model, but a grid compares LoRAs: extract a LoRA from it first"
+        )
     filled: dict[str, Any] = {"prompts": list(settings.prompts or prompts(run)), "title": settings.title or run.name}
     if not settings.images:
         filled["images"] = _images(run, filled["prompts"])
@@ -60,24 +64,27 @@ def completed(workspace: Workspace, settings: GridSettings) -> GridSettings:
         raise ConfigError(f"{run.name} has no checkpoint yet: wait for the first, or press Save now")
     for checkpoint in done.checkpoints:
         if checkpoint != BASE and not lora_file(workspace, run.name, checkpoint).exists():
-            sentence = f"checkpoints has {checkpoint}, {run.name} has {', '.join(known)}: choose among these"
-            raise ConfigError(sentence, {"checkpoints": sentence})
+            raise ConfigError.of(
+                "checkpoints",
+                f"checkpoints has {checkpoint}, but {run.name} has {', '.join(known)}: choose from these",
+            )
     return done
 
 
 def newest(workspace: Workspace) -> str:
-    """Name of the newest run that has something to compare, "" where there is none."""
+    """Return the name of the newest run that has something to compare; "" if there is none."""
     for run in Run.all(workspace):
-        with contextlib.suppress(ConfigError):  # a run of a later version, or a model folder that is gone
+        with contextlib.suppress(ConfigError):  # a run of a later version, or a missing model folder
             if len(saved(run)) > 1:
                 return run.name
     return ""
 
 
 def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed: str = "exact") -> SampleSettings:
-    """What the samples of a grid begin with: as the run's previews were generated. Raises ConfigError.
+    """Return the settings that the grid's samples start from: those of the run's previews. Raises ConfigError.
 
-    model: of a grid without a run, "" for the default
+    Args:
+        model: For a grid without a run; "" for the default model.
     """
     if not settings.run:
         return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
@@ -96,7 +103,7 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
         "seed": train.preview_seed,
     }
     values |= {name: record[name] for name in SHAPE if name in record}
-    if values["frames"] == 1:  # of a run on pictures, whose previews are pictures, too; samples are videos
+    if values["frames"] == 1:  # previews of a run on images are images, but samples are videos
         values["frames"] = train.frames
     return SampleSettings(
         model=train.model, device=train.device, fps=train.fps, image_scale=train.image_latent_scale
@@ -104,9 +111,10 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
 
 
 def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, SampleSettings]:
-    """A grid around one sample: its LoRAs at other scales, or other guidance scales where it has none; and its base.
+    """Suggest a grid around a sample, and its base: its LoRAs at other scales or, without LoRAs, other guidance scales.
 
-    guidance: the scale that it was generated with
+    Args:
+        guidance: The guidance scale of the sample.
     """
     rows: dict[str, Any] = {
         "title": settings.prompt[:40],
@@ -124,9 +132,10 @@ def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, 
 
 
 def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> str:
-    """A sentence: how many videos, and the time at the pace of earlier samples like these. Raises ConfigError.
+    """Say how many videos a grid has, and how long they take at the pace of similar samples. Raises ConfigError.
 
-    base: what the samples begin with (`base_of`)
+    Args:
+        base: The settings that the samples start from (`base_of`).
     """
     if not settings.run and not settings.prompts:
         return "Choose a run, or write prompts and choose LoRAs."
@@ -137,11 +146,11 @@ def cost(workspace: Workspace, settings: GridSettings, base: SampleSettings) -> 
     if seconds is not None:
         total = sum(work(sample, base.resolved.model.steps) for sample in plan.samples.values())
         text += f", about {duration(total * seconds)} at the pace of earlier samples"
-    return f"{text}. Videos that exist already are not generated again."
+    return f"{text}. Videos that already exist are not generated again."
 
 
 def pace(workspace: Workspace, base: SampleSettings) -> float | None:
-    """Return the seconds that a pass of the model took in earlier samples like these; None where there are none."""
+    """Return the seconds per model pass in the newest similar sample; None if there is none."""
     model = base.resolved.model
     for sample in Samples(workspace).history(HISTORY):
         record = sample.record
@@ -152,7 +161,7 @@ def pace(workspace: Workspace, base: SampleSettings) -> float | None:
 
 
 def prompts(run: Run) -> tuple[str, ...]:
-    """The prompts of a run's previews; its first captions where it has none yet."""
+    """Return the prompts of a run's previews, or its first captions if it has no previews yet."""
     settings = run.settings
     if settings.preview_prompts:
         return settings.preview_prompts
@@ -164,13 +173,13 @@ def prompts(run: Run) -> tuple[str, ...]:
 
 
 def _last(run: Run) -> tuple[str, ...]:
-    """The base model and the last checkpoints; the exported LoRA where no checkpoint is left."""
+    """Return the base model and the last checkpoints, or the exported LoRA if no checkpoint is left."""
     steps = [name for name in saved(run) if name.isdecimal()][-LAST:]
     return (BASE, *(steps or saved(run)[1:]))
 
 
 def _images(run: Run, wanted: list[str]) -> list[str]:
-    """The first frames that an image-to-video run's previews began with; none for other models."""
+    """Return the first frames of an image-to-video run's previews; [] for other models."""
     if run.settings.resolved.model.task != "image-to-video":
         return []
     found: dict[str, str] = {}

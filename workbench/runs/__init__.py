@@ -1,5 +1,5 @@
-"""A run as everyone sees it, without torch: its folder, its settings, what it has written, and what may be done next.
+"""Runs without torch: a run's folder, its settings, what it has written, and what can be done next.
 
-The page, the notebook, the shell and the trainer itself read and write a run through these modules. Training
-is in `trainer`, memory and time before a start in `fit`, how a page or a shell shows a run in `ui`, `notebook`, `cli`.
+The page, the notebook, the shell and the trainer read and write runs through these modules. Training is in `trainer`,
+estimates of memory and time in `fit`, and the display of runs in `ui`, `notebook` and `cli`.
 """

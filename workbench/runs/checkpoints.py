@@ -1,8 +1,8 @@
 """Checkpoints: write one atomically, verify it, resume from it bit for bit, and decide which ones to keep.
 
-A checkpoint is a folder checkpoints/step-N (docs/file_formats.md), whose MANIFEST.json, written last, has the size and
-sha256 of each file. A damaged one is set aside as .damaged-step-N. There is no generator state in it: every random
-number is seeded by (run seed, purpose, step).
+A checkpoint is a folder checkpoints/step-N (docs/file_formats.md). Its MANIFEST.json, written last, has the size and
+sha256 of each file. A damaged one is set aside as .damaged-step-N. It stores no generator state: every random number is
+seeded by (run seed, purpose, step).
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
 EMA, OPTIMIZER = "ema.safetensors", "optimizer.safetensors"
 PARENT = "parent.json"  # in a fork's folder: which run and checkpoint it started from
 PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run resumes only with the same versions
-# Settings that may change on resume: how the run is monitored, what is recomputed, and where; never the result.
+# Settings that may change on resume: they affect how a run is monitored, what is recomputed or where it runs, but never
+# the result.
 FREE = frozenset(
     name
     for name in TrainSettings.model_fields
     if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
     or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
-    or name in ("base_lora", "training_adapter")  # runs.frozen_loras compares their files, which may lie elsewhere
-    or name == "start_from"  # the checkpoint has its own weights, and on another machine the file may be elsewhere
+    or name in ("base_lora", "training_adapter")  # runs.frozen_loras compares their files, whose paths may differ
+    or name == "start_from"  # the checkpoint has its own weights, and the file may be elsewhere on another machine
 )
-LENGTH = frozenset({"steps", "epochs"})  # so may these, if the learning rate does not depend on them
-DAMAGED = ".damaged-"  # prefix of the folder of a checkpoint that was set aside
-ROOM = 1.2  # free space a save needs, as a multiple of the last checkpoint's size
+LENGTH = frozenset({"steps", "epochs"})  # these may change, too, if the learning rate does not depend on them
+DAMAGED = ".damaged-"  # folder prefix of a checkpoint that was set aside
+ROOM = 1.2  # free space that a save needs, as a multiple of the last checkpoint's size
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -61,15 +62,14 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def publish(run: Path, step: int, fill: Any) -> Path:
-    """Write the checkpoint of a step: first its files, then the manifest, then the rename to its final name.
+    """Write a checkpoint: first its files, then the manifest, then rename it to its final name.
 
     A failure at any point leaves earlier checkpoints untouched.
 
     Args:
-        fill: Writes the files into the folder it is given.
+        fill: Writes the files into the folder passed to it.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     final = folder_of(run, step)
     temporary = run / FOLDER / f".tmp-{step}-{os.getpid()}"
@@ -78,7 +78,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
         free = shutil.disk_usage(run).free
     if sizes and free < (needed := int(sizes[-1] * ROOM)):
         raise CannotWrite(
-            f"cannot write {final}: a checkpoint needs {byte_size(needed)} and the disk has {byte_size(free)} "
+            f"cannot write {final}: a checkpoint needs {byte_size(needed)}, but the disk has {byte_size(free)} "
             f"left: free {byte_size(needed - free)}"
         )
     with writing(final):
@@ -89,7 +89,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             files = {path.name: _entry(path) for path in sorted(temporary.iterdir())}
             write_json(temporary / MANIFEST, {"step": step, "files": files})
             old = run / FOLDER / f".del-{step}-{os.getpid()}"
-            if final.exists():  # saving the same step again: only between these two lines is there no whole one
+            if final.exists():  # saving the same step again: for a moment, there is no intact one
                 disk.replace(final, old)
             disk.replace(temporary, final)
             shutil.rmtree(old, ignore_errors=True)
@@ -97,7 +97,7 @@ def publish(run: Path, step: int, fill: Any) -> Path:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
     sync_folder(final.parent)
-    _whole[final] = _looks(final)
+    _verified[final] = _stats(final)
     return final
 
 
@@ -109,36 +109,36 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def bytes_of(folder: Path) -> int:
-    """Return the size of a checkpoint on disk; 0 if its run removes it in the meantime."""
+    """Return the size of a checkpoint on disk; 0 if it is removed in the meantime."""
     with contextlib.suppress(FileNotFoundError):
         return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     return 0
 
 
-_whole = dict[Path, tuple[Any, ...]]()  # checkpoints this process wrote or verified, with their file stats at that time
+_verified = dict[Path, tuple[Any, ...]]()  # checkpoints that this process wrote or verified, with their file stats then
 
 
 def damage(folder: Path) -> str:
-    """Describe what is wrong with a checkpoint in a few words; "" if every file matches its manifest byte for byte.
+    """Say what is wrong with a checkpoint in a few words; "" if every file matches its manifest byte for byte.
 
-    Files that this process wrote or verified, and that have not changed since, are not read again.
+    Files that this process has written or verified, and that have not changed since, are not read again.
     """
     try:
-        looks = _looks(folder)
-        if _whole.get(folder) == looks:
+        stats = _stats(folder)
+        if _verified.get(folder) == stats:
             return ""
         for name, entry in read_json(folder / MANIFEST)["files"].items():
             if not (folder / name).is_file():
                 return f"{name} is missing"
             if (folder / name).stat().st_size != entry["bytes"]:
-                return f"{name} has another length than its manifest says"
+                return f"the size of {name} does not match the manifest"
             if file_sha256(folder / name) != entry["sha256"]:
-                return f"{name} is not as its manifest says"
+                return f"the content of {name} does not match the manifest"
     except (ConfigError, KeyError, TypeError, AttributeError):
         return f"its {MANIFEST} is missing or broken"
     except OSError as error:
         return f"it cannot be read: {error.strerror}"
-    _whole[folder] = looks
+    _verified[folder] = stats
     return ""
 
 
@@ -147,14 +147,14 @@ def verified(folder: Path) -> bool:
     return not damage(folder)
 
 
-def _looks(folder: Path) -> tuple[Any, ...]:
-    """Return what changes whenever a file does: name, size, times and inode."""
+def _stats(folder: Path) -> tuple[Any, ...]:
+    """Return file stats that change whenever a file does: name, size, times and inode."""
     found = ((path.name, path.stat()) for path in sorted(folder.iterdir()))
     return tuple((name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino) for name, facts in found)
 
 
 def set_aside(run: Path, step: int) -> str:
-    """Rename a damaged checkpoint so that it is ignored but kept; return the new name. Raises CannotWrite."""
+    """Rename a damaged checkpoint so that it is kept but ignored; return its new name. Raises CannotWrite."""
     folder, number = folder_of(run, step), 1
     target = folder.with_name(f"{DAMAGED}{folder.name}")
     with writing(target):
@@ -177,7 +177,7 @@ def newest(run: Path) -> tuple[int, Path] | None:
 
 
 def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
-    """Return the step of the newest whole checkpoint, and what is wrong with each newer one."""
+    """Return the step of the newest intact checkpoint, and what is wrong with each newer one."""
     damaged = dict[int, str]()
     for step in reversed(steps(run)):
         if not (reason := damage(folder_of(run, step))):
@@ -189,7 +189,7 @@ def _newest_whole(run: Path) -> tuple[int | None, dict[int, str]]:
 def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[str, tuple[Any, Any]]:
     """Compare settings with saved ones: name -> (old, new) as JSON values, for those that differ.
 
-    A setting that did not exist yet when they were saved counts as its default.
+    A setting that did not exist when they were saved counts as its default.
     """
     now, defaults = settings.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
     changed = {
@@ -221,17 +221,17 @@ def refuse_changes(
     """Refuse to resume a run that would no longer be the same run.
 
     Args:
-        saved: Settings in the checkpoint's state.
-        settings: Settings now.
-        lock: The clips now.
+        saved: The settings in the checkpoint's state.
+        settings: The current settings.
+        lock: The current clips.
         locked: The clips when the run started.
-        versions: Package versions in the checkpoint's state.
+        versions: The package versions in the checkpoint's state.
 
     Raises:
         ResumeRefused: Names everything that differs.
     """
     free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
-    if settings.preservation_weight:  # the run trains on these
+    if settings.preservation_weight:  # the run trains on the prompts
         free -= {"preservation_prompts"}
     changed = setting_changes(saved, settings)
     differences = [f"{name} was {old!r}, is {new!r}" for name, (old, new) in changed.items() if name not in free]
@@ -241,44 +241,41 @@ def refuse_changes(
         differences += [f"new: {line}" for line in sorted(after - before)[:5]]
         if before == after:
             pairs = list(zip(locked, lock, strict=False))
-            said = {"mask": "another mask of", "told": "other files beside"}
+            said = {"mask": "different masks for", "told": "different files beside"}
             found = {key: [new["name"] for old, new in pairs if old.get(key) != new.get(key)] for key in said}
             others = [f"{words} {', '.join(found[key][:5])}" for key, words in said.items() if found[key]]
-            differences += others or ["other frames or another order of the same clips"]
+            differences += others or ["different frames or a different order of the same clips"]
     now = versions_now(versions)
     packages = {name: (old, now[name]) for name, old in versions.items() if now[name] != old}
     differences += [f"{name} was {old}, is {new}" for name, (old, new) in packages.items()]
     if differences:
         exact = " ".join(f"{name}=={old}" for name, (old, _) in packages.items())
-        back = f"install {exact}" if exact and len(packages) == len(differences) else "put it back as it was"
+        back = f"install {exact}" if exact and len(packages) == len(differences) else "undo the changes"
         raise ResumeRefused(
-            "this run cannot go on, because it would no longer be the same run: "
+            "this run cannot resume, because it would no longer be the same run: "
             + "; ".join(differences)
-            + f". To go on as it was, {back}; to go on as it is now, fork the run"
+            + f". To resume it, {back}; to keep the changes, fork the run"
         )
 
 
 def refuse_other_form(state: Mapping[str, Any], precision: str, text_form: str | None, title: str) -> None:
-    """Refuse to resume a run that would compute in another precision, or read captions in another way.
+    """Refuse to resume a run that would compute in another precision or encode captions differently.
 
     Args:
-        state: The checkpoint's state.
-        precision: What this machine computes in.
+        precision: This machine's precision.
         text_form: How the model reads captions now.
-        title: The model's title.
 
-    Raises:
-        ResumeRefused
+    Raises ResumeRefused.
     """
     if (before := state.get("precision", precision)) != precision:
         raise ResumeRefused(
-            f"the checkpoint was computed in {before}, this machine computes in {precision}: set precision to "
-            f"{before} and go on, or fork the run"
+            f"the checkpoint was computed in {before}, but this machine computes in {precision}: set precision to "
+            f"{before} and resume, or fork the run"
         )
     if state.get("text_form", "") not in (text_form, None):
         raise ResumeRefused(
-            f"{title} was trained as an older pipeline reads it when this checkpoint was written, and is "
-            f"now trained as {text_form} does, with other captions and positions: fork the run to go on in the new way"
+            f"this checkpoint was trained with captions and positions as an older pipeline of {title} reads them, but "
+            f"the run now trains as {text_form} does: fork the run to continue that way"
         )
 
 
@@ -286,11 +283,11 @@ def _line(entry: dict[str, Any]) -> str:
     return f"{entry['role']} clip {entry['name']} ({entry['sha256'][:8]}), caption {entry['caption'][:60]!r}"
 
 
-# ---- where a start begins
+# ---- where a run starts
 #
 # Damaged checkpoints newer than the one a run resumes from are set aside, so that they neither count nor block a new
-# save of the same step. A run that has made progress but has no whole checkpoint is refused and left untouched until
-# the user allows it to start over.
+# save of the same step. A run that has made progress but has no intact checkpoint is left untouched and does not start
+# until the user allows it to start over.
 
 FROM_START = "WORKBENCH_FROM_START"  # environment variable: this run may start over at step 0
 NOTHING_WHOLE = "has no whole checkpoint"  # part of every refusal; `failures` looks for it
@@ -298,36 +295,35 @@ NOTHING_WHOLE = "has no whole checkpoint"  # part of every refusal; `failures` l
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a start begins: at a checkpoint, or at step 0. note: what to tell the user about it, or ""."""
+    """Where a run starts: at a checkpoint, or at step 0. `note` tells the user why, if it is unexpected."""
 
     checkpoint: tuple[int, Path] | None = None
     note: str = ""
 
 
 def beginning(run: Path, from_start: bool = False) -> Beginning:
-    """Find the newest whole checkpoint and set newer, damaged ones aside.
+    """Find the newest intact checkpoint and set newer, damaged ones aside.
 
     Args:
-        from_start: If there is none, start over at step 0 and discard the metrics.
+        from_start: If no checkpoint is intact, start over at step 0 and discard the metrics.
 
-    Raises:
-        ResumeRefused, CannotWrite
+    Raises ResumeRefused, CannotWrite.
     """
     found, damaged = _newest_whole(run)
     check_start(run, from_start)
     aside = ", ".join(f"{set_aside(run, step)} ({reason})" for step, reason in damaged.items())
     if found is not None:
-        note = f"damaged and set aside: {aside}; the run goes on from step {found}" if aside else ""
+        note = f"damaged and set aside: {aside}; the run resumes from step {found}" if aside else ""
         return Beginning((found, folder_of(run, found)), note)
     if not damaged and not _last_step(run):
         return Beginning()
     with writing(run / METRICS):
         (run / METRICS).unlink(missing_ok=True)
-    return Beginning(note="began at step 0 again, as requested")
+    return Beginning(note="started over at step 0, as requested")
 
 
 def check_start(run: Path, from_start: bool = False) -> None:
-    """Refuse a start that would silently start over at step 0; changes nothing. Raises ResumeRefused."""
+    """Refuse to silently start over at step 0. Changes nothing. Raises ResumeRefused."""
     found, damaged = _newest_whole(run)
     made = _last_step(run) if found is None else 0
     if found is not None or not (damaged or made):
@@ -335,12 +331,12 @@ def check_start(run: Path, from_start: bool = False) -> None:
     damages = [f"step {step}: {reason}" for step, reason in damaged.items()]
     why = "; ".join(damages) or "none was written, or all were removed"
     if (run / PARENT).exists():
-        raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to go on from ({why}): fork its parent again")
+        raise ResumeRefused(f"{run.name} {NOTHING_WHOLE} to resume from ({why}): fork its parent again")
     if not from_start:
         raise ResumeRefused(
-            f"{run.name} {NOTHING_WHOLE} to go on from ({why}), and starting it would begin at step 0 again, without "
-            f"the curve up to step {made}: put a whole one back, or begin again with workbench runs start {run.name} "
-            f"--from-start"
+            f"{run.name} {NOTHING_WHOLE} to resume from ({why}). Starting it would begin again at step 0 and discard "
+            f"the curves up to step {made}: restore a whole checkpoint, or start over with workbench runs start "
+            f"{run.name} --from-start"
         )
 
 
@@ -353,11 +349,11 @@ def _last_step(run: Path) -> int:
     return max((int(line["step"]) for line in MetricsReader(run).lines()), default=0)
 
 
-# ---- which ones are kept: the last ones, one every so many steps, the best one, the starred ones
+# ---- which ones to keep: the last ones, one every so many steps, the best one, the starred ones
 #
-# Only whole checkpoints count as the last ones: damaged ones are set aside, so that no rule ever removes the newest
-# whole one. `doomed` tells beforehand what will be removed. Removing is a rename followed by a delete: a process killed
-# in between leaves no half checkpoint, and the next `sweep` cleans up.
+# Only intact checkpoints count as the last ones. Damaged ones are set aside, so that no rule ever removes the newest
+# intact one. `doomed` lists in advance what will be removed. Removing is a rename followed by a delete, so a process
+# that is killed in between leaves no half checkpoint, and the next `sweep` cleans up.
 
 STARS, CHOSEN = "stars.json", "best.json"
 PUBLISHED = "published.json"  # in a checkpoint that was published to the Hub
@@ -372,14 +368,14 @@ class Doomed:
 
 
 def starred(run: Path) -> list[int]:
-    """List the steps whose checkpoints the user wants to keep, oldest first."""
+    """List the steps of the starred checkpoints, oldest first."""
     with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
         return sorted({int(step) for step in read_object(run / STARS)["checkpoints"]})
     return []
 
 
 def star(run: Path, step: int) -> None:
-    """Keep a step's checkpoint for good. Raises ConfigError if there is none, CannotWrite."""
+    """Keep a step's checkpoint permanently. Raises ConfigError if there is none, CannotWrite."""
     if step not in steps(run):
         raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {steps(run)}")
     with jobs.locked(run / ".stars.lock"):
@@ -398,19 +394,19 @@ def check_stars(run: Path) -> None:
     """Raise ConfigError if the file of starred checkpoints cannot be read."""
     try:
         if any(not isinstance(step, int) for step in read_to_change(run / STARS).get("checkpoints", ())):
-            raise TypeError("checkpoints has something that is no step")
+            raise TypeError("checkpoints has an entry that is not a step")
     except TypeError as error:
         raise ConfigError(f"{run / STARS} is damaged ({error}): fix or remove it") from error
 
 
 def choose_best(run: Path, step: int, why: str) -> None:
-    """Record the checkpoint the user picked as the best, and keep it for good. Raises ConfigError if it is gone."""
+    """Record the user's choice of the best checkpoint, and star it. Raises ConfigError if it is gone, CannotWrite."""
     star(run, step)
     write_json(run / CHOSEN, {"step": step, "why": why, "time": time.time()})
 
 
 def chosen_best(run: Path) -> dict[str, Any]:
-    """Return {"step", "why", "time"} of the checkpoint the user picked as the best; {} if none was picked."""
+    """Return {"step", "why", "time"} of the checkpoint that the user chose as the best; {} if there is none."""
     found = read_object(run / CHOSEN)
     with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
         if (step := int(found["step"])) in steps(run):
@@ -427,7 +423,7 @@ def best(run: Path) -> int | None:
     with path.open("rb") as lines:
         for line in lines:
             if b'"held_out_loss"' not in line and b'"preview_changes"' not in line:
-                continue  # few lines are measurements, and a long run has a million others
+                continue  # a long run has a million other lines, and few measurements
             for measured in parse_lines(line):
                 if "held_out_loss" in measured:
                     held_out[measured["step"]] = measured["held_out_loss"]
@@ -437,17 +433,17 @@ def best(run: Path) -> int | None:
 
 
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
-    """List what the rules would remove now, oldest first.
+    """List the checkpoints that the rules would remove, oldest first.
 
     Args:
-        keep: How many of the newest whole checkpoints stay.
-        keep_every: Multiples of this many steps stay, too; 0 for none.
-        coming: Forecast for when this step's checkpoint is written. A forecast verifies no checkpoint.
+        keep: How many of the newest intact checkpoints to keep.
+        keep_every: Also keep multiples of this many steps; 0 for none.
+        coming: Forecast for when this step's checkpoint has been written. A forecast verifies no checkpoint.
     """
     if coming is None:
         last, damaged = _last(run, keep)
-        return _going(run, {*last, *damaged}, keep_every)
-    return _going(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
+        return _removable(run, {*last, *damaged}, keep_every)
+    return _removable(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
 
 
 def retire(
@@ -456,23 +452,21 @@ def retire(
     """Remove what the rules do not keep, and set damaged checkpoints among the last ones aside.
 
     Args:
-        keep: As in `doomed`.
-        keep_every: As in `doomed`.
-        written: The step just saved, which stays; None if the user is freeing space.
-        only: Remove only these steps, which the user was shown; None for all.
+        run, keep, keep_every: As in `doomed`.
+        written: The step just saved, which is kept; None if the user is freeing space.
+        only: Remove only these steps, which the user has seen; None for all.
 
     Returns:
-        What was removed.
+        The removed checkpoints.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     last, damaged = _last(run, keep)
-    going = _going(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
+    removable = _removable(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)
     for step in damaged:
         set_aside(run, step)
     gone = []
-    for one in (one for one in going if only is None or one.step in only):
+    for one in (one for one in removable if only is None or one.step in only):
         target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
         with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
             if target.exists():
@@ -484,7 +478,7 @@ def retire(
 
 
 def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
-    """Return the steps of the newest `keep` whole checkpoints, and of the damaged ones found on the way."""
+    """Return the steps of the newest `keep` intact checkpoints, and of the damaged ones found on the way."""
     whole, damaged = list[int](), list[int]()
     for step in reversed(steps(run)):
         (whole if verified(folder_of(run, step)) else damaged).append(step)
@@ -493,8 +487,8 @@ def _last(run: Path, keep: int) -> tuple[list[int], list[int]]:
     return whole, damaged
 
 
-def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
-    """List all checkpoints except the last ones and what a rule or the user keeps."""
+def _removable(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
+    """List all checkpoints except `last` and those that a rule or the user keeps."""
     saved = steps(run)
     try:
         check_stars(run)
@@ -507,7 +501,7 @@ def _going(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
 
 
 def sweep(run: Path) -> None:
-    """Delete removed checkpoints, and files that killed processes left behind."""
+    """Delete removed checkpoints and whatever killed processes left behind."""
     folder = run / FOLDER
     for left_over in folder.glob(".del-*"):
         shutil.rmtree(left_over, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Checks before a run starts that need no weights: files, packages, conflicting settings, limits of devices. No torch.
+"""Checks before a run that need no weights: files, packages, conflicting settings, device limits. No torch.
 
-Each refusal is one sentence. The bounds of single settings are in `settings`.
+Each refusal is one sentence. Bounds of single settings are in `settings`.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from workbench.workspace import SLUG, Workspace, lora_names, named_paths, read_o
 from workbench.workspace.folders import Bin
 from workbench.workspace.safetensors_header import read_header
 
-# Why some initializations of a LoRA are refused: they change the base model itself.
+# Why some LoRA initializations are refused.
 NOT_PORTABLE = {
-    "pissa": "moves a part of the base model's weights into the LoRA",
-    "olora": "moves a part of the base model's weights into the LoRA",
-    "corda": "moves a part of the base model's weights into the LoRA",
+    "pissa": "moves part of the base model's weights into the LoRA",
+    "olora": "moves part of the base model's weights into the LoRA",
+    "corda": "moves part of the base model's weights into the LoRA",
     "loftq": "quantizes the base model and puts the error into the LoRA",
-    "eva": "needs a pass over the data before the start, which is not built",
+    "eva": "needs a pass over the data before the start, which is not supported",
 }
-# What an accelerate configuration would add.
+# Environment variables with which accelerate wraps models in a backend of its own.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # or a regular expression
-MOST_NAMED = 3  # clips in a refusal
-FRAMES_LOOKED_AT = 5000  # of masks, before a run is created: some seconds
+MOST_NAMED = 3  # clips named in a refusal
+FRAMES_LOOKED_AT = 5000  # of masks, before a run is created: takes a few seconds
 TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 
 
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
-    """Check that a run could start; return the shape of its first bucket. Raises ConfigError."""
+    """Check that a run can start, and return the shape of its first bucket. Raises ConfigError."""
     if not settings.dataset and not settings.is_slider:
-        raise _refusal("dataset", "dataset is empty: choose one of yours, or make one from clips")
+        raise ConfigError.of("dataset", "dataset is empty: choose one of yours, or make one from clips")
     for setting, name in datasets_of(settings):
         if not (workspace.dataset(name) / METADATA).exists():
             has = "has" if setting == "more_datasets" else "is"
-            why = "which this workspace does not have: choose another, or make it from clips"
+            why = "which this workspace does not have: choose another, or make one from clips"
             if (workspace.dataset(name) / INFO).exists():
                 why = "which has no clips yet: import some, or choose another"
             if name in Bin(workspace.datasets, "dataset").names:
                 why = f"which was removed: workbench dataset restore {name}"
-            raise _refusal(setting, f"{setting} {has} {name!r}, {why}")
+            raise ConfigError.of(setting, f"{setting} {has} {name!r}, {why}")
     resolved = settings.resolved
     check_own(settings, resolved)
     _check_lora(settings)
@@ -73,13 +73,15 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         chosen_blocks(settings.blocks, resolved.facts.blocks)
     check_frozen(workspace, settings, resolved)
     _check_memory(settings)
-    _check_told(settings, resolved)
+    _check_conditioning(settings, resolved)
     if settings.gpus != 1:
         check_ranks(settings, settings.gpus or len(gpus()) or 1)
     initial_lora(workspace, settings)
     for path in settings.preview_images:
         if not named_paths.resolve(path, "preview_images").is_file():
-            raise _refusal("preview_images", f"preview_images has {path!r}, which is no file: give a picture's path")
+            raise ConfigError.of(
+                "preview_images", f"preview_images has {path!r}, which is not a file: enter the path of an image"
+            )
     optimizer_options.check(settings)
     check_tracker(settings)
     _check_push(settings)
@@ -88,39 +90,42 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     return shape
 
 
-def _check_told(settings: TrainSettings, resolved: ResolvedModel) -> None:
-    """Refuse what the model cannot be told of a clip, and what it would be told in two ways."""
+def _check_conditioning(settings: TrainSettings, resolved: ResolvedModel) -> None:
+    """Refuse conditioning that the model does not support, and conditioning set in two ways at once."""
     family, model = resolved
     of_both_ends = model.task == "image-to-video" and not family.refusal(model, "first+last")
-    if not settings.given and of_both_ends and (why := family.refusal(model, "first")):  # which empty stands for
-        raise _refusal("given", f"given is empty, {why}: write first+last 1")
+    if not settings.given and of_both_ends and (why := family.refusal(model, "first")):  # the meaning of empty
+        raise ConfigError.of("given", f"given is empty, {why}: write first+last 1")
     if not settings.tells:
         return
     if not settings.given and (why := family.refusal(model, NOTHING)):
-        raise _refusal("given", f"given is empty beside a reference, {why}: write first 1")
+        raise ConfigError.of("given", f"given is empty beside a reference, {why}: write first 1")
     frames, rule = settings.frames or model.frames, model.frame_rule
     for kind in (one.kind for one in settings.given_shares):
         if why := family.refusal(model, kind.name):
-            raise _refusal("given", f"given has {kind}, {why}")
+            raise ConfigError.of("given", f"given has {kind}, {why}")
         if kind.name in ("prefix", "suffix") and kind.count not in (1, *rule.legal()):
             legal = sorted((1, *rule.legal()), key=lambda count: abs(count - kind.count))[:2]
             use = " or ".join(f"{kind.name} {count}" for count in sorted(legal))
-            raise _refusal("given", f"given has {kind}, {model.title} takes 1 or {rule} frames at an end: use {use}")
+            raise ConfigError.of(
+                "given", f"given has {kind}, {model.title} takes 1 or {rule} frames at an end: use {use}"
+            )
         if not kind.leaves_something(frames):
-            raise _refusal(
+            raise ConfigError.of(
                 "given",
-                f"given has {kind}, which leaves nothing to learn of {frames} frames: tell fewer, or raise frames",
+                f"given has {kind}, which leaves nothing to learn of {frames} frames: give fewer, or raise frames",
             )
     for name in BESIDE:
         if getattr(settings, name) and (why := family.refusal(model, name)):
-            raise _refusal(name, f"{name} is on, {why}")
+            raise ConfigError.of(name, f"{name} is on, {why}")
     for name in ("condition", "condition_frames"):
         value, usual = getattr(settings, name), TrainSettings.model_fields[name].default
         if value != usual:
             tells = "given" if settings.given else "control" if settings.control else "reference"
-            raise _refusal(
+            raise ConfigError.of(
                 name,
-                f"{name} is {value}, but {tells} says what the model is told: set {name} to {usual}, or {tells} off",
+                f"{name} is {value}, but {tells} already sets the conditioning: set {name} to {usual}, or turn {tells} "
+                f"off",
             )
 
 
@@ -130,32 +135,34 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     try:
         model.check_shape(frames, model.height, model.width)
     except ConfigError as error:
-        raise _refusal("preview_frames", f"preview_{error}") from error
+        raise ConfigError.of("preview_frames", f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
     shown = settings.tells or settings.resolved.family.told_as_one(model)
     if shown or (model.task == "image-to-video" and whole_clip):
-        raise _refusal(
+        raise ConfigError.of(
             "preview_frames",
-            f"preview_frames is {frames}, but previews of this run are shown a whole clip, which decides their length: "
-            f"leave preview_frames empty",
+            f"preview_frames is {frames}, but previews of this run get a whole clip, which sets their length: leave "
+            f"preview_frames empty",
         )
 
 
 def _check_lora(settings: TrainSettings) -> None:
     if settings.method == "lora" and settings.lora_init in NOT_PORTABLE:
-        raise _refusal(
+        raise ConfigError.of(
             "lora_init",
-            f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}: its file would not fit the "
-            f"base model elsewhere. Use default, gaussian or orthogonal",
+            f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}, so its file would not work "
+            f"with the original base model: use default, gaussian or orthogonal",
         )
     if settings.method == "lora" and settings.lora_init == "orthogonal" and settings.rank % 2:
-        raise _refusal(
-            "lora_init", f"lora_init is orthogonal, which needs an even rank, rank is {settings.rank}: add one to it"
+        raise ConfigError.of(
+            "lora_init",
+            f"lora_init is orthogonal, which needs an even rank, but rank is {settings.rank}: set rank to "
+            f"{settings.rank + 1}",
         )
     if settings.method == "full":
         for name in ("start_from", "train_also"):
             if getattr(settings, name):
-                raise _refusal(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+                raise ConfigError.of(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
     if settings.method == "full" or settings.train_also:
         changing = "train_also" if settings.train_also else "method"
         target = settings.regularization_target if settings.regularization_dataset else "clips"
@@ -165,23 +172,23 @@ def _check_lora(settings: TrainSettings) -> None:
             ("outside_weight", f"{settings.outside_weight:g}" if settings.loss_mask != "off" else "0", "0"),
         ):
             if value != off:
-                raise _refusal(
+                raise ConfigError.of(
                     name,
-                    f"{name} is {value}, but {changing} changes weights of the base model, whose predictions are to be "
-                    f"kept: train a LoRA alone, or set {name} to {off}",
+                    f"{name} is {value}, which needs the base model's predictions, but {changing} changes its weights: "
+                    f"train only a LoRA, or set {name} to {off}",
                 )
 
 
 def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
-    """Refuse what a slider cannot be trained with, and prompts that do not belong together."""
+    """Refuse settings that do not work with a slider, and prompts that do not match up."""
     family, model = resolved
-    source, how = "slider_positive is set", "the base model's own predictions teach"
+    source, how = "slider_positive is set", "learns from the base model's own predictions"
     if settings.has_pairs:
         source, how = "slider_from is pairs", "learns both halves of each pair at once"
     if family.codes(model):
-        raise _refusal(
+        raise ConfigError.of(
             source.split()[0],
-            f"{source}, but {model.title} predicts codes, between which there is no direction: choose another model",
+            f"{source}, but {model.title} predicts codes, which a slider cannot blend: choose another model",
         )
     for name, off in (
         ("method", "lora"),
@@ -193,16 +200,16 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
         ("reference", settings.reference and not settings.has_pairs),
     ):
         if (value := getattr(settings, name)) != off and not (name == "method" and value != "full"):
-            raise _refusal(
+            raise ConfigError.of(
                 name,
-                f"{name} is {value_text(value)} and {source}: a slider is a LoRA that {how}. Set {name} to "
+                f"{name} is {value_text(value)} and {source}, but a slider is a LoRA that {how}: set {name} to "
                 f"{value_text(off)}",
             )
     if settings.has_pairs:
         if not settings.dataset:
-            raise _refusal(
+            raise ConfigError.of(
                 "dataset",
-                "dataset is empty and slider_from is pairs: choose one whose clips have references beside them",
+                "dataset is empty and slider_from is pairs: choose a dataset whose clips have references",
             )
         return
     positive, negative, neutral = (
@@ -210,59 +217,60 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
         for lines in (settings.slider_positive, settings.slider_negative, settings.slider_neutral)
     )
     if len(positive) != len(negative):
-        raise _refusal(
+        raise ConfigError.of(
             "slider_negative",
-            f"slider_negative has {counted(len(negative), 'line')}, slider_positive {len(positive)}: write one each",
+            f"slider_negative has {counted(len(negative), 'line')} and slider_positive {len(positive)}: write the same "
+            f"number of lines",
         )
     if len(neutral) not in (0, 1, len(positive)):
-        raise _refusal(
+        raise ConfigError.of(
             "slider_neutral",
-            f"slider_neutral has {counted(len(neutral), 'line')}, slider_positive {len(positive)}: write one for each, "
-            f"one for all, or none",
+            f"slider_neutral has {counted(len(neutral), 'line')} and slider_positive {len(positive)}: write one for "
+            f"each, one for all, or none",
         )
     if not settings.dataset:
         _check_generated(settings, model)
 
 
 def _check_generated(settings: TrainSettings, model: Model) -> None:
-    """Refuse what the clips that the base model generates for a slider lack."""
+    """Refuse settings that need more than the clips that the base model generates for a slider."""
     if settings.tells:
         name = "given" if settings.given else "control" if settings.control else "reference"
-        raise _refusal(
+        raise ConfigError.of(
             name,
-            f"{name} is set, but the slider has no dataset, and nothing lies beside the clips that are generated for "
-            f"it: choose a dataset, or leave {name} out",
+            f"{name} is set, but the slider has no dataset, and generated clips have no files beside them: choose a "
+            f"dataset, or turn {name} off",
         )
     if model.task != "image-to-video":
         return
     if settings.condition == "low resolution":
-        raise _refusal(
+        raise ConfigError.of(
             "condition",
-            "condition is low resolution, which is made of a dataset's clips, and the slider has none: choose a "
-            "dataset, or first frame",
+            "condition is low resolution, which is made from a dataset's clips, but the slider has no dataset: choose "
+            "one, or set condition to first frame",
         )
     if not settings.preview_images:
-        raise _refusal(
+        raise ConfigError.of(
             "preview_images",
-            f"preview_images is empty, and {model.title} starts from a picture: give those that the slider's clips are "
-            f"to begin with, or choose a dataset whose clips it learns at",
+            f"preview_images is empty, but {model.title} starts from an image: add images for the slider's clips to "
+            f"start from, or choose a dataset to learn on",
         )
 
 
 def _check_memory(settings: TrainSettings) -> None:
     if settings.blocks_to_swap and settings.gradient_checkpointing not in ("full", "offloaded"):
-        raise _refusal(
+        raise ConfigError.of(
             "blocks_to_swap",
-            f"blocks_to_swap is {settings.blocks_to_swap} and gradient_checkpointing is "
-            f"{settings.gradient_checkpointing}: a block whose weights have left must be computed again for its "
-            f"gradient. Set gradient_checkpointing to full or offloaded",
+            f"blocks_to_swap is {settings.blocks_to_swap}, but gradient_checkpointing is "
+            f"{settings.gradient_checkpointing}, and a swapped block must be recomputed for its gradient: set "
+            f"gradient_checkpointing to full or offloaded",
         )
     if settings.method == "full":
         for name, none in (("blocks_to_swap", 0), ("base_model_precision", "as stored")):
             if (value := getattr(settings, name)) != none:
-                raise _refusal(
+                raise ConfigError.of(
                     name,
-                    f"{name} is {value}, which is for frozen weights, and method full trains all of them: train a "
+                    f"{name} is {value}, which is for frozen weights, but method full trains all weights: train a "
                     f"LoRA, or set {name} to {none}",
                 )
 
@@ -283,65 +291,66 @@ def check_tracker(settings: TrainSettings) -> None:
     if name not in ("none", "all") and importlib.util.find_spec(name) is None:
         remedy = f"pip install {name}"
         raise ConfigError(
-            f"tracker is {name}, its package is not installed: {remedy}, or choose none", {"tracker": remedy}
+            f"tracker is {name}, but its package is not installed: {remedy}, or choose none", {"tracker": remedy}
         )
 
 
 def _check_push(settings: TrainSettings) -> None:
-    """Refuse a push to the Hub that would fail only at the run's end."""
+    """Refuse a push to the Hub that would only fail at the end of the run."""
     if not settings.push_to_hub:
         return
     name = "push_to_hub"
     if settings.method == "full":
-        raise _refusal(name, f"{name} is on, but method is full: only a LoRA is pushed. Turn it off, or train a LoRA")
+        raise ConfigError.of(
+            name, f"{name} is on, which pushes a LoRA, but method is full: turn it off, or train a LoRA"
+        )
     if settings.repository:
         hub.check_repo_id(settings.repository)
     if not hub.logged_in():
-        raise _refusal(name, f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
+        raise ConfigError.of(name, f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
 
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
-    """Refuse what `count` processes cannot compute exactly as one would. Raises ConfigError."""
+    """Refuse settings with which `count` processes would not compute exactly what one does. Raises ConfigError."""
     if count > 1 and not platform.INHERITS:
-        raise _refusal("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
+        raise ConfigError.of("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     if count > 1 and ":" in settings.device:
         sentence = f"device is {settings.device}, a single GPU, but gpus is {count}: set gpus to 1, or device to cuda"
-        raise _refusal("gpus", sentence)
+        raise ConfigError.of("gpus", sentence)
     batches = settings.gradient_accumulation
     if batches % count:
-        remedy = f"set it to {-(-batches // count) * count}"
-        raise _refusal(
+        raise ConfigError.of(
             "gradient_accumulation",
-            f"gradient_accumulation is {batches}, must be a multiple of {count}, the GPUs that share a step's batches: "
-            f"{remedy}",
+            f"gradient_accumulation is {batches}, must be a multiple of {count}, the number of GPUs: set it to "
+            f"{-(-batches // count) * count}",
         )
     for variable, name in FOREIGN_BACKENDS.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):
-            raise _refusal(
+            raise ConfigError.of(
                 "parallel",
-                f"this process was started by accelerate with {name} ({variable} is set), which would wrap the model a "
-                f"second time: choose a plain multi-GPU configuration there, and {name}'s work with parallel here",
+                f"accelerate started this process with {name} ({variable} is set), which would wrap the model a second "
+                f"time: use a plain multi-GPU configuration there, and set parallel here instead",
             )
     if count > 1 and settings.parallel == "fsdp":
-        _check_pieces(settings)
+        _check_fsdp(settings)
 
 
-def _check_pieces(settings: TrainSettings) -> None:
+def _check_fsdp(settings: TrainSettings) -> None:
     for name, plain, why in (
-        ("blocks_to_swap", 0, "keeps weights elsewhere in another way"),
-        ("base_model_precision", "as stored", "cuts weights as they are stored"),
-        ("compile", False, "changes a block's weights while it computes, which no translated block was proved with"),
-        ("dora", False, "has no whole matrix at hand to measure, with which a DoRA begins"),
+        ("blocks_to_swap", 0, "distributes weights in its own way"),
+        ("base_model_precision", "as stored", "shards weights as they are stored"),
+        ("compile", False, "changes a block's weights while it computes, which is untested with compiled blocks"),
+        ("dora", False, "never holds a whole matrix, whose magnitude DoRA needs at the start"),
     ):
         if (value := getattr(settings, name)) != plain:
-            raise _refusal(
+            raise ConfigError.of(
                 name, f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
             )
     if settings.method == "full" and settings.optimizer not in ("adamw", "adam"):
-        raise _refusal(
+        raise ConfigError.of(
             "optimizer",
-            f"optimizer is {settings.optimizer}, which looks at whole matrices, and with parallel fsdp and method full "
-            f"no process has one: use adamw, or ddp",
+            f"optimizer is {settings.optimizer}, which needs whole matrices, but with parallel fsdp and method full no "
+            f"process has one: set optimizer to adamw, or parallel to ddp",
         )
 
 
@@ -353,11 +362,11 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
     if name.endswith((".pt", ".bin", ".ckpt")):
         made = Path(name).with_suffix(".safetensors").name
         convert = f"workbench convert {name} {made} --like {settings.model}"
-        raise _refusal("start_from", f"start_from is {name!r}: convert it first: {convert}")
+        raise ConfigError.of("start_from", f"start_from is {name!r}: convert it first: {convert}")
     if name.endswith(".safetensors"):
         path = named_paths.resolve(name, "start_from")
         if not path.is_file():
-            raise _refusal("start_from", f"start_from is {name!r}, which is no file: check the path")
+            raise ConfigError.of("start_from", f"start_from is {name!r}, which is not a file: check the path")
         _check_rank(path, settings.rank)
         return path
     path = workspace.runs / name / "lora.safetensors"
@@ -365,40 +374,42 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         why = "no run that has exported a LoRA: choose another"
         if SLUG.fullmatch(name) and (workspace.runs / name).is_dir():
             why = f"a run that {lora_names.why_none(workspace, name)}"
-        raise _refusal("start_from", f"start_from is {name!r}, {why}")
+        raise ConfigError.of("start_from", f"start_from is {name!r}, {why}")
     _check_rank(path, settings.rank)
     _check_layers(path.parent / "config.json", name, settings)
     return path
 
 
 def _check_rank(path: Path, rank: int) -> None:
-    """Refuse a LoRA of another rank. Files with keys that only their family can read are checked when loaded."""
+    """Refuse a LoRA of another rank. Files with keys that only their family understands are checked when loaded."""
     ranks = set[int]()
     with contextlib.suppress(OSError, ValueError):
         shapes = read_header(path).shapes
         ranks = {shape[0] for name, shape in shapes.items() if name.endswith(".lora_A.weight") and len(shape) == 2}
     if len(ranks) == 1 and rank not in ranks:
         (known,) = ranks
-        sentence = f"the LoRA {path.name} has rank {known}, rank is {rank}: set rank to {known}, or resize the LoRA"
-        raise ConfigError(sentence, {"rank": sentence})
+        raise ConfigError.of(
+            "rank",
+            f"the LoRA {path.name} has rank {known}, but rank is {rank}: set rank to {known}, or resize the LoRA",
+        )
 
 
 def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
-    """Refuse a run's LoRA that is on other layers than this run trains."""
+    """Refuse a run's LoRA whose layers differ from those this run trains."""
     before = read_object(config)
     problems = {}
     for setting in ("method", "lokr_factor", "targets", "blocks", "dora"):
         was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
         if was != now and (setting != "targets" or {was, now} <= TARGETS):
-            problems[setting] = f"{setting} is {value_text(now)}, {name} has {value_text(was)}"
+            problems[setting] = f"{setting} is {value_text(now)}, but {name} has {value_text(was)}"
     if problems:
         raise ConfigError(
-            f"start_from goes on with the layers of {name}: {'; '.join(problems.values())}. Set the same", problems
+            f"start_from continues the LoRA of {name}: {'; '.join(problems.values())}. Use the same values", problems
         )
 
 
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
-    """Check the clips, and compute `steps` from `epochs` if those are set.
+    """Check the clips, and compute `steps` from `epochs` if that is set.
 
     Raises:
         ConfigError: For shapes that the model does not support.
@@ -407,7 +418,7 @@ def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
     data = load_data(workspace, settings, hashed=False)
     check_masks(settings, data)
     masked = [item for item in data.items if item.mask]
-    if sum(len(item.plan.indices) for item in masked) <= FRAMES_LOOKED_AT:  # else the run looks as it encodes them
+    if sum(len(item.plan.indices) for item in masked) <= FRAMES_LOOKED_AT:  # otherwise the run checks while encoding
         refuse_empty(settings, [item for item in masked if _nothing_learned(item, settings.loss_mask)])
     if settings.epochs is None:
         return settings
@@ -416,7 +427,7 @@ def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
 
 
 def check_masks(settings: TrainSettings, data: TrainingData) -> None:
-    """Refuse clips without a mask where the loss is masked, unless they are to count as a whole. Raises DataError."""
+    """With a masked loss, refuse clips without a mask unless they are to be learned whole. Raises DataError."""
     if settings.loss_mask == "off":
         return
     bare = {item.path: item.name for item in data.train if not item.mask}
@@ -436,13 +447,13 @@ def check_masks(settings: TrainSettings, data: TrainingData) -> None:
 
 
 def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
-    """Refuse the clips of whose masks nothing is left to learn from. Raises DataError where there is one."""
+    """Refuse clips whose masks leave nothing to learn. Raises DataError if there are any."""
     if not (names := list(dict.fromkeys(item.name for item in empty))):
         return
-    marks = "marks nothing" if settings.loss_mask == "inside" else "marks all"
+    marks = "marks nothing" if settings.loss_mask == "inside" else "marks everything"
     sentence = (
-        f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run takes: "
-        f"correct the mask, or leave the clip out of the dataset"
+        f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run uses: "
+        f"correct the mask, or remove the clip from the dataset"
     )
     raise DataError(sentence, {"loss_mask": sentence})
 
@@ -454,7 +465,7 @@ def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
 
 @lru_cache(maxsize=10_000)
 def _extremes(item: RunClip) -> tuple[float, float]:
-    """The darkest and the lightest value of a mask, in what is taken of it; a mask's file never changes."""
+    """Return the darkest and lightest value of a mask in the frames the run uses. Cached: mask files never change."""
     mask = read_mask(item)
     return float(mask.min()), float(mask.max())
 
@@ -464,16 +475,12 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _refusal(setting: str, sentence: str) -> ConfigError:
-    return ConfigError(sentence, {setting: sentence})
-
-
-# ---- limits of devices: NVIDIA GPUs and processors have none
+# ---- limits of devices: NVIDIA GPUs and CPUs have none
 
 
 @dataclass(frozen=True)
 class DeviceRule:
-    """A setting, the values a device does not support (empty: all but `instead`), why, and what to set instead."""
+    """A setting, the values that a device does not support (empty: all but `instead`), why, and what to use instead."""
 
     setting: str
     refused: Sequence[Any]
@@ -482,30 +489,22 @@ class DeviceRule:
 
 
 MPS = (
-    DeviceRule("blocks_to_swap", (), "shares the machine's memory, so that a block that leaves frees nothing", 0),
+    DeviceRule("blocks_to_swap", (), "shares the machine's memory, so swapping a block frees nothing", 0),
     DeviceRule(
-        "gradient_checkpointing",
-        ("offloaded",),
-        "shares the machine's memory, so that what leaves frees nothing",
-        "full",
+        "gradient_checkpointing", ("offloaded",), "shares the machine's memory, so offloading frees nothing", "full"
     ),
     DeviceRule("base_model_precision", ("fp8",), "has no 8-bit floats", "int8"),
-    DeviceRule("optimizer", ("adamw-8bit",), "is none of those for which bitsandbytes has this optimizer", "adamw"),
-    DeviceRule("optimizer", ("adam-8bit",), "is none of those for which bitsandbytes has this optimizer", "adam"),
-    DeviceRule("compile", (), "is one for which PyTorch's compiler is a prototype", False),
-    DeviceRule("exact", (), "is not promised to give the same bits twice; device cpu is", False),
-    DeviceRule(
-        "attention",
-        ("flash", "efficient", "cudnn", "flash-attn"),
-        "has one kernel of its own, which auto takes",
-        "auto",
-    ),
+    DeviceRule("optimizer", ("adamw-8bit",), "bitsandbytes does not support with this optimizer", "adamw"),
+    DeviceRule("optimizer", ("adam-8bit",), "bitsandbytes does not support with this optimizer", "adam"),
+    DeviceRule("compile", (), "PyTorch's compiler supports only as a prototype", False),
+    DeviceRule("exact", (), "is not guaranteed to give the same bits twice (device cpu is)", False),
+    DeviceRule("attention", ("flash", "efficient", "cudnn", "flash-attn"), "has only its own kernel", "auto"),
 )
 ROCM = (DeviceRule("attention", ("cudnn",), "has no cuDNN", "auto"),)
 
 
 def check_device(settings: TrainSettings, device: Device) -> None:
-    """Refuse what the device cannot do. Raises ConfigError, which names every such setting."""
+    """Refuse settings that the device does not support. Raises ConfigError, which names all of them."""
     what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
     problems = {}
     for rule in rules:

@@ -1,6 +1,6 @@
-"""What a run trains on: the clips with their roles, shapes and frames, and the clips in each batch.
+"""What a run trains on: its clips with their roles, shapes and frames, and the clips in each batch.
 
-Everything is a pure function of the datasets, the settings and the batch number: there is no state to save, and a
+Everything is a pure function of the datasets, the settings and the batch number. So there is no state to save, and a
 resumed run sees exactly what an uninterrupted one would. Decoding and encoding are in `trainer.encoder`.
 """
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOCK = "dataset.lock.json"
-NEARLY = 4 / 255  # of black and of white: so far video compression may be off
+NEARLY = 4 / 255  # video compression may move black and white by this much
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
 
 
 @dataclass(frozen=True)
 class DatasetShare:
-    """A dataset of a run: how often its clips are repeated, and the weight of their loss."""
+    """A dataset of a run, how often its clips are repeated, and the weight of their loss."""
 
     name: str
     repeats: int = 1
@@ -58,13 +58,13 @@ class DatasetShare:
 class RunClip:
     """A clip of a run: its file, caption, frames and shape.
 
-    generated: its number among the clips that the base model generates of prompts for a slider; else None
-    picture: the file that a generated clip begins with, "" where it begins with none
-
     group, share: a group's clips are sampled in proportion to its share of the sum of all shares. If datasets are not
-    weighted by sampling, all clips are in one group.
-    told: files beside it that the model is told, which change their names when they change
-    mask: SHA-256 of its mask's file, "" where none is used;  soften: by how many pixels the mask's edges are softened
+        weighted by sampling, all clips are in one group.
+    generated: its number among the clips that the base model generates for a slider; None for other clips.
+    picture: the image that a generated clip starts from, if any.
+    told: companion files used for conditioning. Their names change with their content.
+    mask: SHA-256 of its mask's file; "" if no mask is used.
+    soften: by how many pixels the mask's edges are blurred.
     """
 
     path: Path
@@ -85,12 +85,12 @@ class RunClip:
 
     @property
     def name(self) -> str:
-        """The name users see."""
+        """The name that users see."""
         return self.plan.clip.name
 
     @property
     def given_text(self) -> bool:
-        """Whether its embeddings came with it, so that its caption is not encoded."""
+        """Whether it came with text embeddings, so that its caption is not encoded."""
         return self.plan.clip.given_text
 
     @property
@@ -131,16 +131,13 @@ class LockedClip(BaseModel):
 
 
 def read_lock(run: Path) -> list[dict[str, Any]]:
-    """Read the clips a run trains on, as `RunClip.record` wrote them; empty before its first start."""
+    """Read the clips a run trains on, as written by `RunClip.record`; empty before its first start."""
     return read_record(run / LOCK, list[LockedClip]) or []
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The clips of a run by role, and its shapes (buckets), that of the previews first.
-
-    dropped: a sentence for each clip that was left out
-    """
+    """The clips of a run by role, its shapes (buckets; the previews' first), and why other clips were dropped."""
 
     train: tuple[RunClip, ...]
     regularization: tuple[RunClip, ...]
@@ -156,7 +153,7 @@ class TrainingData:
         return [item.record() for item in self.items if item.generated is None]
 
     def few_of_largest_shape(self, batch_size: int) -> TrainingData:
-        """Some clips of the largest shape, enough to measure with: a batch at least, and a held-out one."""
+        """Return a few clips of the largest shape to measure with: at least a batch, and a held-out clip."""
         largest = max(self.buckets, key=lambda bucket: bucket.frames * bucket.height * bucket.width)
         train = [item for item in self.train if item.bucket == largest] or list(self.train)
         bucket = train[0].bucket
@@ -175,11 +172,11 @@ def sources_of(settings: TrainSettings) -> list[DatasetShare]:
     if settings.dataset_weights == "sampling":
         for source in found:
             if source.repeats > 1 or not source.weight:
-                sentence = (
-                    f"more_datasets has {source.name}={source.repeats}@{source.weight:g} and dataset_weights is "
-                    f"sampling, where a weight above 0 alone says how often: write {source.name}@WEIGHT"
+                raise ConfigError.of(
+                    "more_datasets",
+                    f"more_datasets has {source.name}={source.repeats}@{source.weight:g}, but with dataset_weights "
+                    f"sampling only a weight above 0 is allowed: write {source.name}@WEIGHT",
                 )
-                raise ConfigError(sentence, {"more_datasets": sentence})
     return found
 
 
@@ -196,15 +193,17 @@ def parse_source(text: str) -> DatasetShare:
     with contextlib.suppress(ValueError):  # a weight such as 1.2.3
         if match and (repeats := int(match["repeats"] or 1)):
             return DatasetShare(match["name"].strip(), repeats, float(match["weight"] or 1.0))
-    sentence = f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
-    raise ConfigError(sentence, {"more_datasets": sentence})
+    raise ConfigError.of(
+        "more_datasets",
+        f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5",
+    )
 
 
 def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True) -> TrainingData:
     """Read the datasets, plan the frames of every clip, and hold some clips out.
 
     Args:
-        hashed: Hash every file. Otherwise trust the hashes in the records, which is enough for counting.
+        hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
 
     Raises:
         ConfigError: For an illegal shape.
@@ -221,7 +220,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     clips = {name: read_clips(workspace.dataset(name)) for name in dict.fromkeys(source.name for _, source in used)}
     everything = [taking.usable(clip) for of_one in clips.values() for clip in of_one]
     buckets = _buckets(settings, model, shape, everything)
-    if (name := settings.validation_dataset) and settings.held_out:  # it has no say in the shapes
+    if (name := settings.validation_dataset) and settings.held_out:  # after the shapes were chosen without it
         used.append(("held_out", DatasetShare(name)))
         clips[name] = read_clips(workspace.dataset(name))
 
@@ -237,7 +236,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         if not items:
             raise _unusable(settings, role, source.name, left_out)
         if masked:
-            masks = {name: _mask_hash(folder, name, hashed) for item in items if (name := item.plan.clip.mask)}
+            names = {item.plan.clip.mask for item in items if item.plan.clip.mask}
+            masks = {name: file_sha256(clip_file(folder, name)) if hashed else name for name in names}
             soften = settings.mask_soften
             items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
         if settings.tells or settings.has_pairs:
@@ -255,7 +255,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     held_out = _measured(settings, roles["train"], roles["held_out"])
     if settings.held_out and not held_out:
         few = counted(len({item.sha256 for item in roles["train"]}), "clip")
-        dropped.append(f"No clip is held out of {few}: train on 3 or more to measure a held-out loss.")
+        dropped.append(f"No clip is held out of {few}: train on 3 or more to measure the held-out loss.")
     aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
@@ -267,7 +267,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
 
 
 def _without_clips(settings: TrainSettings, shape: Shape, hashed: bool) -> TrainingData:
-    """The clips of a slider without a dataset, which are generated when the run begins (trainer.slider)."""
+    """List the clips of a slider without a dataset; they are generated when the run begins (trainer.slider)."""
     bucket, (tall, wide) = Bucket(shape.frames, shape.height, shape.width, shape.rule), (shape.height, shape.width)
     found, pairs = list[RunClip](), settings.slider_pairs
     pictures = settings.preview_images if settings.resolved.model.task == "image-to-video" else ()
@@ -291,7 +291,7 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
     if name and held_out:
         pool = [item for item in validation if item.sha256 not in contents]
         if not pool:
-            sentence = f"validation_dataset is {name}, all of whose clips are trained on: choose one with other clips"
+            sentence = f"validation_dataset is {name}, but the run trains on all its clips: choose one with other clips"
             raise DataError(sentence, {"validation_dataset": sentence})
     else:
         pool = list(train)
@@ -299,11 +299,11 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
             return []
         if held_out >= len(contents):
             sentence = (
-                f"held_out is {held_out}, dataset {settings.dataset} has {len(contents)} usable clips: "
+                f"held_out is {held_out}, but dataset {settings.dataset} has {len(contents)} usable clips: "
                 f"use at most {len(contents) - 1}, or add clips"
             )
             raise DataError(sentence, {"held_out": sentence})
-    # By content, not by position in the file: adding a clip changes the role of no other clip.
+    # Choose by content, not by position in the file, so that adding a clip changes the role of no other clip.
     names = {item.sha256 for item in pool}
     by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
     aside = set(by_chance[:held_out])
@@ -313,8 +313,10 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
 def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:
     """Choose the run's shapes, the largest (that of the previews) first. Raises ConfigError."""
     if settings.frame_sampling == "sat" and (settings.buckets or settings.bucket_limit > 1):
-        sentence = "frame_sampling is sat, which brings every clip to one length: set bucket_limit to 1, no buckets"
-        raise ConfigError(sentence, {"frame_sampling": sentence})
+        sentence = (
+            "frame_sampling is sat, which gives every clip one length: set bucket_limit to 1 and leave buckets empty"
+        )
+        raise ConfigError.of("frame_sampling", sentence)
     if settings.buckets:
         chosen = tuple(dict.fromkeys(parse_bucket(text, model) for text in settings.buckets))
     elif settings.bucket_limit > 1:
@@ -338,8 +340,9 @@ def _usable(
 ) -> tuple[list[RunClip], list[str]]:
     """Plan the clips of one dataset; return them, and a sentence for each clip that is left out.
 
-    misfits: why latents cannot be trained on, by file name; "" for those that can
-    masked: whether the clips' masks are used
+    Args:
+        misfits: Why a clip cannot be trained on, by file name; "" if it can.
+        masked: Whether masks are used.
     """
     info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
@@ -352,14 +355,14 @@ def _usable(
         except DataError as error:
             dropped.append(f"{clip.name}: {error}")
             continue
-        # A clip that fits no bucket is planned for the first one anyway: the plan says why it does not fit, and some
-        # ways of sampling frames accept it.
+        # Plan a clip that fits no bucket for the first one anyway: the plan says why it does not fit, and some ways of
+        # sampling frames accept it.
         bucket = choice.bucket or buckets[0]
         plans = take(clip, bucket.shape(shape.fps), taking)
         if not path.is_file():
             dropped.append(f"{clip.name}: the file is missing")
         elif mask_gone:
-            dropped.append(f"{clip.name}: the file of its mask is missing: add the mask again, or take it off the clip")
+            dropped.append(f"{clip.name}: its mask's file is missing: add the mask again, or remove it from the clip")
         elif misfit := misfits.get(clip.file_name):
             dropped.append(f"{clip.name}: {misfit}")
         elif plans[0].dropped:
@@ -370,18 +373,14 @@ def _usable(
     return items, dropped
 
 
-def _mask_hash(dataset: Path, name: str, hashed: bool) -> str:
-    return file_sha256(clip_file(dataset, name)) if hashed else name
-
-
 def read_mask(item: RunClip) -> NDArray[np.float32]:
-    """Read a clip's mask with the clip's own plan: the same frames, size and crop. Its edges are softened.
+    """Read a clip's mask with the same frames, size and crop as the clip, and blur its edges if that is set.
 
     Returns:
-        [F, H, W], 0 (black) to 1 (white). What video compression makes of pure black and white is 0 and 1.
+        [F, H, W], 0 (black) to 1 (white). Values that compression moved away from black or white are restored.
 
     Raises:
-        DataError: If it is damaged, or shorter than the clip.
+        DataError: If the mask is damaged, or shorter than the clip.
     """
     import numpy as np
 
@@ -399,7 +398,7 @@ def read_mask(item: RunClip) -> NDArray[np.float32]:
 
 
 def _softened(mask: NDArray[np.float32], deviation: float) -> NDArray[np.float32]:
-    """One frame [H, W], blurred by a Gaussian of that deviation; beyond its border it goes on as it ends."""
+    """Blur a frame [H, W] with a Gaussian of this standard deviation (pixels), repeating edge pixels outward."""
     import numpy as np
 
     reach = math.ceil(3 * deviation)
@@ -411,13 +410,13 @@ def _softened(mask: NDArray[np.float32], deviation: float) -> NDArray[np.float32
 
 
 def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fit: Fit) -> str:
-    """Why a run cannot be given this clip's latents, whatever their size; "" where it can."""
+    """Say why a run cannot train on a clip of latents, whatever their size; "" if it can."""
     if settings.tokenizer_steps:
-        return f"its codes are of the tokenizer as it is, which tokenizer_steps ({settings.tokenizer_steps}) changes"
+        return f"its codes belong to the current tokenizer, which tokenizer_steps ({settings.tokenizer_steps}) changes"
     if model.task == "image-to-video" and settings.condition == "low resolution":
-        return "condition is low resolution, which is made of a clip's frames, and latents have none"
+        return "condition is low resolution, which is made from a clip's frames, and latents have none"
     if model.task == "image-to-video" and not clip.first_frame:
-        return f"{model.title} is shown a first frame, and latents have none: import its picture with it"
+        return f"{model.title} needs a first frame, and latents have none: import its image with it"
     try:
         path = clip_file(dataset, clip.file_name)
         return fit.misfit(path) if path.is_file() else ""
@@ -426,26 +425,26 @@ def _misfit(dataset: Path, clip: Clip, settings: TrainSettings, model: Model, fi
 
 
 def misses(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
-    """Say what a clip lacks beside it that a run needs, before anything is read of it; "" if it lacks nothing."""
+    """Say which companion file that the run needs is missing beside a clip; "" if none. Reads no video."""
     try:
-        return _untold(dataset, clip, settings)
-    except DataError as error:  # a link that leads out
+        return _missing_companion(dataset, clip, settings)
+    except DataError as error:  # a link that leads out of the dataset
         return str(error)
 
 
-def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
+def _missing_companion(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
     if settings.has_pairs:
         if clip.is_latents:
-            return "a pair for a slider has the frames of two clips, and latents have none"
+            return "a slider pair needs the frames of two clips, and latents have none"
         if not clip.reference or clip.reference.endswith(".png"):
-            is_what = "is a picture" if clip.reference else "is missing"
-            return f"its reference {is_what}, and slider_from is pairs: add the clip that shows less as its reference"
+            is_what = "is an image" if clip.reference else "is missing"
+            return f"its reference {is_what}, but slider_from is pairs: add the clip that shows less as its reference"
         if not clip_file(dataset, clip.reference).is_file():
-            return f"the file of its reference is missing, {clip.reference}: add it again"
+            return f"its reference's file is missing, {clip.reference}: add it again"
     if not settings.tells:
         return ""
     if clip.is_latents:
-        return "given, control and reference stand beside a clip's frames, and latents have none"
+        return "given, control and reference need a clip's frames, and latents have none"
     kinds = {one.kind.name for one in settings.given_shares}
     needed = {"control": settings.control, "mask": "mask" in kinds, "reference": settings.reference}
     for kind, setting in (("control", "control"), ("mask", "given"), ("reference", "reference")):
@@ -453,14 +452,14 @@ def _untold(dataset: Path, clip: Clip, settings: TrainSettings) -> str:
         if needed[kind] and not name:
             return f"it has no {what}, which {setting} needs: add one beside the clip"
         if needed[kind] and not clip_file(dataset, name).is_file():
-            return f"the file of its {what} is missing, {name}: add it again"
+            return f"its {what}'s file is missing, {name}: add it again"
     if {"last", "first+last"} & kinds and clip.last_frame and not clip_file(dataset, clip.last_frame).is_file():
-        return f"the file of its last frame is missing, {clip.last_frame}: add it again"
+        return f"its last frame's file is missing, {clip.last_frame}: add it again"
     return ""
 
 
 def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
-    """What lies beside a clip and is told the model, below the dataset's folder."""
+    """List the companion files of a clip that the run uses for conditioning, relative to the dataset's folder."""
     kinds = {*settings.told_kinds, *(["reference"] if settings.has_pairs else [])}
     begins, ends = {"first", "first+last", "prefix", "keyframes"}, {"last", "first+last", "suffix", "keyframes"}
     names = [getattr(clip, kind) for kind in ("control", "reference", "mask") if kind in kinds]
@@ -470,37 +469,37 @@ def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
 
 
 def _check_references(settings: TrainSettings, model: Model, items: Sequence[RunClip]) -> None:
-    """Refuse references that cannot stand in one batch, and sizes that have no smaller one. Raises ConfigError."""
+    """Refuse references that cannot share a batch, and sizes that cannot be scaled down. Raises ConfigError."""
     if settings.resolved.family.told_as_one(model):
         if video := next((item for item in items if not item.plan.clip.reference.endswith(".png")), None):
-            sentence = f"the reference of {video.name} is a video, and {model.title} looks at a picture"
-            raise ConfigError.of("reference", f"reference is on, but {sentence}: add a PNG picture in its place")
+            sentence = f"the reference of {video.name} is a video, and {model.title} takes images"
+            raise ConfigError.of("reference", f"reference is on, but {sentence}: replace it with a PNG image")
         return
     pictures = {item.plan.clip.reference.endswith(".png"): item.name for item in items}
     if len(pictures) > 1:
-        sentence = f"the reference of {pictures[True]} is a picture and that of {pictures[False]} a video"
-        raise ConfigError.of("reference", f"reference is on, but {sentence}: use one or the other in a run")
+        sentence = f"the reference of {pictures[True]} is an image and that of {pictures[False]} a video"
+        raise ConfigError.of("reference", f"reference is on, but {sentence}: use only one of the two in a run")
     unit = model.size_multiple * settings.reference_downscale
     for bucket in sorted({item.bucket for item in items}, key=str):
         if bucket.height % unit or bucket.width % unit:
             raise ConfigError.of(
                 "reference_downscale",
-                f"reference_downscale is {settings.reference_downscale}, and a clip of {bucket.width}x{bucket.height} "
-                f"has no such part: use sizes that are multiples of {unit}, or a smaller reference_downscale",
+                f"reference_downscale is {settings.reference_downscale}, which does not work with clips of "
+                f"{bucket.width}x{bucket.height}: use sizes that are multiples of {unit}, or a smaller value",
             )
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:
-    """Make the error for a dataset with no usable clip."""
+    """Return the error for a dataset without a usable clip."""
     of_concept = "dataset" if dataset == settings.dataset else "more_datasets"
     setting = {"known": "regularization_dataset", "held_out": "validation_dataset"}.get(role, of_concept)
     reasons = "; ".join(dropped[:3]) or "it has no clips"
-    sentence = f"dataset {dataset} has no clip that can be used ({reasons})"
+    sentence = f"dataset {dataset} has no usable clip ({reasons})"
     return DataError(sentence, {setting: sentence})
 
 
 def seed_for(run_seed: int, purpose: str, *indices: int) -> int:
-    """Derive a generator's seed for one purpose at one point of a run (step, micro-batch)."""
+    """Derive the seed for one purpose at one point of a run (step, micro-batch)."""
     text = ":".join(map(str, (run_seed, purpose, *indices)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -510,7 +509,7 @@ def seed_for(run_seed: int, purpose: str, *indices: int) -> int:
 
 @dataclass(frozen=True)
 class Group:
-    """Clips that share one sampling order. amount: how many of them a pass takes on average."""
+    """Clips that share a sampling order; a pass takes `amount` of them on average."""
 
     name: str
     items: Sequence[RunClip]
@@ -518,13 +517,13 @@ class Group:
 
 
 class Stream:
-    """The endless order of one bucket's clips, reshuffled every pass, with regularization clips mixed in evenly."""
+    """The endless sequence of one bucket's clips, reshuffled every pass, with regularization clips mixed in evenly."""
 
     def __init__(self, groups: Sequence[Group], known: Sequence[RunClip], share: float, seed: int, name: str) -> None:
         self._groups = groups
         self._amount = sum((group.amount for group in groups), Fraction(0))
         self._known = list(known)
-        # A bucket with clips of only one role is filled with those.
+        # A bucket without regularization clips is filled with new ones.
         self._share = Fraction(share).limit_denominator(1000) if known else Fraction(0)
         self._seed = seed
         self._name = name
@@ -552,13 +551,13 @@ class Stream:
 
 
 def _even_share(position: int, share: Fraction) -> tuple[int, bool]:
-    """Return (how many earlier positions are taken if they are spread evenly, whether this one is)."""
+    """Return how many earlier positions are taken when a share of them is spread evenly, and whether this one is."""
     before = math.floor(position * share)
     return before, math.floor((position + 1) * share) > before
 
 
 def _groups(train: Sequence[RunClip], bucket: Bucket) -> list[Group]:
-    """Make a bucket's groups. A group's share of a pass is split among the buckets in proportion to its clips."""
+    """Return a bucket's groups. A group's share of a pass is split among buckets in proportion to its clips."""
     repeated = [item for item in train for _ in range(item.repeats)]
     shares = {item.group: Fraction(str(item.share)) for item in repeated}
     found = []
@@ -581,10 +580,10 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    All clips of a batch have the same shape (bucket). Within a bucket every clip comes once, in a new order, before any
-    comes again; clips left over at the end of a pass start the next batch, so none is lost and none is padded in. Over
-    a pass every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted by sampling,
-    each is a group with its own order, and groups take turns by their shares.
+    All clips of a batch have the same shape (bucket). Within a bucket, every clip is used once, in a new order, before
+    any is used again; clips left over at the end of a pass start the next batch, so none is lost and no padding is
+    needed. Over a pass, every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted
+    by sampling, each is a group with its own order, and groups take turns according to their shares.
     """
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
@@ -615,11 +614,11 @@ class Batches:
 
     @property
     def per_pass(self) -> float:
-        """Batches per pass over all buckets, in which each new clip comes once."""
+        """Batches per pass over all buckets, which uses each new clip once."""
         return float(sum(self._per_pass))
 
     def batch(self, number: int) -> list[RunClip]:
-        """Return the clips of a batch. number: counted from 0 over the whole run"""
+        """Return the clips of a batch, counted from 0 over the whole run."""
         if len(self._streams) == 1:
             return [self._streams[0].item(number * self._size + index) for index in range(self._size)]
         # The pass of a batch is the last one that begins at or before it.
@@ -634,27 +633,27 @@ class Batches:
 
 
 def _before(epoch: int, per_pass: Sequence[Fraction]) -> list[int]:
-    """Count each bucket's batches before a pass, rounded down, so that over the passes every bucket gets its share."""
+    """Count each bucket's batches before a pass, rounded down, so that every bucket gets its share over the passes."""
     return [math.floor(epoch * count) for count in per_pass]
 
 
 @lru_cache(maxsize=4)
 def _slots(seed: int, epoch: int, per_pass: tuple[Fraction, ...]) -> list[int]:
-    """Return the bucket of each batch of a pass, shuffled, so that no bucket comes only at the end."""
+    """Return the bucket of each batch of a pass, shuffled."""
     counts = zip(_before(epoch, per_pass), _before(epoch + 1, per_pass), strict=True)
     slots = [bucket for bucket, (before, after) in enumerate(counts) for _ in range(after - before)]
     random.Random(seed_for(seed, "order of buckets", epoch)).shuffle(slots)
     return slots
 
 
-# ---- encoding ahead of training: the datasets of these jobs must not change
+# ---- encoding ahead of training: datasets must not change while these jobs run
 
 ENCODINGS, WORK = "encoding", "work.json"  # cache/encoding/KEY/work.json
 
 
 def encoding_jobs(workspace: Workspace) -> Iterator[tuple[Path, TrainSettings]]:
-    """Yield the folder of each encoding job at work, one per machine, and the settings of the run it encodes for."""
+    """Yield the folder of each running encoding job (one per machine) and the settings of the run it encodes for."""
     for config in (workspace.cache / ENCODINGS).glob(f"*/*/{jobs.CONFIG}"):
         if jobs.status(config.parent).state.alive:
-            with contextlib.suppress(ConfigError):  # just being written
+            with contextlib.suppress(ConfigError):  # still being written
                 yield config.parent, parse(TrainSettings, read_json(config.parent.parent / WORK)["settings"])

@@ -1,4 +1,4 @@
-"""Training from scratch: create a model with random weights for a run, in `models/NAME` of the workspace.
+"""Training from scratch: create a model with random weights in `models/NAME` of the workspace.
 
 The run trains all of its weights, after its tokenizer if `tokenizer_steps` is set.
 """
@@ -22,8 +22,8 @@ from workbench.workspace import Workspace, fresh_folder
 
 MODELS = "models"
 BASE_MODEL = "base_model"  # in a run's folder: the model it trains, with the tokenizer it trained first
-SHAPE = {"frames": 17, "height": 64, "width": 64, "fps": 8}  # unless the settings say otherwise
-# The defaults of TrainSettings are for LoRAs.
+SHAPE = {"frames": 17, "height": 64, "width": 64, "fps": 8}  # unless set otherwise
+# Defaults from scratch; those of TrainSettings are for LoRAs.
 DEFAULTS: dict[str, Any] = {
     "steps": 2000,
     "tokenizer_steps": 2000,
@@ -38,7 +38,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def base_model(run: Path, model: str) -> str:
-    """Return the model a run trains: the one in its settings, or its own copy with the new tokenizer."""
+    """Return the model that a run trains: the one in its settings, or its own copy with the new tokenizer."""
     own = run / BASE_MODEL
     return str(own) if (own / INDEX).is_file() else model
 
@@ -61,21 +61,21 @@ def new_model(
         with new_model(workspace, TrainSettings(model="phenaki", dataset="cats")) as settings:
             run = Run.create(workspace, settings)
 
-    The model is removed if the block ends with an error.
+    The model is removed if the block raises.
 
     Args:
         settings: The run's settings; `model` names the family.
         new: The model's sizes, an instance of the family's `new_model`; None for its defaults.
-        name: The model's name; None for the dataset's.
-        given: Settings that keep their values; others that still have their default take the one in `DEFAULTS`.
+        name: The model's name; None for the dataset's name.
+        given: Settings to leave alone. Others that have their default value get the one in `DEFAULTS`.
 
-    Raises:
-        ConfigError, ModelUnavailable, CannotWrite
+    Raises ConfigError, ModelUnavailable, CannotWrite.
     """
     known = families_from_scratch()
     if (family := known.get(settings.model)) is None:
-        sentence = f"model is {settings.model}: from scratch a family's name is needed, {' or '.join(known)}"
-        raise ConfigError(sentence, {"model": sentence})
+        raise ConfigError.of(
+            "model", f"model is {settings.model}: to train from scratch, name a family, {' or '.join(known)}"
+        )
     assert family.new_model is not None
     new = family.new_model() if new is None else new
     plain = TrainSettings()
@@ -88,8 +88,7 @@ def new_model(
     try:
         encoder = find_model(str(new.model_dump()["text_encoder"]))
     except ConfigError as error:
-        sentence = f"text_encoder names no model: {error}"
-        raise ConfigError(sentence, {"text_encoder": sentence}) from error
+        raise ConfigError.of("text_encoder", f"text_encoder does not name a model: {error}") from error
     text = encoder.fetch()
     folder = fresh_folder(workspace.root / MODELS, name or settings.dataset or family.name)
     try:

@@ -1,11 +1,11 @@
-"""Frozen LoRAs of a run: added to what the base model computes, never changed, and not part of what the run exports.
+"""Frozen LoRAs of a run: active next to the trained one, never changed, and not part of the run's export.
 
-    training_adapter    while it trains; off in previews and in use: it undoes a distillation
-    base_lora           always: the new LoRA is trained over it, and needs it in use
-    preview_lora        in previews alone, as a LoRA for few steps, which makes them faster
+    training_adapter    only in training: undoes a distillation
+    base_lora           always: the new LoRA is trained on top of it, and needs it in use
+    preview_lora        only in previews: a few-step LoRA makes them faster
 
-Each is written WHAT=STRENGTH; WHAT is a LoRA of the workspace (workspace.lora_names) or a .safetensors file. Here its
-name is resolved and its header compared with the model, without torch; trainer.frozen computes with it.
+Each is written WHAT=STRENGTH; WHAT is a LoRA of the workspace (workspace.lora_names) or a .safetensors file. This
+module resolves its name and compares its header with the model, without torch; `trainer.frozen` computes with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IN_TRAINING, IN_PREVIEWS = (TRAINING_ADAPTER, BASE_LORA), (BASE_LORA, PREVIEW_LO
 
 @dataclass(frozen=True)
 class FrozenLora:
-    """One of them. setting: that names it;  name: as it is written there, without its strength"""
+    """A frozen LoRA: the setting that names it, its name there without the strength, its file and its strength."""
 
     setting: str
     name: str
@@ -41,7 +41,7 @@ class FrozenLora:
 
     @property
     def identity(self) -> dict[str, str | float]:
-        """What a run that goes on must find again."""
+        """What must be the same when a run resumes."""
         return {"sha256": file_sha256(self.path), "scale": self.scale}
 
 
@@ -63,7 +63,7 @@ def _found(workspace: Workspace, setting: str, text: str) -> FrozenLora:
             )
         path = named_paths.resolve(name, setting)
         if not path.is_file():
-            raise ConfigError.of(setting, f"{setting} is {name!r}, which is no file: check the path")
+            raise ConfigError.of(setting, f"{setting} is {name!r}, which is not a file: check the path")
         return FrozenLora(setting, name, path, scale)
     full = f"{lora_names.RUNS}/{name}" if SLUG.fullmatch(name) else name
     if lora_names.is_name(full) and (path := lora_names.path_of(workspace, full)).is_file():
@@ -73,13 +73,13 @@ def _found(workspace: Workspace, setting: str, text: str) -> FrozenLora:
         raise ConfigError.of(setting, f"{setting} is {name!r}, a run that {lora_names.why_none(workspace, run)}")
     raise ConfigError.of(
         setting,
-        f"{setting} is {name[:120]!r}, which is no LoRA here and no .safetensors file: choose one of the library, or "
+        f"{setting} is {name[:120]!r}, which is neither a LoRA of the library nor a .safetensors file: choose one, or "
         f"import it first (workbench loras import)",
     )
 
 
 def split_strength(setting: str, text: str) -> tuple[str, float]:
-    """Split WHAT=STRENGTH; the strength is 1 where none is given. Raises ConfigError."""
+    """Split WHAT=STRENGTH; the strength defaults to 1. Raises ConfigError."""
     name, equals, tail = text.rpartition("=")
     if not equals or is_lora_file(tail):
         return text, 1.0
@@ -87,18 +87,18 @@ def split_strength(setting: str, text: str) -> tuple[str, float]:
         if name and math.isfinite(scale := float(tail)) and scale != 0:
             return name, scale
     raise ConfigError.of(
-        setting, f"{setting} is {text[:120]!r}: write a LoRA, then =STRENGTH, a number other than 0, as in turbo=0.8"
+        setting, f"{setting} is {text[:120]!r}: write LORA=STRENGTH with a strength other than 0, as in turbo=0.8"
     )
 
 
 def check_frozen(workspace: Workspace, settings: TrainSettings, resolved: ResolvedModel) -> None:
-    """Refuse frozen LoRAs that do not fit the model, by their headers, or the other settings. Raises ConfigError."""
+    """Refuse frozen LoRAs that do not fit the model (by their headers) or the other settings. Raises ConfigError."""
     for lora in frozen_loras(workspace, settings):
         if settings.is_dora and lora.setting in IN_TRAINING:
             raise ConfigError.of(
                 "dora",
-                f"dora is on and {lora.setting} is set: a DoRA measures the base model's own rows, which a LoRA beside "
-                f"them changes. Turn dora off, or leave {lora.setting} empty",
+                f"dora is on and {lora.setting} is set, but a DoRA needs the magnitudes of the base model's own rows, "
+                f"which another LoRA changes: turn dora off, or leave {lora.setting} empty",
             )
         _check_header(lora, resolved)
 
@@ -117,7 +117,7 @@ def _check_header(lora: FrozenLora, resolved: ResolvedModel) -> None:
     for name, shape in shapes.items():
         plain = unwrapped(name)
         match = next((match for one in (TENSOR, FACTOR, WHOLE) if (match := one.fullmatch(plain))), None)
-        if match is None or TEXT_ENCODER.match(plain):  # an alpha, or what reading leaves out
+        if match is None or TEXT_ENCODER.match(plain):  # an alpha, or a tensor that is not loaded
             continue
         layer = resolved.family.layer_names.layer_of(match["layer"]) or match["layer"]
         layers.add(layer)
@@ -130,18 +130,18 @@ def _check_header(lora: FrozenLora, resolved: ResolvedModel) -> None:
         which = f" (not {min(wrong)[:80]})" if wrong else ""
         raise ConfigError.of(
             setting,
-            f"{setting} is {lora.name}, of whose {len(layers)} layers {len(layers) - len(wrong)} fit {title}{which}: "
-            f"choose one that was made for this model",
+            f"{setting} is {lora.name}, but only {len(layers) - len(wrong)} of its {len(layers)} layers fit "
+            f"{title}{which}: choose a LoRA made for this model",
         )
 
 
 def identities(loras: Sequence[FrozenLora]) -> dict[str, dict[str, str | float]]:
-    """What a checkpoint notes of the LoRAs that were on while it was trained."""
+    """Return what a checkpoint stores about the LoRAs that were active during training."""
     return {lora.setting: lora.identity for lora in loras if lora.setting in IN_TRAINING}
 
 
 def trained_over(loras: Sequence[FrozenLora]) -> dict[str, str]:
-    """What the metadata of the exported file says of the LoRA that it needs; {} where it needs none."""
+    """Return the exported file's metadata about the LoRA that it needs; {} if it needs none."""
     return {
         key: value
         for lora in loras
@@ -151,13 +151,13 @@ def trained_over(loras: Sequence[FrozenLora]) -> dict[str, str]:
 
 
 def refuse_others(saved: Mapping[str, Mapping[str, str | float]], loras: Sequence[FrozenLora]) -> None:
-    """Refuse to resume with other LoRAs than a checkpoint was trained with. Raises ResumeRefused."""
+    """Refuse to resume with LoRAs other than those a checkpoint was trained with. Raises ResumeRefused."""
     now = identities(loras)
     for setting in IN_TRAINING:
         before, after = saved.get(setting), now.get(setting)
         if before != after:
-            what = "was not set before" if before is None else "is not set any more" if after is None else "is another"
+            what = "was not set before" if before is None else "is no longer set" if after is None else "has changed"
             raise ResumeRefused(
-                f"this run cannot go on, because it would no longer be the same run: {setting} {what}, by its file and "
-                f"strength. To go on as it was, put it back; to go on as it is now, fork the run"
+                f"this run cannot resume, because it would no longer be the same run: {setting} {what} (file or "
+                f"strength). To resume it, undo the change; to keep it, fork the run"
             )

@@ -1,9 +1,9 @@
-"""The list of runs: its entries, searching and sorting, what differs, and each run's summary.
+"""The list of runs: its entries, searching and sorting, what differs between runs, and their summaries.
 
     runs/NAME/.summary.json     {version, mark, step, loss, held_out, diagnosis, ...}; safe to delete at any time
 
-A summary is cached beside the metrics until they change: reading the metrics of a thousand runs takes many seconds, and
-nearly all of them ended long ago.
+A summary is cached beside the metrics until they change, because reading the metrics of a thousand runs takes many
+seconds, and nearly all of them ended long ago.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "die
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run in the list. created, started, ended: Unix time, None before;  config: its settings, of any version"""
+    """A run in the list. Times are Unix times, None if not reached; `config` has its settings, of any version."""
 
     name: str
     state: str
@@ -63,7 +63,7 @@ class RunEntry:
 
     @cached_property
     def text(self) -> str:
-        """Everything a search looks at, in lower case."""
+        """The text to search in, in lower case."""
         return "\n".join((self.name, self.state, self.group, self.dataset, self.model, self.notes)).lower()
 
 
@@ -73,7 +73,7 @@ def headline(status: Status, waits: bool) -> str:
 
 
 def entries_of(statuses: Iterable[Status], waiting: Collection[str]) -> list[RunEntry]:
-    """Return an entry for each status, in the same order; files are read again only when they have changed."""
+    """Return an entry for each status, in the same order. Files are read again only if they have changed."""
     found = []
     for one in statuses:
         changed = [_changed(one.folder / name) for name in (GROUP, NOTES)]
@@ -121,16 +121,15 @@ def ordered(entries: Iterable[RunEntry], order: Order = "newest") -> list[RunEnt
 
 # ---- what differs
 
-FEW = 3  # settings that are named
-# What people write for a setting: before its value, or after it.
+FEW = 3  # how many settings to name
 SHORT = {"learning_rate": "lr {}", "batch_size": "batch {}", "frames": "{} frames", "steps": "{} steps"}
-# Named first; where runs are and what they are made of is said elsewhere, and how they look at themselves is no matter.
-FIRST = ("learning_rate", "rank", "steps", "batch_size", "frames", "method")
+FIRST = ("learning_rate", "rank", "steps", "batch_size", "frames", "method")  # named first
+# Never named: shown elsewhere in the list, or without effect on the result.
 ELSEWHERE = frozenset({"dataset", "model", "preview_prompts", "preservation_prompts", "device", "loader_threads"})
 
 
 def differences(entries: Sequence[RunEntry]) -> list[str]:
-    """Say of each run in a few words what tells it from the others of its group, or, without one, from the defaults."""
+    """Say in a few words how each run differs from others in its group or, without a group, from the defaults."""
     usual = TrainSettings().model_dump(mode="json")
     given = [{name: one.config.get(name, value) for name, value in usual.items()} for one in entries]
     varied: dict[str, set[str]] = {}
@@ -158,7 +157,7 @@ def _words(name: str, value: Any) -> str:
 # ---- summaries
 
 SUMMARY = ".summary.json"
-SUMMARY_VERSION = 6  # increase it with any change to a summary
+SUMMARY_VERSION = 7  # increase it with any change to a summary
 SPARK = 40  # points of the smallest curve
 
 
@@ -166,9 +165,12 @@ SPARK = 40  # points of the smallest curve
 class RunSummary:
     """A run's main numbers.
 
-    step: the last step done;  loss: smoothed, None before the first step
-    held_out: the first and the last measurement, () without any;  diagnosis: its kind, "" before the first step
-    claim, tone: the diagnosis in a word or two, and whether it is good news;  spark: the smoothed loss, few points
+    step: the last step done.
+    loss: the smoothed loss; None before the first step.
+    held_out: the first and last held-out loss; () without any.
+    diagnosis: its kind; "" before the first step.
+    claim, tone: the diagnosis in a word or two, and whether it is good news.
+    spark: the smoothed loss in a few points.
     """
 
     step: int = 0
@@ -184,7 +186,7 @@ _SUMMARY = TypeAdapter(RunSummary)
 
 
 def summary_of(run: Run, ended: bool = False) -> RunSummary:
-    """Summarize a run; nothing is cached if its folder is read-only. ended: whether the run is over"""
+    """Summarize a run, which `ended` says is over or not. Nothing is cached if its folder is read-only."""
     kept = read_object(run.folder / SUMMARY)
     mark: list[Any] = [0, 0, run.checkpoints, ended]  # changes whenever the summary does
     with contextlib.suppress(OSError):
@@ -211,7 +213,7 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
     )
     record = {"version": SUMMARY_VERSION, "mark": mark, **asdict(found)}
     temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
-    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is made again
+    with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is simply made again
         temporary.write_text(json.dumps(record), encoding="utf-8")
         try:
             disk.replace(temporary, run.folder / SUMMARY)

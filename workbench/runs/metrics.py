@@ -1,7 +1,7 @@
-"""The files a run appends to while others read them: metrics.jsonl (steps and measurements) and sessions.jsonl.
+"""The files that a run appends to while others read them: metrics.jsonl (steps and measurements) and sessions.jsonl.
 
-docs/file_formats.md has their keys. Readers ignore a torn last line, and a resume removes it. A number that is not
-finite (an overflowed gradient) is written as null and left out on reading.
+docs/file_formats.md has their keys. Readers ignore a torn last line; resuming removes it. A number that is not finite
+(an overflowed gradient) is written as null and skipped when reading.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from workbench.workspace import append_line, finite, from_json, read_object, wri
 from workbench.workspace.records import LATEST, read_json_lines
 
 METRICS = "metrics.jsonl"
-BLOCK = 1 << 20  # bytes read at once: a long run's file is never in memory as a whole
-MOST_STEPS, LARGEST = 10**9, 10**300  # larger values in a line are dropped: float arithmetic would overflow
-TAIL = 256  # last bytes read, by which a rewritten file is recognized
-DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity, which JSON does not have
+BLOCK = 1 << 20  # bytes to read at once, so that a long run's file is never in memory as a whole
+MOST_STEPS, LARGEST = 10**9, 10**300  # larger values are dropped, because float arithmetic would overflow
+TAIL = 256  # last bytes read, which tell whether the file was rewritten
+DECODER = json.JSONDecoder(parse_constant=lambda _: None)  # NaN and Infinity are not JSON
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """Read every line at once. To follow a run, keep a MetricsReader."""
+    """Read every line at once. Use a MetricsReader to follow a run."""
     return list(MetricsReader(run).lines())
 
 
 @dataclass
 class MetricsReader:
-    """Reads each line once, block by block. If the run went back to a checkpoint, it starts over."""
+    """Reads each line once, block by block, and starts over if the run went back to a checkpoint."""
 
     run: Path
     offset: int = 0
     _tail: bytes = b""
 
     def restarted(self) -> bool:
-        """Whether the file was rewritten since the last read; reading then starts over."""
+        """Whether the file was rewritten since the last read. If so, the next read starts over."""
         path = self.run / METRICS
         if not self.offset:
             return False
@@ -99,7 +99,7 @@ def _numbers(values: Any) -> bool:
     return type(values) is list and all(one is None or _is_number(one) for one in values)
 
 
-# Checks by key, so that readers can rely on the types; every other key holds one number.
+# Checks by key, so that readers can rely on the types; every other key holds a single number.
 SOUND = {
     "samples": lambda values: type(values) is list and all(_numbers(one) and len(one) == 2 for one in values),
     **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
@@ -113,9 +113,9 @@ def _until(path: Path, step: int) -> bytes:
 
 
 class MetricsWriter:
-    """Appends lines, each with a single write, so that readers see whole lines.
+    """Appends lines, each in a single write, so that readers see whole lines.
 
-    What does not fit on a full disk stays in memory and is written with the next line.
+    If the disk is full, the rest stays in memory and is written with the next line.
     """
 
     def __init__(self, run: Path, resume_step: int) -> None:
@@ -127,10 +127,10 @@ class MetricsWriter:
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
 
     def write(self, **line: Any) -> None:
-        """Append a line of numbers, or of lists of them. Raises CannotWrite."""
+        """Append a line of numbers or lists of numbers. Raises CannotWrite."""
         self._waiting += (json.dumps(finite(line), allow_nan=False) + "\n").encode()
         with writing(self._path):
-            while self._waiting:  # on a nearly full disk only part of a line may fit
+            while self._waiting:  # on a nearly full disk, only part of a line may fit
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class MetricsWriter:
 # ---- sessions
 
 SESSIONS = "sessions.jsonl"
-LAST_LINE = 1 << 20  # bytes; a line is far shorter
+LAST_LINE = 1 << 20  # bytes; lines are far shorter
 Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 
 
@@ -150,11 +150,13 @@ Moment = Annotated[float, Field(ge=0.0, le=LATEST)]
 class RunSession:
     """One session of a run, from when its process was ready to train.
 
-    step: the last step done before it: 0, or the checkpoint's
-    before: when the previous session ended, by its last line of metrics or its pause; 0 without one
-    paused: whether it follows a pause of the same process;  trained: number of trained parameters
-    dropped: a sentence for each clip left out;  stops_at: when the time limit ends it, None without a limit
-    note: what to tell the user about where it began, such as a damaged checkpoint
+    step: the last step done before it: 0, or the checkpoint's.
+    before: when the previous session ended, by its last line of metrics or its pause; 0 without one.
+    paused: whether it follows a pause of the same process.
+    trained: number of trained parameters.
+    dropped: a sentence for each clip that was left out.
+    stops_at: when the time limit ends it; None without a limit.
+    note: what to tell the user about where it started, such as a damaged checkpoint.
     """
 
     time: Moment
@@ -176,14 +178,13 @@ _SESSION = TypeAdapter(RunSession)
 def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
     """Append a line for this session.
 
-    Call it before the metrics are cut back to the checkpoint: the steps that are lost took time as well.
+    Call it before the metrics are cut back to the checkpoint, because the lost steps took time, too.
 
     Args:
-        paused_at: When the pause before it began, None if it follows no pause.
+        paused_at: When the preceding pause began; None if there was none.
         facts: The other fields of `RunSession`.
 
-    Raises:
-        CannotWrite
+    Raises CannotWrite.
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]
@@ -191,7 +192,7 @@ def record_session(run: Path, step: int, paused_at: float | None = None, **facts
 
 
 def read_sessions(run: Path) -> list[RunSession]:
-    """Read every session, oldest first; skip torn lines and records of another form."""
+    """Read every session, oldest first; skip torn lines and malformed records."""
     found = []
     for values in read_json_lines(run / SESSIONS):
         with contextlib.suppress(ValueError):
@@ -200,9 +201,9 @@ def read_sessions(run: Path) -> list[RunSession]:
 
 
 def training_seconds(run: Path, sessions: Sequence[RunSession] | None = None) -> float:
-    """Add up how long the run trained, over all sessions.
+    """Sum up how long the run trained, over all sessions.
 
-    Waiting in the queue, loading, encoding, pauses and the time between sessions do not count.
+    Excludes queueing, loading, encoding, pauses and the time between sessions.
     """
     sessions = read_sessions(run) if sessions is None else sessions
     if not sessions:
@@ -215,7 +216,7 @@ def _end(run: Path, last: RunSession) -> float:
     """Return when the last session ended; now if it is still training."""
     status = jobs.status(run)
     over = last.time < (status.started_at or 0.0)  # a later start is waiting or loading, or ended before it was ready
-    waits = status.phase.startswith(jobs.WAITING)  # a resumed run waits for its device
+    waits = status.phase.startswith(jobs.WAITING)  # resumed, and waiting for its device
     if over or waits or read_object(run / jobs.HEARTBEAT).get("paused"):
         return _last_metrics_time(run)
     return status.ended_at or time.time()

@@ -1,6 +1,6 @@
-"""The model card beside a run's export, and the push to the Hub when a run ends.
+"""The model card of a run's export, and the push to the Hub when a run ends.
 
-A card says what the export is, how to use it, what was measured, and how it was made.
+A card says what the export is, how to use it, what was measured and how it was made.
 """
 
 from __future__ import annotations
@@ -58,13 +58,14 @@ All other settings were left at their defaults. Made with Video LoRA Workbench {
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card says of a run.
+    """What a card says about a run.
 
-    steps: done when it was exported, or the checkpoint's;  clips: how many it was trained on
-    losses: held-out loss at first and at last, () when not measured
-    changes: of the model's output, on its own captions and on preservation prompts
-    effect: what its previews show; None without any
-    origin: where it went on from, and what was changed when memory ran out, in sentences
+    steps: steps done at the export, or the checkpoint's step.
+    clips: how many clips it was trained on.
+    losses: first and last held-out loss; () if not measured.
+    changes: of the model's output, for its own captions and for preservation prompts.
+    effect: what its previews show; None without previews.
+    origin: where training started, and what the OOM fallback changed, in sentences.
     """
 
     settings: TrainSettings
@@ -74,7 +75,7 @@ class CardFacts:
     changes: tuple[float, float] | None = None
     effect: VisibleEffect | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
-    origin: str = "It began with the base model."
+    origin: str = "Training started from the base model."
 
 
 def card_facts(run: Run, settings: TrainSettings, steps: int) -> CardFacts:
@@ -105,16 +106,19 @@ def model_card(
     license: str = "",
     repository: str = "",
 ) -> str:
-    """The README.md of a LoRA or of a fine-tuned transformer.
+    """Return the README.md of a LoRA or a fine-tuned transformer.
 
-    usage: the family's code that generates with a LoRA;  widget, license: as in `metadata`
-    repository: of the Hub, from which a transformer is loaded; "": the folder of the card
+    Args:
+        usage: The family's code that generates with a LoRA.
+        widget: As in `metadata`.
+        license: As in `metadata`.
+        repository: The Hub repository to load a transformer from; "" for the card's folder.
     """
     settings = facts.settings
     made = settings.model_dump(mode="json", exclude_defaults=True, exclude={"preview_prompts"})
-    remark = "Rank and alpha are in the file's metadata; nothing has to be set by hand."
+    remark = "Rank and alpha are in the file's metadata, so nothing needs to be set by hand."
     if settings.method == "full":
-        remark = "All weights of the transformer are trained; the other parts are the base model's own."
+        remark = "All weights of the transformer were trained; the other parts are the base model's."
     if settings.train_also:
         remark += f" `{ALSO}` holds weights trained in full beside it ({', '.join(settings.train_also)}): load both."
     return TEMPLATE.format(
@@ -134,13 +138,15 @@ def model_card(
 def metadata(
     model: Model, trigger_word: str, widget: Sequence[Mapping[str, Any]], full: bool = False, license: str = ""
 ) -> str:
-    """What the Hub reads of a card: YAML, every text quoted as JSON does, which YAML understands.
+    """Return the card's metadata for the Hub: YAML, with texts quoted as in JSON.
 
-    widget: as the Hub has it, {"text": prompt, "output": {"url": video}};  license: "" for the base model's
+    Args:
+        widget: In the Hub's form, {"text": prompt, "output": {"url": video}}.
+        license: "" for the base model's license.
     """
     kind = ["full-finetune"] if full else ["lora", "template:sd-lora"]
     values: dict[str, Any] = license_of(model, license)
-    if not model.local:  # the Hub refuses a card whose base model it does not know
+    if not model.local:  # the Hub rejects a card with an unknown base model
         values |= {"base_model": model.source, "base_model_relation": "finetune" if full else "adapter"}
     values |= {"library_name": "diffusers", "pipeline_tag": model.task}
     family = [model.family, f"{model.family}-diffusers"]
@@ -153,7 +159,7 @@ def metadata(
 
 
 def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
-    """Return the card's license by the Hub's names: the chosen one or the base model's; {} if unknown."""
+    """Return the license metadata, with the Hub's names: the chosen license or the base model's; {} if unknown."""
     name = (chosen or model.license).strip()
     if name.lower() in LICENSES or (chosen and chosen != "other"):
         return {"license": name.lower()}
@@ -169,57 +175,45 @@ def license_of(model: Model, chosen: str = "") -> dict[str, Any]:
 def what(model: Model, facts: CardFacts, trigger_word: str = "") -> str:
     """Say what was trained, and on what."""
     settings = facts.settings
-    kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
+    expert = expert_of([one.name for one in model.experts if one.name == settings.expert])
+    base = f"{expert}{model.title} ({model.task})"
+    trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
     if settings.is_slider:
-        return _slider(model, facts, trigger_word)
+        kind = f"A slider for {base}, a {lora_words(settings)} trained for {facts.steps} steps on"
+        use = "Use it from -2 to 2; 0 changes nothing."
+        if settings.has_pairs:
+            return (
+                f'{kind} pairs of clips of the dataset "{settings.dataset}". Its strength turns a video from what the '
+                f"second clip of each pair shows to what the first shows. {use}{trigger}{_over(settings)}"
+            )
+        turns = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
+        clips = f'of the dataset "{settings.dataset}"' if settings.dataset else "that the model generated itself"
+        return f"{kind} prompts alone, with clips {clips}. Its strength turns a video {turns}. {use}{_over(settings)}"
+    kind = "The transformer, trained in full," if settings.method == "full" else f"A {lora_words(settings)}"
     names = [settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)]
     datasets = ", ".join(f'"{one}"' for one in names)
     clips = f"{facts.clips} clips of the dataset{'s' if len(names) > 1 else ''} {datasets}"
     known = settings.regularization_dataset
-    beside = f', beside clips of "{known}" that it was to keep' if known else ""
-    trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
-    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
-    trained = f"{kind} for {whose}{model.title} ({model.task}), trained for {facts.steps} steps on {clips}{beside}."
-    side = "" if settings.loss_mask == "off" else f" It learned what lies {settings.loss_mask} the clips' masks."
+    beside = f', with regularization clips of "{known}"' if known else ""
+    trained = f"{kind} for {base}, trained for {facts.steps} steps on {clips}{beside}."
+    side = "" if settings.loss_mask == "off" else f" It learned only what is {settings.loss_mask} the clips' masks."
     return f"{trained}{side}{trigger}{_over(settings)}{_dropped(settings)}"
 
 
-def _slider(model: Model, facts: CardFacts, trigger_word: str) -> str:
-    """Say what a slider turns up and down, and how."""
-    settings = facts.settings
-    whose = expert_of([one.name for one in model.experts if one.name == settings.expert])
-    trained = (
-        f"A slider for {whose}{model.title} ({model.task}), a {lora_words(settings)} trained for {facts.steps} steps on"
-    )
-    if settings.has_pairs:
-        trigger = f" Its trigger word is **{trigger_word}**." if trigger_word else ""
-        return (
-            f'{trained} pairs of clips of the dataset "{settings.dataset}". Its strength turns a video from what the '
-            f"second of each pair shows to what the first shows: use it from -2 to 2, where 0 changes nothing."
-            f"{trigger}{_over(settings)}"
-        )
-    pairs = "; ".join(f'from "{one.negative}" to "{one.positive}"' for one in settings.slider_pairs)
-    at = f'clips of the dataset "{settings.dataset}"' if settings.dataset else "clips that the model generated itself"
-    return (
-        f"{trained} prompts alone, at {at}. Its strength turns a video {pairs}: use it from -2 to 2, where 0 changes "
-        f"nothing.{_over(settings)}"
-    )
-
-
 def _over(settings: TrainSettings) -> str:
-    """Say which other LoRAs were on while it was trained."""
+    """Say which other LoRAs were active during training."""
     found = ""
     if settings.base_lora and settings.method != "full":
         name, scale = split_strength("base_lora", settings.base_lora)
-        found += f' It was trained over the LoRA "{Path(name).name}" at strength {scale:g} and needs it: load both.'
+        found += f' It was trained on top of the LoRA "{Path(name).name}" at strength {scale:g}: load both.'
     if settings.training_adapter and settings.method != "full":
         name, _ = split_strength("training_adapter", settings.training_adapter)
-        found += f' The LoRA "{Path(name).name}" was on in training alone, as a training adapter: do not load it.'
+        found += f' The training adapter "{Path(name).name}" was active only during training: do not load it.'
     return found
 
 
 def lora_words(settings: TrainSettings) -> str:
-    """ "DoRA of rank 16"."""
+    """Describe the kind and size of a LoRA, as in "DoRA of rank 16"."""
     if settings.method == "lokr":
         return f"LoKr of rank {settings.rank}, factor {settings.lokr_factor}"
     return (
@@ -228,21 +222,21 @@ def lora_words(settings: TrainSettings) -> str:
 
 
 def expert_of(experts: Sequence[str]) -> str:
-    """ "the high-noise expert of ", where a model has two and this is for one of them."""
+    """Return "the high-noise expert of " if a model has two experts and this is for one of them; else ""."""
     return "" if len(experts) != 1 or not experts[0] else f"the {experts[0].replace(' ', '-')} expert of "
 
 
 def _dropped(settings: TrainSettings) -> str:
-    """Say what replaced dropped captions, because guidance has to use the same."""
+    """Say what replaced dropped captions, because guidance must use the same."""
     if not settings.caption_dropout:
         return ""
     share = f" {settings.caption_dropout:.0%} of the captions were dropped in training"
     if settings.dropped_caption == "zeros":
         return (
-            f"{share}, which left zeros in place of their embeddings, as SAT trains and guides: in diffusers pass "
-            "zeros as `negative_prompt_embeds`."
+            f"{share} and their embeddings replaced by zeros, as SAT does for training and guidance. In diffusers, "
+            "pass zeros as `negative_prompt_embeds`."
         )
-    return f"{share} and became the empty prompt, with which diffusers guides by default."
+    return f"{share} and replaced by the empty prompt, which diffusers uses for guidance by default."
 
 
 def measured(facts: CardFacts) -> str:
@@ -261,29 +255,26 @@ def measured(facts: CardFacts) -> str:
     if facts.changes is not None:
         own, others = facts.changes
         rows.append(f"| change of the model's output on its own captions | | {own:.1%} |")
-        rows.append(f"| the same on prompts that it should leave alone | | {others:.1%} |")
+        rows.append(f"| the same on prompts that it should not affect | | {others:.1%} |")
         if own:
-            rows.append(f"| leak: the second by the first, 0 is best | | {others / own:.2f} |")
+            rows.append(f"| leak: the second divided by the first, 0 is best | | {others / own:.2f} |")
     return "\n".join([*rows, *(["", seen] if seen else [])])
 
 
 def seen_in_samples(effect: VisibleEffect) -> str:
     """Say in two sentences what the LoRA changes in videos."""
     if effect.spoiled:
-        meaning = "It changes prompts that it should leave alone as well."
+        meaning = "It also changes prompts that it should not affect."
     elif not effect.visible:
         meaning = "What it was trained on hardly shows in them."
     else:
         meaning = "What it was trained on shows in them."
-    control = "; controls are prompts that it should leave alone" if effect.effect is not None else ""
-    return f"Videos of the same noise with and without it differ by {effect.words}{control}. {meaning}"
+    control = "; controls are prompts that it should not affect" if effect.effect is not None else ""
+    return f"Videos from the same noise with and without it differ by {effect.words}{control}. {meaning}"
 
 
 def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> str:
-    """The family's code, made to load what this run exports.
-
-    part: of the pipeline, which was trained
-    """
+    """Adapt the family's code to load what this run exports; `part` is the trained part of the pipeline."""
     lines = code.splitlines()
     index = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
     if settings.method == "full":
@@ -292,7 +283,7 @@ def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> st
         load += f"pipe.{part} = own.to(device)"
         rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])
-    if settings.method == "lokr":  # the pipelines' own loaders refuse it, the transformer's reads it
+    if settings.method == "lokr":  # pipelines refuse to load it, but the transformer's loader accepts it
         lines = [line.replace("pipe.load_lora_weights(", f"pipe.{part}.load_lora_adapter(") for line in lines]
         lines = [line.replace(", load_into_transformer_2=True", "") for line in lines]
     if settings.train_also:
@@ -308,14 +299,14 @@ def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> st
 
 
 def _origin(run: Run, settings: TrainSettings) -> str:
-    """Say where the run started from, and what the OOM fallback changed."""
+    """Say where training started, and what the OOM fallback changed."""
     sentences = []
     if parent := run.parent:
         changed = "; ".join(f"{name}: {cell(old)} → {cell(new)}" for name, (old, new) in parent["changed"].items())
         fork = f"A fork of the run {parent['run']} at step {parent['step']}"
-        sentences.append(fork + (f", changed: {changed}." if changed else "."))
+        sentences.append(fork + (f", with changes: {changed}." if changed else "."))
     if settings.start_from:
-        sentences.append(f"It went on from the LoRA {settings.start_from}.")
+        sentences.append(f"Training continued from the LoRA {settings.start_from}.")
     sentences = sentences or [CardFacts.origin]
     return " ".join(filter(None, [*sentences, fallback_sentence(fallback_record(run.folder))]))
 
@@ -333,19 +324,19 @@ def cell(value: Any) -> str:
 
 # ---- the push to the Hub when a run ends (`push_to_hub`)
 #
-# It is the job that `workbench publish lora` starts (workbench.publishing): private, with the login stored on this
-# machine, never with a token from the environment. The run does not wait for it, and its failure does not fail the run.
+# The same job as `workbench publish lora` (workbench.publishing): to a private repository, with the login stored on
+# this machine, never with a token from the environment. The run does not wait for it, and does not fail if it fails.
 
 PUSH_MODULE, PUSHES = "workbench.publishing", "publishing"
 
 
 def push_job(root: Path, what: str, name: str) -> Path:
-    """Return the folder of a push in the workspace `root`. what: "lora" or "space";  name: the LoRA's, as runs/NAME"""
+    """Return the folder of a push in the workspace `root`: of a "lora" or "space", with the LoRA's name (runs/NAME)."""
     return root / PUSHES / f"{what}--{name.replace('/', '--')}"
 
 
 def start_push(run: Path, settings: TrainSettings) -> str:
-    """Start the push of a finished run; return a sentence for its log, "" if it has no push. Never raises."""
+    """Start the push of a finished run and return a sentence for its log; "" if none is set. Never raises."""
     if not settings.push_to_hub:
         return ""
     name = f"runs/{run.name}"
@@ -355,4 +346,4 @@ def start_push(run: Path, settings: TrainSettings) -> str:
         jobs.start(job_folder, PUSH_MODULE, before=lambda: write_json(job_folder / jobs.CONFIG, request))
     except (WorkbenchError, OSError) as error:
         return f"the push to the Hub could not be started ({error}): workbench publish lora {run.name}"
-    return f"the LoRA goes to the Hub, private; workbench publish lora {run.name} shows how far it is"
+    return f"pushing the LoRA to a private repository on the Hub; workbench publish lora {run.name} shows the progress"

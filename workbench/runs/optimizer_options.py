@@ -1,6 +1,6 @@
-"""Which optimizers there are, which package each needs, and the constants that `optimizer_options` may set. No torch.
+"""The optimizers, the package that each needs, and the options that `optimizer_options` may set. No torch.
 
-`trainer.optimizers` makes an optimizer and keeps its state.
+`trainer.optimizers` constructs an optimizer and keeps its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PRODIGY_LOWEST = 0.1
 
 @dataclass(frozen=True)
 class Option:
-    """A constant that optimizer_options may set: its type and the bounds of a number, both included."""
+    """An option that optimizer_options may set: its type, and inclusive bounds for numbers."""
 
     kind: type[bool] | type[int] | type[float]
     low: float = 0.0
@@ -35,7 +35,7 @@ class Option:
         return f"{noun} of {self.low:g} or more" if self.high == math.inf else f"{noun}, {self.low:g} to {self.high:g}"
 
     def parse(self, text: str) -> bool | int | float:
-        """Raises ValueError when the text breaks the rule."""
+        """Parse a value. Raises ValueError if it breaks the rule."""
         if self.kind is bool:
             return ("false", "true").index(text.lower()) == 1
         value = self.kind(text)
@@ -46,10 +46,10 @@ class Option:
 
 @dataclass(frozen=True)
 class OptimizerRule:
-    """Where an optimizer comes from and which of its constants optimizer_options may set."""
+    """The package of an optimizer, and its options."""
 
-    package: str = ""  # as it is imported; "" comes with torch
-    distribution: str = ""  # as it is installed
+    package: str = ""  # import name; "" for optimizers in torch
+    distribution: str = ""  # name for pip
     options: Mapping[str, Option] = field(default_factory=dict)
 
 
@@ -105,7 +105,7 @@ RULES: dict[str, OptimizerRule] = {
         },
     ),
 }
-# Constants of the optimizers that are settings with a field of their own.
+# Optimizer options that have a setting of their own.
 FIELDS = {
     "lr": "learning_rate",
     "betas": "adam_beta1 and adam_beta2",
@@ -120,21 +120,23 @@ FIELDS = {
 
 
 def check(settings: TrainSettings) -> None:
-    """Refuse what the optimizer cannot do, before anything heavy is loaded. Raises ConfigError."""
+    """Refuse settings that the optimizer does not support, before anything heavy is loaded. Raises ConfigError."""
     name, rule = settings.optimizer, RULES[settings.optimizer]
     if rule.package and importlib.util.find_spec(rule.package) is None:
-        raise _error("optimizer", f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}")
+        raise ConfigError.of(
+            "optimizer", f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}"
+        )
     options(settings)
     if name == "prodigy" and settings.learning_rate < PRODIGY_LOWEST:
-        raise _error(
+        raise ConfigError.of(
             "learning_rate",
-            f"learning_rate is {settings.learning_rate:g}, which prodigy multiplies by the rate it finds itself, "
-            f"must be {PRODIGY_LOWEST:g} or more: set it to 1",
+            f"learning_rate is {settings.learning_rate:g}, must be {PRODIGY_LOWEST:g} or more with prodigy, which "
+            f"multiplies it by the rate it finds itself: set it to 1",
         )
     if name == "schedule-free" and not settings.adam_beta1:
-        raise _error("adam_beta1", "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
+        raise ConfigError.of("adam_beta1", "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
     if name == "schedule-free" and settings.ema_decay:
-        raise _error(
+        raise ConfigError.of(
             "ema_decay",
             f"ema_decay is {settings.ema_decay:g}, must be 0 with schedule-free, which averages the weights itself: "
             "set it to 0",
@@ -142,25 +144,25 @@ def check(settings: TrainSettings) -> None:
 
 
 def package(settings: TrainSettings) -> tuple[str, ...]:
-    """The package that the optimizer comes from, as it is installed; none for those that come with torch."""
+    """Return the pip name of the optimizer's package; () for optimizers in torch."""
     return tuple(filter(None, (RULES[settings.optimizer].distribution,)))
 
 
 def options(settings: TrainSettings) -> dict[str, bool | int | float]:
-    """The values of optimizer_options by name. Raises ConfigError."""
+    """Parse optimizer_options into values by name. Raises ConfigError."""
     known, found = RULES[settings.optimizer].options, dict[str, bool | int | float]()
     for line in settings.optimizer_options:
         name, sign, text = (part.strip() for part in line.partition("="))
         if not sign:
             raise _options_error(f"{line!r}, must be NAME=VALUE: {next(iter(known))}=VALUE")
         if name in FIELDS:
-            raise _options_error(f"{name}, which is a setting of its own: set {FIELDS[name]}")
+            raise _options_error(f"{name}, which has its own setting: set {FIELDS[name]}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             remedy = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
             raise _options_error(f"{name}, which {settings.optimizer} does not have: {remedy}")
         if name in found:
-            raise _options_error(f"{name} twice: keep one")
+            raise _options_error(f"{name} twice: remove one")
         try:
             found[name] = known[name].parse(text)
         except ValueError:
@@ -169,8 +171,4 @@ def options(settings: TrainSettings) -> dict[str, bool | int | float]:
 
 
 def _options_error(text: str) -> ConfigError:
-    return _error("optimizer_options", f"optimizer_options has {text}")
-
-
-def _error(setting: str, sentence: str) -> ConfigError:
-    return ConfigError(sentence, {setting: sentence})
+    return ConfigError.of("optimizer_options", f"optimizer_options has {text}")

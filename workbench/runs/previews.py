@@ -1,11 +1,11 @@
-"""The videos that a run generates while it trains, with their records. No torch; `trainer.previewer` generates them.
+"""The videos that a run generates during training, with their records. No torch; `trainer.previewer` generates them.
 
 previews/step-00000250/0.mp4 0.json             the preview of the first prompt; step 0 is the base model
 previews/step-00000250/0-scale-0.5.mp4          the same with the LoRA at another scale
-previews/step-00000250/0.safetensors            one that was kept as latents
-previews/step-00000250/control-0.mp4            a control: a preservation prompt, which the LoRA should leave alone
+previews/step-00000250/0.safetensors            a preview kept as latents
+previews/step-00000250/control-0.mp4            a control: a preservation prompt, which the LoRA should not affect
 previews/step-00000250/live-0.mp4               a live sample
-previews/step-00000000/input-0.mp4 reconstruction-0.mp4    a training clip, and through the VAE
+previews/step-00000000/input-0.mp4 reconstruction-0.mp4    a training clip, and its VAE reconstruction
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from workbench.settings import Settings, field, parse
 from workbench.workspace import read_object, step_folders
 
 FOLDER = "previews"
-LARGEST_SCALE = 1000.0  # of a LoRA: a larger one is no scale
-LIVE_SAMPLES = 12  # the newest that are read
+LARGEST_SCALE = 1000.0  # larger numbers in a file name are not a LoRA scale
+LIVE_SAMPLES = 12  # how many of the newest to read
 NAMES = re.compile(r"(?P<control>control-)?(?P<index>\d+)(-scale-(?P<scale>.+))?")
 Kind = Literal["preview", "scaled", "control"]
 
@@ -44,7 +44,7 @@ class Preview:
 
 
 class LiveSample(Settings):
-    """One video of a running run, with its weights as they are now; what is left empty is as in its previews."""
+    """A video with a running run's current weights; empty settings are those of its previews."""
 
     SECTION = "Live sample"
 
@@ -52,20 +52,20 @@ class LiveSample(Settings):
     """Empty: the run's first preview prompt."""
 
     seed: int = field(0, title="Seed", low=0, high=2**31 - 1)
-    """The same seed shows the same noise being removed."""
+    """The same seed starts from the same noise."""
 
     guidance_scale: float | None = field(None, title="Guidance scale", low=0.0, high=50.0)
     """How closely the video follows the prompt. Empty: as in the run's previews."""
 
     steps: int | None = field(None, title="Denoising steps", low=1, high=1000, unit="steps")
-    """More is finer and slower. Empty: as in the run's previews."""
+    """More steps give finer results and take longer. Empty: as in the run's previews."""
 
     scale: float = field(1.0, title="LoRA scale", low=-4.0, high=4.0)
-    """0 is the base model, 1 the LoRA as it is."""
+    """0 is the base model, 1 the LoRA as trained."""
 
     @classmethod
     def read(cls, values: Any) -> LiveSample:
-        """From a command's JSON. Raises ConfigError."""
+        """Parse a command's JSON. Raises ConfigError."""
         return parse(cls, values if isinstance(values, dict) else {"live_sample": values})
 
 
@@ -95,7 +95,7 @@ class LiveVideo:
 
 @dataclass(frozen=True)
 class TrainingInput:
-    """A training clip as the model's input, and what the VAE keeps of it, None where that is missing."""
+    """A training clip as the model's input, and its VAE reconstruction; None if that is missing."""
 
     caption: str
     clip: Path
@@ -104,11 +104,13 @@ class TrainingInput:
 
 @dataclass(frozen=True)
 class RunPreviews:
-    """Everything in the folder of previews.
+    """Everything in a run's folder of previews.
 
-    previews: with the LoRA at scale 1, by step, then prompt;  scaled: at other scales
-    controls: of preservation prompts, by step, then prompt
-    live: live samples, newest first;  latents: how many previews exist as latents only
+    previews: with the LoRA at scale 1, by step, then prompt.
+    scaled: with the LoRA at other scales.
+    controls: of preservation prompts, by step, then prompt.
+    live: live samples, newest first.
+    latents: how many previews exist only as latents.
     """
 
     previews: tuple[Preview, ...] = ()
@@ -136,14 +138,14 @@ class RunPreviews:
 
     @property
     def pairs(self) -> list[tuple[Preview, Preview]]:
-        """(base model, newest LoRA) of every prompt that has both."""
+        """(base model, newest LoRA) for every prompt that has both."""
         last = max(self.steps, default=0)
         found = [(self.at(index, 0), self.at(index, last)) for index in self.prompts] if last else []
         return [(before, after) for before, after in found if before and after]
 
     @property
     def by_scale(self) -> list[list[Preview]]:
-        """The newest step with previews at several scales: the previews of each prompt, the lowest scale first."""
+        """Previews of the newest step that has several scales, by prompt, lowest scale first."""
         step = max((one.step for one in self.scaled), default=None)
         every = [one for one in (*self.scaled, *self.previews) if one.step == step]
         prompts = sorted({one.index for one in self.scaled if one.step == step})
@@ -151,12 +153,12 @@ class RunPreviews:
 
 
 def previews_of(run: Path, step: int) -> list[Preview]:
-    """The previews of a step with the LoRA at scale 1, by prompt."""
+    """Read the previews of a step with the LoRA at scale 1, by prompt."""
     return _previews(run / FOLDER / f"step-{step:08d}", step)
 
 
 def controls_of(run: Path, step: int) -> list[Preview]:
-    """The control previews of a step, by number."""
+    """Read the control previews of a step, by number."""
     return _previews(run / FOLDER / f"step-{step:08d}", step, "control")
 
 
@@ -177,12 +179,12 @@ def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float |
 
 
 def all_previews(run: Path, kind: Kind = "preview") -> list[Preview]:
-    """Every preview of a kind, by step, then prompt."""
+    """Read every preview of a kind, by step, then prompt."""
     return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step, kind)]
 
 
 def read_previews(run: Path) -> RunPreviews:
-    """Everything that lies in a run's folder of previews."""
+    """Read a run's folder of previews."""
     folders = step_folders(run / FOLDER)
     latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
     live = [video for folder in folders.values() for video in folder.glob("live-*.mp4")]

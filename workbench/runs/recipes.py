@@ -1,9 +1,9 @@
-"""Settings to start from: recipes for a subject, model and number of clips, and presets that users saved.
+"""Settings to start from: recipes for a subject, model and number of clips, and presets saved by users.
 
-    presets/NAME.json       settings as --config takes them, without those that name things in this workspace
+    presets/NAME.json       settings in the form of --config, without those that name things in this workspace
 
-Settings that a recipe or a preset does not name keep their values. `families` has the recipes' figures and sources,
-`fit.levels` adds what depends on the GPU. If nothing was published for a subject, the recipe says so.
+Settings that a recipe or preset does not name keep their values. `families` has the recipes' figures and sources;
+`fit.levels` adds what depends on the GPU. A recipe says so if nothing was published for its subject.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, specs
 from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
 
-UNKNOWN = "No published run is known for models of this kind: the settings stay as they are."
+UNKNOWN = "No published run of this kind of model is known, so the settings stay as they are."
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A value, or advice about the dataset, with its reason. setting: "" for advice, whose heading is `title`"""
+    """A value with its reason, or advice about the dataset (then `setting` is "" and `title` the heading)."""
 
     setting: str
     title: str
@@ -37,9 +37,10 @@ class Reason:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings for a subject, a model and a number of clips.
+    """Suggested settings for a subject, a model and a number of clips.
 
-    warning: what speaks against this dataset or GPU, or "";  gpu: the one its memory settings are for, or ""
+    warning: a problem with this dataset or GPU, or "".
+    gpu: the GPU that the memory settings are for, or "".
     """
 
     subject: Subject | Mode
@@ -59,41 +60,37 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
         clips: Number of clips, 0 if unknown.
 
     Raises:
-        ConfigError: For an unknown subject or mode, and a mode that the model cannot be trained in.
+        ConfigError: If the subject or mode is unknown, or the model does not support the mode.
     """
     if subject not in KINDS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(KINDS)}")
     family, model = resolved
     if why := refusal(subject, resolved):
         raise ConfigError(f"recipe is {subject}, but {why}: choose another model or recipe")
-    known = {recipe.subject: recipe for recipe in family.recipes(model)}
-    recipe = known.get(subject)
+    recipe = next((one for one in family.recipes(model) if one.subject == subject), None)
     if recipe is None:
         return Suggestion(subject, model.title, clips, UNKNOWN, "", {}, ())
-    steps = recipe.steps_for(clips)
     titles = {spec.name: spec.title for spec in specs(TrainSettings)}
-    values = (("steps", steps, recipe.why_steps), *recipe.settings)
+    values = (("steps", recipe.steps_for(clips), recipe.why_steps), *recipe.settings)
     advice = {"Clips": recipe.clips, "Captions": recipe.captions}
     reasons = [Reason("", title, "", one.reason, one.sources) for title, one in advice.items()]
     reasons += [Reason(name, titles[name], value, why.reason, why.sources) for name, value, why in values]
     warning = ""
     if 0 < clips < recipe.enough:
-        warning = (
-            f"{counted(clips, 'clip')}, where the known runs had {recipe.enough} or more: watch for over-training."
-        )
+        warning = f"{counted(clips, 'clip')}, but published runs had {recipe.enough} or more: watch for overfitting."
     settings = {name: value for name, value, _ in values}
     return Suggestion(recipe.subject, model.title, clips, recipe.evidence, warning, settings, reasons)
 
 
 def refusal(subject: str, resolved: ResolvedModel) -> str:
-    """Why a model cannot be trained in a mode; "" where it can, and for every subject."""
+    """Say why a model cannot be trained in a mode; "" if it can, and for every subject."""
     family, model = resolved
     kind = {"control": "control", "first and last frame": "first+last", "reference": "reference"}.get(subject)
     if kind is not None:
         return family.refusal(model, kind)
-    needs = {"masked": "loss_mask", "slider": "slider_positive"}.get(subject)
-    codes = bool(needs) and family.codes(model)
-    return f"{model.title} predicts codes, of which no part and no direction can be learned" if codes else ""
+    if subject in ("masked", "slider") and family.codes(model):
+        return f"{model.title} predicts codes, which support neither masks nor sliders"
+    return ""
 
 
 def clips_of(workspace: Workspace, dataset: str) -> int:
@@ -108,7 +105,7 @@ def clips_of(workspace: Workspace, dataset: str) -> int:
 
 # ---- presets
 
-# Settings that differ between workspaces, or from run to run.
+# Settings that differ between workspaces or runs.
 NOT_SHARED = (
     "dataset",
     "more_datasets",
@@ -129,7 +126,7 @@ def preset_names(workspace: Workspace) -> list[str]:
 
 
 def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> str:
-    """Save settings under a title, replacing a preset of the same name; return the name. Raises ConfigError."""
+    """Save settings under a title, replacing any preset of that name; return the name. Raises ConfigError."""
     if not title.strip():
         raise ConfigError("the preset has no name: write one, as in my-style")
     name = slugify(title)
@@ -139,7 +136,7 @@ def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> st
 
 
 def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
-    """Read the settings of a preset, which somebody else may have written. Raises ConfigError."""
+    """Read a preset's settings. Someone else may have written it, so check them. Raises ConfigError."""
     file = workspace.presets / f"{checked_slug(name)}.json"
     values = read_json(file)
     if not isinstance(values, dict):

@@ -1,6 +1,6 @@
-"""The report of a run: one document with everything about it, made at any time, that opens anywhere and loads nothing.
+"""The report of a run: one self-contained document with everything about it, as a file or as a frame in a notebook.
 
-The elements of a run show what it holds (assets/elements/report.js): a file, or a frame in a notebook.
+It can be written at any time, opens anywhere and loads nothing. assets/elements/report.js renders it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from workbench.settings import specs, value_text
 from workbench.workspace import finite, replacing
 
 REPORT = "report.html"
-ROLES = {"train": "trained on", "known": "known, to be kept", "held_out": "held out, to measure with"}
-CAPTIONS = 60  # most clips listed
+ROLES = {"train": "trained on", "known": "regularization", "held_out": "held out, for measuring"}
+CAPTIONS = 60  # most clips to list
 COLUMNS = 7  # most preview steps side by side
 EMBEDDED = 25_000_000  # most bytes of base64 for the videos of all steps
 HEIGHT = 720  # of a frame, pixels
-STILL_PROMPTS = 4  # prompts of which frames are shown where no script runs
-Table = dict[str, Any]  # heads, rows: texts
+STILL_PROMPTS = 4  # prompts to show as still frames where scripts do not run
+Table = dict[str, Any]
 
 
 def write_report(run: Run) -> Path:
@@ -60,9 +60,9 @@ def write_report(run: Run) -> Path:
 
 
 def run_html(run: Run) -> str:
-    """Show a run in a notebook as it is now: how it goes in words and pictures, and the rest in a frame.
+    """Show a run in a notebook as it is now: a summary in words and pictures, and the rest in a frame.
 
-    GitHub and others that show notebooks run no scripts, which the frame needs.
+    The frame needs scripts, which GitHub and other notebook viewers do not run.
     """
     seen = snapshot(run)
     said = [seen.failure.cause if seen.failure else "", *(one.text for one in filter(None, [seen.outcome]))]
@@ -74,7 +74,7 @@ def run_html(run: Run) -> str:
 
 
 def _pictures(seen: RunSnapshot) -> str:
-    """The loss, and of the first prompts the base model's preview and the newest."""
+    """Render the loss, and for the first prompts the base model's preview and the newest one."""
     loss = main_charts(seen.curves, None)[0]
     parts = [inline_html.curves(loss["title"], {one["name"]: one["points"] for one in loss["lines"]})]
     for pair in seen.previews.pairs[:STILL_PROMPTS]:
@@ -99,19 +99,18 @@ def _document(seen: RunSnapshot, sections: dict[str, list[Any]]) -> Iterator[str
         "now": _now(seen),
         "head": _head(seen),
         "sections": [{"title": title, "parts": parts} for title, parts in sections.items()],
-        "made": f"Video LoRA Workbench {__version__}, {time.strftime('%d %B %Y, %H:%M')}. "
-        "This file holds all that it shows.",
+        "made": f"Video LoRA Workbench {__version__}, {time.strftime('%d %B %Y, %H:%M')}. This file is self-contained.",
     }
     return elements.exported(f"{seen.name}: report of a training run", "wb-report", {"report": report}, files, answers)
 
 
 def _now(seen: RunSnapshot) -> dict[str, Any]:
-    """What the overview asks of a run; it is over as far as a report goes, and nothing can be done with it."""
+    """Return the run's state as the overview expects it, without actions: nothing can be done from a report."""
     return {"name": seen.name, "headline": seen.headline, "step": seen.curves.last.get("step", 0), "actions": []}
 
 
 def _answers(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return what the overview asks for, and the videos that are shown."""
+    """Return the answers to the overview's requests, and the videos it shows."""
     shown, files = _videos(seen)
     curves = seen.curves
     asked = [
@@ -122,13 +121,13 @@ def _answers(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
     return finite(dict(asked)), files
 
 
-# ---- videos: named inside of the file as they are below the run's folder
+# ---- videos, embedded under their paths relative to the run's folder
 
 
 def _videos(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return the previews of as many steps as fit, first and last among them, and the files that are shown.
+    """Return the previews of as many steps as fit, including the first and last, and their files.
 
-    Of what should not change the base model's and the newest are kept.
+    Controls are kept only for the base model and the newest step.
     """
     found, files = videos(seen), dict[str, Path]()
 
@@ -158,7 +157,7 @@ def _videos(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
 
 
 def fitting(found: RunPreviews) -> list[int]:
-    """Choose the first step, the last, and as many evenly spaced between them as fit."""
+    """Choose the first and last steps, and as many evenly spaced ones between them as fit."""
     last = len(found.steps) - 1
     for count in range(min(COLUMNS, len(found.steps)), 0, -1):
         steps = [found.steps[round(number * last / max(count - 1, 1))] for number in range(count)]
@@ -198,7 +197,7 @@ def _head(seen: RunSnapshot) -> dict[str, Any]:
     }
 
 
-# ---- parts of a section: a table, a list, text or code; each may have a title, and be folded below it
+# ---- parts of a section: tables, lists, text or code; each may have a title and be folded below it
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], title: str = "", folded: bool = False) -> Table:
@@ -206,7 +205,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], title: str = 
 
 
 def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what was set, then a fork's changes, then the defaults, folded."""
+    """Return the settings that were changed, then a fork's changes, then the defaults, folded."""
     values, defaults = chosen.model_dump(mode="json"), TrainSettings().model_dump(mode="json")
     known = specs(TrainSettings)
     changed = [spec for spec in known if values[spec.name] != defaults[spec.name] or spec.name == "model"]
@@ -217,17 +216,17 @@ def _settings(chosen: TrainSettings, parent: dict[str, Any]) -> list[dict[str, A
     parts = [_table(("part", "setting", "value", "default"), rows)]
     if parent:
         rows_of_fork = [(name, *pair) for name, pair in parent.get("changed", {}).items()]
-        title = f"A fork of {parent['run']} at step {parent['step']}"
+        title = f"Fork of {parent['run']} at step {parent['step']}"
         parts += [
             _table(("setting", "there", "here"), rows_of_fork, title),
-            {"title": "", "list": parent.get("dropped", ())},
+            {"title": "", "list": [f"Not carried over: {text}" for text in parent.get("dropped", ())]},
         ]
     folded = f"{len(same)} settings were left at their defaults"
     return [*parts, _table(("part", "setting", "value", "name"), rest, folded, folded=True)]
 
 
 def _data(folder: Path, sessions: Sequence[RunSession]) -> list[dict[str, Any]]:
-    """Return the clips by role and shape, one by one, and why others were left out."""
+    """Return clip counts by role and shape, the clips one by one, and why others were left out."""
     clips = read_lock(folder)
     if not clips:
         return []
@@ -264,7 +263,7 @@ def _weight(clip: dict[str, Any]) -> str:
 def _history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> list[tuple[str, str]]:
     rows, status = [], seen.status
     for session in sessions:
-        what = f"went on from the checkpoint of step {session.step}" if session.step else "started"
+        what = f"resumed from the checkpoint at step {session.step}" if session.step else "started"
         what = f"resumed after a pause at step {session.step}" if session.paused else what
         rows.append((moment(session.time), f"{what}; {session.note}" if session.note else what))
     if not sessions and status.started_at:
@@ -276,18 +275,18 @@ def _history(seen: RunSnapshot, sessions: Sequence[RunSession]) -> list[tuple[st
 
 
 def _use(run: Run) -> list[dict[str, Any]]:
-    """Return the model card's code; before the export, a hint."""
+    """Return the code from the model card, or a hint before the export."""
     path = run.folder / CARD
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     found = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     if not found:
-        hint = "Nothing was exported yet: a run that finishes writes its LoRA and the code to use it."
+        hint = "Nothing has been exported yet. When the run finishes, it writes its LoRA and the code to use it."
         return [{"title": "", "text": hint}]
     return [{"title": "", "text": f"In the folder {run.folder}:"}, {"title": "", "code": found[1].strip()}]
 
 
 def _machine(sessions: Sequence[RunSession]) -> list[tuple[str, str]]:
-    """Return device, precision and versions of the last session, and other devices of earlier ones."""
+    """Return device, precision and versions of the last session, and any other devices of earlier ones."""
     if not sessions:
         return []
     last = sessions[-1]

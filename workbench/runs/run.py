@@ -1,6 +1,6 @@
 """A run: create, fork, start, control, read, rename, remove and restore it. No torch.
 
-docs/file_formats.md says what lies in its folder.
+docs/file_formats.md describes the files in its folder.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from workbench.workspace.records import read_record
 
 MODULE = "workbench.trainer"
 REMOTE = "remote.json"  # names the target of a run on another machine
-REMOTE_MODULE = "workbench.remote"  # the local process that represents such a run
+REMOTE_MODULE = "workbench.remote"  # the local process that stands in for such a run
 EXPORT = "lora.safetensors"
 CARD = "README.md"
 DECODING = ".decode"  # the folder of the job that decodes previews
 
 
 class Parent(BaseModel):
-    """What parent.json holds."""
+    """The content of parent.json."""
 
     run: str
     step: int
@@ -61,7 +61,7 @@ class Parent(BaseModel):
     dropped: list[str] = []
 
 
-SLIDER = "slider"  # the name of a run without a dataset
+SLIDER = "slider"  # default name of a run without a dataset
 
 
 class Run(NotedFolder):
@@ -71,8 +71,7 @@ class Run(NotedFolder):
     def create(cls, workspace: Workspace, settings: TrainSettings, name: str | None = None) -> Self:
         """Check the settings against the model and the dataset, and write the run's folder.
 
-        Raises:
-            ConfigError, DataError, CannotWrite
+        Raises ConfigError, DataError, CannotWrite.
         """
         settings = cls.checked(workspace, settings)
         folder = fresh_folder(workspace.runs, name or settings.dataset or SLIDER)
@@ -85,7 +84,7 @@ class Run(NotedFolder):
         settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         if settings.resolved.model.boundary and settings.expert == "both":
-            sentence = "expert is both, which is two runs, and this is one: choose high noise or low noise"
+            sentence = "expert is both, which takes two runs, but this is one run: choose high noise or low noise"
             raise ConfigError(sentence, {"expert": sentence})
         return resolved(workspace, settings)
 
@@ -107,7 +106,7 @@ class Run(NotedFolder):
 
     @classmethod
     def open(cls, workspace: Workspace, slug: str) -> Self:
-        """Open an existing run. Raises Unknown if there is none of that name."""
+        """Open an existing run. Raises Unknown if there is none with that name."""
         folder = workspace.run(slug)
         if not (folder / jobs.CONFIG).exists():
             known = ", ".join(run.name for run in cls.all(workspace)) or "none yet"
@@ -175,18 +174,18 @@ class Run(NotedFolder):
         return checkpoints.doomed(self.folder, settings.keep_checkpoints, settings.keep_every, coming)
 
     def start(self, from_start: bool = False) -> jobs.Status:
-        """Queue the run, or start it on its remote target; it resumes from its newest whole checkpoint.
+        """Queue the run, or start it on its remote target; it resumes from its newest intact checkpoint.
 
-        A run that is already alive is left alone.
+        Does nothing if the run is already alive.
 
         Args:
-            from_start: Allow starting over at step 0 if no checkpoint is whole; otherwise that is refused.
+            from_start: Allow starting over at step 0 if no checkpoint is intact; otherwise refuse.
         """
         env, settings = {FROM_START: "1"} if from_start else None, self.settings
         if self.target:
             if settings.push_to_hub:
                 raise ConfigError(
-                    "push_to_hub is on, and a run elsewhere has no login: push it from here when it has ended"
+                    "push_to_hub is on, but a run on another machine has no login: push it from here when it has ended"
                 )
             return jobs.start(self.folder, REMOTE_MODULE, env=env)
         check_device(settings, pick_device(settings.device))
@@ -194,13 +193,13 @@ class Run(NotedFolder):
 
     @property
     def takes_no_commands(self) -> str:
-        """Why it accepts no commands now; "" if it does."""
+        """Why the run accepts no commands now; "" if it does."""
         state = self.status.state
         if state.alive:
             return ""
-        stands = "was never started" if state is jobs.State.NEW else f"has {state.value}"
+        why = "was never started" if state is jobs.State.NEW else f"has {state.value}"
         remedy = "" if state is jobs.State.FINISHED else f": workbench runs start {self.name}"
-        return f"{self.name} {stands}, only a running one takes commands{remedy}"
+        return f"{self.name} {why}, and only a running run takes commands{remedy}"
 
     def stop(self, grace: float | None = None) -> None:
         """Save and end after the current step; with `grace`, kill it after that many seconds."""
@@ -218,28 +217,28 @@ class Run(NotedFolder):
         jobs.send(self.folder, "save")
 
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
-        """Generate the previews after the current step, or only this prompt; at each of the given LoRA scales."""
+        """Generate previews after the current step: all of them, or only `prompt`, at each of the LoRA `scales`."""
         request = {"prompt": prompt, "scales": list(scales)}
         self._request_videos({"previews": True, **{name: value for name, value in request.items() if value}})
 
     def live_sample(self, request: LiveSample) -> None:
-        """Generate a video with the weights as they are after the current step; samples list it, too.
+        """Generate a video with the weights as they are after the current step, also listed among the samples.
 
-        Requests that arrive before that step are all served.
+        All requests that arrive before that step are served.
         """
         self._request_videos({}, request)
 
     def _request_videos(self, request: dict[str, Any], *live_samples: LiveSample) -> None:
-        """Send the command together with requests that the run has not taken yet."""
+        """Send the command together with requests that the run has not picked up yet."""
         path, waiting = self.folder / jobs.CONTROL / "preview", dict[str, Any]()
         if path.exists():
-            with contextlib.suppress(ConfigError):  # just taken
+            with contextlib.suppress(ConfigError):  # just picked up
                 waiting = read_json(path)
         every = [*(waiting.get("live_samples") or ()), *(one.model_dump(mode="json") for one in live_samples)]
         jobs.send(self.folder, "preview", {**waiting, **request, **({"live_samples": every} if every else {})})
 
     def decode_previews(self) -> jobs.Status:
-        """Decode previews that were kept as latents, as a job of their own."""
+        """Decode previews that were kept as latents, in a separate job."""
         folder = self.folder / DECODING
         write_json(folder / jobs.CONFIG, {})
         return queue.submit(Workspace.of(self.folder), folder, "workbench.trainer.previewer")
@@ -256,17 +255,17 @@ class Run(NotedFolder):
 
 # ---- forks: runs that start from a checkpoint of another run, with other settings or other clips
 #
-# A fork's first checkpoint is a copy of its parent's with the new settings, so from then on it is a run like any other
-# and resumes exactly. `carried` decides what can be copied.
+# A fork's first checkpoint is a copy of its parent's with the new settings. From then on, the fork is a run like any
+# other and resumes exactly. `carried` decides what can be copied.
 
-# Settings that decide which weights there are and what they mean; the second tuple applies to LoRAs only.
+# Settings that determine the weights and their meaning; the second tuple applies to LoRAs only.
 WEIGHTS = ("model", "method", "expert")
 LORA_WEIGHTS = ("rank", "alpha", "lokr_factor", "targets", "blocks", "dora", "rslora", "train_also")
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What a fork takes from a checkpoint: files and state, and a sentence for everything it cannot take."""
+    """What a fork takes over from a checkpoint; `dropped` says what it cannot, and why."""
 
     files: tuple[str, ...]
     state: dict[str, Any]
@@ -274,10 +273,10 @@ class Carried:
 
 
 def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
-    """Decide what of the checkpoint in this folder can be used with new settings.
+    """Decide which parts of a checkpoint can be used with new settings.
 
     Raises:
-        ConfigError: If the settings mean other weights, or leave no steps to train.
+        ConfigError: If the weights do not fit the settings, or there are no steps left to train.
     """
     changed = checkpoints.setting_changes(state["settings"], settings)
     deciding = WEIGHTS + (LORA_WEIGHTS if settings.method != "full" else ())
@@ -286,12 +285,12 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
     }
     if problems:
         raise ConfigError(
-            f"a fork goes on with the weights of its checkpoint, which these settings do not fit: "
-            f"{'; '.join(problems.values())}. Put them back, or begin a new run with start_from set to the parent",
+            f"a fork continues with the weights of its checkpoint, which do not fit these settings: "
+            f"{'; '.join(problems.values())}. Change them back, or start a new run with start_from set to the parent",
             problems,
         )
     if settings.steps <= state["step"]:
-        sentence = f"steps is {settings.steps}, the fork begins at step {state['step']}: give a larger number"
+        sentence = f"steps is {settings.steps}, but the fork begins at step {state['step']}: set more steps"
         raise ConfigError(sentence, {"steps": sentence})
 
     files = {path.name for path in folder.iterdir()} - {checkpoints.MANIFEST, checkpoints.STATE}
@@ -300,10 +299,10 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
         files -= {checkpoints.OPTIMIZER}
         kept.pop("optimizer", None)
         old, new = changed["optimizer"]
-        dropped.append(f"the optimizer's memory: {new} cannot use that of {old} and begins with none")
+        dropped.append(f"the optimizer's state ({new} cannot use that of {old})")
     if checkpoints.EMA in files and not settings.ema_decay:
         files -= {checkpoints.EMA}
-        dropped.append("the averaged weights: ema_decay is 0 now")
+        dropped.append("the averaged weights (ema_decay is now 0)")
     kept.pop("precision", None)  # a fork may use another number format
     kept.pop("threads", None)
     kept["text_form"] = None  # and another text encoding
@@ -318,7 +317,7 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
     if not checkpoints.verified(source):
         whole = [str(s) for s in parent.checkpoints if checkpoints.verified(checkpoints.folder_of(parent.folder, s))]
         raise ConfigError(
-            f"{parent.name} has no whole checkpoint of step {step}: choose one of {', '.join(whole) or 'none'}"
+            f"{parent.name} has no intact checkpoint from step {step}: choose one of {', '.join(whole) or 'none'}"
         )
     state = read_json(source / checkpoints.STATE)
     taken = carried(source, state, settings)
@@ -337,7 +336,7 @@ def fork(workspace: Workspace, parent: Run, step: int, settings: TrainSettings, 
             shutil.copytree(own, folder / BASE_MODEL, copy_function=link_or_copy)
         checkpoints.publish(folder, step, fill)
         if not checkpoints.verified(checkpoints.folder_of(folder, step)) or not checkpoints.verified(source):
-            raise ConfigError(f"the checkpoint of step {step} of {parent.name} could not be copied whole: try again")
+            raise ConfigError(f"the checkpoint from step {step} of {parent.name} could not be copied intact: try again")
         write_json(
             folder / PARENT, {"run": parent.name, "step": step, "changed": changed, "dropped": list(taken.dropped)}
         )
@@ -362,13 +361,13 @@ def _over(workspace: Workspace, run: Run, changed: str) -> Iterator[None]:
     with jobs.locked(workspace.runs / queue.LOCK):
         if (state := jobs.status(run.folder).state).alive:
             raise ConfigError(
-                f"{run.name} is {state.value} and cannot be {changed}: workbench runs stop {run.name} first"
+                f"{run.name} is {state.value} and cannot be {changed}: stop it first (workbench runs stop {run.name})"
             )
         yield
 
 
 def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
-    """Rename a run, also in its forks, and return it. Raises ConfigError if the name cannot be used, CannotWrite.
+    """Rename a run, including in its forks, and return it. Raises ConfigError if the name cannot be used, CannotWrite.
 
     Samples, grids and stars that refer to its LoRA keep the old name.
     """
@@ -377,9 +376,9 @@ def rename_run(workspace: Workspace, run: Run, name: str) -> Run:
         return run
     with _over(workspace, run, "renamed"):
         if (run.folder / REMOTE).exists():
-            raise ConfigError(f"{run.name} trains on {run.target}, where it keeps its name: clone it under another one")
+            raise ConfigError(f"{run.name} trains on {run.target}, where it keeps its name: clone it under a new name")
         if target.exists():
-            raise ConfigError(f"there is a run {name!r} already: choose another name")
+            raise ConfigError(f"a run named {name!r} already exists: choose another name")
         with writing(target):
             disk.replace(run.folder, target)
     for other in forks_of(workspace, run.name):
@@ -396,17 +395,17 @@ def remove_run(workspace: Workspace, run: Run) -> str:
     forks = forks_of(workspace, run.name)
     with _over(workspace, run, "removed"):
         name = Bin(workspace.runs, "run").put(run.folder)
-    kept = f" Began at it, and go on without it: {', '.join(forks)}." if forks else ""
-    return f"{run.name} is removed. To restore it: workbench runs restore {name}.{kept}"
+    kept = f" Its forks are not affected: {', '.join(forks)}." if forks else ""
+    return f"{run.name} was removed. To restore it: workbench runs restore {name}.{kept}"
 
 
 def removed_runs(workspace: Workspace) -> list[str]:
-    """List the removed runs by the names that restore them, last removed first."""
+    """List the names under which removed runs can be restored, last removed first."""
     return Bin(workspace.runs, "run").names
 
 
 def restore_run(workspace: Workspace, name: str) -> Run:
-    """Restore a removed run. Raises ConfigError if there is none, or another run has its name; CannotWrite."""
+    """Restore a removed run. Raises ConfigError if there is none or another run has its name, CannotWrite."""
     return Run(Bin(workspace.runs, "run").restore(name))
 
 
@@ -414,13 +413,13 @@ def restore_run(workspace: Workspace, name: str) -> Run:
 
 ActionKind = Literal[
     "go on",  # start the run, or start it again
-    "from start",  # start over at step 0 if no checkpoint is whole
+    "from start",  # start over at step 0 if no checkpoint is intact
     "fork",  # continue from `Action.step` in a new run, with `Action.settings` changed
     "new run",  # put the run's settings into the form, with `Action.settings` changed
     "pause",
     "resume",
     "stop",
-    "kill",  # kill a run that does not react to `stop`
+    "kill",  # end a run that does not react to `stop`
     "save",
     "preview",  # generate the previews after this step
     "live sample",  # generate one video with the weights as they are
@@ -438,8 +437,9 @@ ActionKind = Literal[
 class Action:
     """Something the user can do next.
 
-    command: the same in the shell;  settings, step: what a new run changes, and the checkpoint it continues from
-    hint: instructions for what happens elsewhere (`log in`, `free space`, `dataset`)
+    command: the same action in the shell.
+    settings, step: what a new run changes, and the checkpoint it continues from.
+    hint: instructions for what happens elsewhere (`log in`, `free space`, `dataset`).
     """
 
     kind: ActionKind

@@ -1,7 +1,7 @@
-"""The settings of a training run, in the order of the form, each declared once.
+"""The settings of a training run, each declared once, in the order of the form.
 
-After them come the names other trainers use, and which settings have no effect beside others. Rules that need a model's
-facts, a dataset or a package are in `checks`.
+Below them: the names that other trainers use, and which settings have no effect next to others. Rules that need a
+model's facts, a dataset or a package are in `checks`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from workbench.families.told import BESIDE, GivenShare, parse_given
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
-HELD_OUT = 2  # clips, by default
+HELD_OUT = 2  # default number of clips
 BLOCK_RANGE = re.compile(r"(\d{1,5})(?:\s*-\s*(\d{1,5}))?")
 
 
 class SliderPair(NamedTuple):
-    """One line of a slider: prompts for more, for less, and for what is turned up and down."""
+    """The prompts of one slider line: more of something, less of it, and the prompt to turn up and down."""
 
     positive: str
     negative: str
@@ -69,8 +69,8 @@ class ModelSettings(NamesModel):
     whole clip scaled down and back up, which teaches it to sharpen."""
 
     condition_frames: Literal["first", "every"] = field("first", title="First-frame placement", advanced=True, own=True)
-    """first: give the first frame with the first latent frame and zeros with the others, as the published models
-    expect. every: give it with every latent frame, as SAT's noised_image_all_concat does."""
+    """Where the first frame is given. first: with the first latent frame, and zeros with the others, as the published
+    models expect. every: with every latent frame, as SAT's noised_image_all_concat does."""
 
     low_resolution_scale: float = field(4.0, title="Low-resolution factor", low=1.0, high=32.0, advanced=True, own=True)
     """How many times smaller than the clip the low-resolution condition is."""
@@ -89,8 +89,8 @@ class DataSettings(Settings):
     """The clips and captions of the new concept."""
 
     more_datasets: tuple[str, ...] = field((), title="More datasets", source="datasets", advanced=True)
-    """More datasets of the new concept, one per line: NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Each of their clips is
-    used REPEATS times for every pass over the first dataset, and WEIGHT multiplies its loss."""
+    """More datasets of the new concept, each as NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT. Their clips are used REPEATS
+    times for every pass over the first dataset, and WEIGHT multiplies their loss."""
 
     dataset_weights: Literal["loss", "sampling"] = field("loss", title="Dataset weights apply to", advanced=True)
     """What a WEIGHT above does. loss: it multiplies the loss of the dataset's clips. sampling: it sets how often the
@@ -180,7 +180,7 @@ class DataSettings(Settings):
 
 
 class ToldSettings(Settings):
-    SECTION = "What the model is told"
+    SECTION = "Conditioning"
 
     given: tuple[str, ...] = field((), title="Given frames", lines=3, advanced=True, own=True)
     """Frames to show the model along with the caption, and how often, one per line: first 0.3, last 0.1, first+last
@@ -210,24 +210,24 @@ class ToldSettings(Settings):
 
     @property
     def given_shares(self) -> tuple[GivenShare, ...]:
-        """How often a clip is told what."""
+        """The setting `given`, parsed."""
         return parse_given(self.given)
 
     @property
     def told_kinds(self) -> tuple[str, ...]:
-        """The kinds of `families.told` that clips are told."""
+        """The kinds of conditioning in use, by their names in `families.told`."""
         names = [one.kind.name for one in self.given_shares]
         names += [name for name in BESIDE if getattr(self, name)]
         return tuple(dict.fromkeys(names))
 
     @property
     def ways_told(self) -> int:
-        """Encoded views of a clip beside itself, for all that it may be told."""
+        """How many extra views of each clip are encoded for its conditioning."""
         return len(self.given) + self.control + self.reference
 
     @property
     def tells(self) -> bool:
-        """Whether clips are told anything of this section; if not, models are shown what they were made for."""
+        """Whether this section sets any conditioning. If not, the model gets what it was made for."""
         return bool(self.given or self.control or self.reference)
 
 
@@ -261,9 +261,9 @@ class SliderSettings(Settings):
     guidance above applies to strength 1."""
 
     slider_samples: int = field(6, title="Slider samples", unit="clips", low=1, high=1000, advanced=True)
-    """Clips that the base model generates for each line before the first step, in turn for its neutral prompt, more and
-    less, with the denoising steps and guidance of previews. They are kept in the cache. With an image-to-video model,
-    they start from the preview images: one per line if the numbers match, otherwise in turn."""
+    """Clips that the base model generates for each line before the first step, cycling through its neutral, more and
+    less prompts, with the denoising steps and guidance of previews. They are kept in the cache. With an image-to-video
+    model, they start from the preview images: one per line if the numbers match, otherwise cycling through them."""
 
     @property
     def is_slider(self) -> bool:
@@ -272,30 +272,30 @@ class SliderSettings(Settings):
 
     @property
     def has_pairs(self) -> bool:
-        """Whether a slider is learned from clips and the references beside them."""
+        """Whether the slider learns from clips and their references."""
         return self.slider_from == "pairs"
 
     @property
     def slider_pairs(self) -> tuple[SliderPair, ...]:
-        """The prompts, line by line; where their numbers differ (runs.checks) the rest is left out."""
-        positive, negative, own = (
-            tuple(line.strip() for line in lines if line.strip())
-            for lines in (self.slider_positive, self.slider_negative, self.slider_neutral)
-        )
+        """The prompts, line by line. Excess lines are ignored; `runs.checks` refuses them."""
         if self.has_pairs:
             return ()
-        neutral = own or ("",)
-        every = neutral * len(positive) if len(neutral) == 1 else neutral
-        return tuple(SliderPair(*lines) for lines in zip(positive, negative, every, strict=False))
+        positive, negative, neutral = (
+            [line.strip() for line in lines if line.strip()]
+            for lines in (self.slider_positive, self.slider_negative, self.slider_neutral)
+        )
+        if len(neutral) < 2:
+            neutral = (neutral or [""]) * len(positive)
+        return tuple(SliderPair(*lines) for lines in zip(positive, negative, neutral, strict=False))
 
 
 class MaskSettings(Settings):
     SECTION = "Masked loss"
 
     loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
-    """Learn from only the part of each clip that its mask marks: a gray video beside the clip, white where it counts.
-    inside: learn what is white. outside: learn what is black. off: learn the whole clip, even if it has a mask. The
-    loss is averaged over the part, so a small face is learned as fast as a large one. Using the LoRA takes no mask."""
+    """Learn only the part of each clip that its mask marks. A mask is a gray video beside the clip. inside: learn where
+    it is white. outside: learn where it is black. off: learn the whole clip, even if it has a mask. The loss is
+    averaged over the part, so a small face is learned as fast as a large one. Using the LoRA takes no mask."""
 
     unmasked_clips: Literal["refuse", "whole"] = field("refuse", title="Clips without a mask", advanced=True)
     """refuse: the run does not start if a clip to train on has no mask, and the error names it. whole: learn such a
@@ -329,10 +329,11 @@ class TrainingSettings(Settings):
     SECTION = "Training"
 
     steps: int = field(300, title="Steps", low=1, high=1_000_000, unit="steps")
-    """How many times the weights are updated. More steps learn more, and at some point the model forgets the rest."""
+    """How many times the weights are updated. More steps teach the model more, but at some point it forgets the
+    rest."""
 
     epochs: float | None = field(None, title="Epochs", low=0.01, high=100_000, advanced=True)
-    """Passes over all clips. If set, it replaces the number of steps."""
+    """Passes over all clips. If set, the number of steps is computed from it."""
 
     batch_size: int = field(1, title="Batch size", low=1, high=256, unit="clips")
     """Clips per batch. Larger batches give smoother gradients and use more memory."""
@@ -343,7 +344,7 @@ class TrainingSettings(Settings):
     """Batches accumulated before each update: the effect of a larger batch without its memory."""
 
     learning_rate: float = field(1e-4, title="Learning rate", low=1e-8, high=10.0)
-    """Size of each update. Too high breaks the pictures, too low changes nothing. Prodigy wants 1."""
+    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy wants 1."""
 
     scale_learning_rate: bool = field(False, title="Scale the learning rate", advanced=True)
     """Multiply the learning rate by batch size and gradient accumulation."""
@@ -553,7 +554,7 @@ class PreviewSettings(Settings):
 
     @property
     def previews_at_once(self) -> int:
-        """Videos generated each time, controls included."""
+        """Number of videos generated each time, including controls."""
         prompts = len(self.preview_prompts) or 2
         controls = 0 if self.preview_latents_only else min(self.preview_controls, prompts)
         return prompts * self.preview_count + controls
@@ -610,8 +611,8 @@ class MemorySettings(Settings):
 
     gradient_checkpointing: Checkpointing = field("none", title="Gradient checkpointing", advanced=True)
     """What to recompute in the backward pass to save memory. none: nothing, which is fastest. keep attention: all but
-    the attention, which costs most to repeat. full: every block. offloaded: every block, with what is still kept moved
-    to CPU memory. Large models need it on most GPUs."""
+    the attention, which costs most to repeat. full: every block. offloaded: every block, keeping their inputs in CPU
+    memory. Large models need it on most GPUs."""
 
     base_model_precision: BasePrecision = field("as stored", title="Base model precision", advanced=True)
     """How to store the base model's weights, which a LoRA leaves unchanged. int8 and fp8 take half the memory of bf16,
@@ -669,8 +670,8 @@ class MachineSettings(Settings):
     Results do not depend on it."""
 
 
-# What other trainers call our settings. A form's search finds a setting by these words, and a wrong name among them is
-# answered with the right one.
+# What other trainers call our settings. The form's search matches these words, and an unknown setting among them is
+# answered with our name for it.
 OTHER_NAMES = {
     "model": "base model, checkpoint, pretrained model name or path, backbone",
     "method": "full fine-tuning, training type",
@@ -776,7 +777,7 @@ OTHER_NAMES = {
 }
 
 
-# The fields of the last base come first, so this is the form's order from bottom to top.
+# Fields of the last base come first, so the bases are in the form's order from bottom to top.
 class TrainSettings(
     MachineSettings,
     MemorySettings,
@@ -791,24 +792,25 @@ class TrainSettings(
     DataSettings,
     ModelSettings,
 ):
-    """The content of `runs/<slug>/config.json`, which is all it takes to repeat a run."""
+    """The content of `runs/<slug>/config.json`: all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
 
     @property
     def is_dora(self) -> bool:
-        """Whether the lengths of rows are trained, too, which only a LoRA has."""
+        """Whether weight magnitudes are trained, too; `dora` has no effect with other methods."""
         return self.dora and self.method == "lora"
 
 
 def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
-    """Return the numbers of the blocks that the setting `blocks` names; None for all of them.
+    """Parse the setting `blocks` into block numbers; None means all blocks.
 
     Args:
-        count: How many blocks the model has.
+        text: Numbers and ranges, such as "0-9, 20-29".
+        count: The model's number of blocks.
 
     Raises:
-        ConfigError: If the text names something else, or blocks that the model lacks.
+        ConfigError: If the text is malformed or names blocks that the model does not have.
     """
     found = set[int]()
     for part in (part.strip() for part in text.split(",") if part.strip()):
@@ -818,23 +820,23 @@ def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
             raise ConfigError.of("blocks", f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
         if last >= count:
             raise ConfigError.of(
-                "blocks", f"blocks has {part}, and the model has the blocks 0 to {count - 1}: use at most {count - 1}"
+                "blocks", f"blocks has {part}, but the model's blocks are 0 to {count - 1}: use at most {count - 1}"
             )
         found |= set(range(first, last + 1))
     return frozenset(found) or None
 
 
-Values = Mapping[str, Any]  # of settings, by name
+Values = Mapping[str, Any]  # setting -> value
 
 
 def _image(values: Values) -> bool:
-    """Whether the model takes an image; true for an unknown model."""
+    """Whether the model takes an image; True for an unknown model."""
     found = known_model(str(values["model"]))
     return found is None or found.model.task == "image-to-video"
 
 
 def _tells(values: Values) -> bool:
-    """Whether the run says itself what the model is told of a clip."""
+    """Whether the run sets its own conditioning, like `ToldSettings.tells`."""
     return bool(values["given"] or values["control"] or values["reference"])
 
 
@@ -847,51 +849,38 @@ def _lora(values: Values) -> bool:
 
 
 def _prompts(values: Values) -> bool:
-    """Whether a slider is learned from prompts."""
+    """Whether a slider learns from prompts."""
     return bool(values["slider_positive"]) and values["slider_from"] == "prompts"
 
 
-def _plain_lora(values: Values) -> bool:
-    return bool(values["method"] == "lora")
-
-
-# Setting -> whether it has an effect. Forms hide it where it has none, and the trainer does not read it there. Settings
-# that are not listed always have an effect.
-HAS_EFFECT: dict[str, Callable[[Values], bool]] = {
-    **dict.fromkeys(("condition", "image_dropout"), lambda values: _image(values) and not _tells(values)),
-    "first_frame_share": lambda values: not _tells(values),
-    "reference_downscale": lambda values: bool(values["reference"]),
-    **dict.fromkeys(("condition_frames", "image_latent_scale", "preview_images"), _first_frame),
-    "low_resolution_scale": lambda values: _image(values) and values["condition"] == "low resolution",
-    **dict.fromkeys(
-        (
-            *("start_from", "rank", "alpha", "targets", "blocks", "train_also"),
-            *("base_lora", "training_adapter", "preview_lora"),
-        ),
-        _lora,
-    ),
-    "slider_positive": lambda values: values["slider_from"] == "prompts",
-    **dict.fromkeys(("slider_negative", "slider_neutral", "slider_guidance", "slider_reach"), _prompts),
-    "slider_samples": lambda values: _prompts(values) and not values["dataset"],
-    **dict.fromkeys(("lora_dropout", "dora", "rslora", "lora_init"), _plain_lora),
-    "lokr_factor": lambda values: bool(values["method"] == "lokr"),
-    "preservation_weight": _lora,
-    **dict.fromkeys(
-        ("regularization_share", "regularization_weight"), lambda values: bool(values["regularization_dataset"])
-    ),
-    "regularization_target": lambda values: _lora(values) and bool(values["regularization_dataset"]),
-    **dict.fromkeys(
-        ("tokenizer_batch_size", "tokenizer_learning_rate"), lambda values: bool(values["tokenizer_steps"])
-    ),
-    "dataset_weights": lambda values: bool(values["more_datasets"]),
-    "validation_dataset": lambda values: bool(values["held_out"]),
-    "dropped_caption": lambda values: bool(values["caption_dropout"]),
-    "lr_cycles": lambda values: values["lr_schedule"] == "cosine_with_restarts",
-    "lr_power": lambda values: values["lr_schedule"] == "polynomial",
-    "picture_share": lambda values: bool(values["buckets"]) or values["bucket_limit"] != 1,
-    "snr_gamma": lambda values: values["loss_weighting"] == "min-snr",
-    **dict.fromkeys(("unmasked_clips", "mask_floor", "mask_soften"), lambda values: values["loss_mask"] != "off"),
-    "outside_weight": lambda values: _lora(values) and values["loss_mask"] != "off",
-    "repository": lambda values: bool(values["push_to_hub"]),
-    "tracker_project": lambda values: values["tracker"] != "none",
-}
+# Settings -> when they have an effect. Otherwise forms hide them and the trainer does not read them. Settings that are
+# not listed always have an effect.
+EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
+    ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
+    ("first_frame_share", lambda values: not _tells(values)),
+    ("reference_downscale", lambda values: bool(values["reference"])),
+    ("condition_frames image_latent_scale preview_images", _first_frame),
+    ("low_resolution_scale", lambda values: _image(values) and values["condition"] == "low resolution"),
+    ("start_from rank alpha targets blocks train_also base_lora training_adapter preview_lora", _lora),
+    ("slider_positive", lambda values: values["slider_from"] == "prompts"),
+    ("slider_negative slider_neutral slider_guidance slider_reach", _prompts),
+    ("slider_samples", lambda values: _prompts(values) and not values["dataset"]),
+    ("lora_dropout dora rslora lora_init", lambda values: values["method"] == "lora"),
+    ("lokr_factor", lambda values: values["method"] == "lokr"),
+    ("preservation_weight", _lora),
+    ("regularization_share regularization_weight", lambda values: bool(values["regularization_dataset"])),
+    ("regularization_target", lambda values: _lora(values) and bool(values["regularization_dataset"])),
+    ("tokenizer_batch_size tokenizer_learning_rate", lambda values: bool(values["tokenizer_steps"])),
+    ("dataset_weights", lambda values: bool(values["more_datasets"])),
+    ("validation_dataset", lambda values: bool(values["held_out"])),
+    ("dropped_caption", lambda values: bool(values["caption_dropout"])),
+    ("lr_cycles", lambda values: values["lr_schedule"] == "cosine_with_restarts"),
+    ("lr_power", lambda values: values["lr_schedule"] == "polynomial"),
+    ("picture_share", lambda values: bool(values["buckets"]) or values["bucket_limit"] != 1),
+    ("snr_gamma", lambda values: values["loss_weighting"] == "min-snr"),
+    ("unmasked_clips mask_floor mask_soften", lambda values: values["loss_mask"] != "off"),
+    ("outside_weight", lambda values: _lora(values) and values["loss_mask"] != "off"),
+    ("repository", lambda values: bool(values["push_to_hub"])),
+    ("tracker_project", lambda values: values["tracker"] != "none"),
+)
+HAS_EFFECT = {name: has_effect for names, has_effect in EFFECTS for name in names.split()}

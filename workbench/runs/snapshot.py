@@ -1,6 +1,6 @@
 """A run at one moment as plain data, which the page, the notebook, the shell, the report and `--json` render. No torch.
 
-They decide nothing about its content: the facts, notes, failure, verdict and actions are chosen here.
+The facts, notes, failure, verdict and actions are chosen here; renderers only lay them out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHECKPOINT_HEADS = ("step", "held-out loss", "size", "")
 
 @dataclass(frozen=True)
 class Fact:
-    """A named number or short text. key: its name for programs"""
+    """A labeled number or short text; programs know it by `key`."""
 
     key: str
     label: str
@@ -60,7 +60,11 @@ class Note:
 
 @dataclass(frozen=True)
 class SavedCheckpoint:
-    """A checkpoint on disk. reasons: why it is kept, or that it will go;  held_out: the loss measured at its step"""
+    """A checkpoint on disk.
+
+    reasons: why it is kept, or that it will be removed.
+    held_out: the held-out loss at its step, if it was measured.
+    """
 
     step: int
     bytes: int
@@ -78,12 +82,15 @@ class SavedCheckpoint:
 class RunSnapshot:
     """A run at one moment.
 
-    settings: None where they cannot be read;  width: of its videos, pixels;  lora: its export
-    diagnosis: None before the first measurement; of a failed run it stands below the failure
-    queue: names of the waiting runs, next first
-    group, own_notes: the group that a person gave it, and what they wrote about it
-    stops_at: when its time limit ends it, Unix time
-    decoding: the job that makes videos of previews kept as latents;  log: its last lines
+    settings: None if they cannot be read.
+    width: of its videos, in pixels.
+    lora: the exported LoRA.
+    diagnosis: None before the first measurement. For a failed run it is shown below the failure.
+    queue: names of the waiting runs, next first.
+    stops_at: when the time limit ends the run, Unix time.
+    decoding: the job that decodes previews kept as latents.
+    group, own_notes: the user's group and notes for the run.
+    log: the last lines of its log.
     """
 
     run: Run
@@ -126,7 +133,7 @@ class RunSnapshot:
 
     @property
     def headline(self) -> str:
-        """Its state in one word."""
+        """The state in one word."""
         return headline(self.status, self.waits)
 
     @property
@@ -135,7 +142,7 @@ class RunSnapshot:
 
     @property
     def activity(self) -> str:
-        """What it does now."""
+        """What the run is doing now."""
         return activity(self.status)
 
     @property
@@ -144,7 +151,7 @@ class RunSnapshot:
 
     @property
     def share(self) -> float | None:
-        """The share of its steps that is done; None while unknown."""
+        """The share of steps done, 0 to 1; None if unknown."""
         status = self.status
         if self.waits or status.state is State.FINISHED:
             return 0.0 if self.waits else 1.0
@@ -153,23 +160,23 @@ class RunSnapshot:
 
     @cached_property
     def failure(self) -> Failure | None:
-        """Why it failed; None if it did not."""
+        """Why the run failed; None if it did not."""
         return failure_of(self.status, self.log, self.saved, self.settings)
 
     @property
     def outcome(self) -> Note | None:
-        """What came of a run that ended well; None for others."""
+        """The result of a run that ended well; None for others."""
         if self.status.state is State.FINISHED and self.lora:
-            return Note("The LoRA is ready: it loads in diffusers as it is.", "good")
+            return Note("The LoRA is ready. It loads in diffusers as is.", "good")
         if self.status.state is State.FINISHED and self.run.model:
-            return Note(f"The model is ready: choose runs/{self.name} as the model, here or in diffusers.", "good")
+            return Note(f"The model is ready. Use runs/{self.name} as the model, here or in diffusers.", "good")
         if self.status.state is State.STOPPED:
             return Note(f"{self.status.message or 'Stopped as requested.'} {last_checkpoint(self.saved)}")
         return None
 
     @property
     def preview_note(self) -> str:
-        """A sentence about previews that are missing or not decoded; "" if there is nothing to say."""
+        """Says why previews are missing or not decoded; "" if neither."""
         decoding = self.decoding
         if self.previews.latents:
             count = "1 preview is" if self.previews.latents == 1 else f"{self.previews.latents} previews are"
@@ -180,17 +187,17 @@ class RunSnapshot:
                 next_step = f"{decoding.phase}{progress}"
             else:
                 next_step = f"Decoding them {decoding.state}: {decoding.message}"
-            return f"{count} kept as latents, as the run's settings say. {next_step}"
+            return f"{count} kept as latents, as set for this run. {next_step}"
         if self.previews.previews:
             return ""
         if self.settings and self.settings.preview_every and self.status.state.alive:
-            when = "when its turn has come" if self.waits else "soon"
-            return f"The first previews show what the model generates before training. They come {when}."
+            when = "once the run starts" if self.waits else "soon"
+            return f"The first previews show what the model generates before training. They will appear {when}."
         return "This run has no previews."
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:
-        """The actions that make sense now, most likely first, without those the failure offers."""
+        """The actions that make sense now, most likely first, except those the failure already offers."""
         state, name, saved, found = self.status.state, self.name, self.saved, list[Action]()
         running = state is State.RUNNING and not self.waits
 
@@ -225,18 +232,18 @@ class RunSnapshot:
 
 
 def snapshot(run: Run) -> RunSnapshot:
-    """Read a run once. To follow one, keep a SnapshotReader."""
+    """Read a run once. Use a SnapshotReader to follow it."""
     return SnapshotReader(run).read()
 
 
 def machine_load() -> tuple[str, Load]:
-    """Return the device that jobs use by default, and its load."""
+    """Return the name and load of the device that jobs use by default."""
     device = pick_device("auto")
     return device.name, load(device)
 
 
 class SnapshotReader:
-    """Reads a run repeatedly, but each line of its metrics once, and previews and checkpoints only after changes."""
+    """Reads a run repeatedly: each line of its metrics once, and previews and checkpoints only when they change."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._curves = run, curves_of(run)
@@ -249,12 +256,12 @@ class SnapshotReader:
         run, curves = self._run, self._curves
         curves.refresh()
         settings, width = None, 0
-        with contextlib.suppress(ConfigError):  # of another version, or with a model that is not known here
+        with contextlib.suppress(ConfigError):  # written by another version, or with an unknown model
             settings = run.settings
             width = settings.width or settings.resolved.model.width
         status, saved, order = run.status, run.checkpoints, tuple(queue.order(Workspace.of(run.folder)))
         sessions, parent, lora = read_sessions(run.folder), run.parent, run.lora
-        # A long run has thousands of previews: they are read when one of their folders has changed.
+        # A long run has thousands of previews, so read them only when one of their folders has changed.
         mark = [(folder.name, folder.stat().st_mtime_ns) for folder in step_folders(run.folder / FOLDER).values()]
         if mark != self._preview_mark:
             self._preview_mark, self._previews = mark, read_previews(run.folder)
@@ -300,7 +307,7 @@ class SnapshotReader:
     def _read_checkpoints(
         self, saved: list[int], best: int | None, status: Status, settings: TrainSettings | None
     ) -> tuple[SavedCheckpoint, ...]:
-        """Read the checkpoints after one was saved, starred or measured: the rules of keeping read all measurements."""
+        """Read the checkpoints if one was saved, starred or measured: what will be kept depends on all measurements."""
         folder = self._run.folder
         starred, chosen = checkpoints.starred(folder), checkpoints.chosen_best(folder)
         going_on = settings is not None and status.state is not State.FINISHED
@@ -317,7 +324,7 @@ class SnapshotReader:
                 (lowest, [best]),
                 (f"best: {chosen.get('why') or 'chosen by hand'}", [chosen.get("step")]),
                 ("starred", starred),
-                ("goes with the next save", going),
+                ("removed at the next save", going),
             )
             self._checkpoints = tuple(
                 SavedCheckpoint(
@@ -336,7 +343,7 @@ class SnapshotReader:
 
 
 def activity(status: Status) -> str:
-    """Say what a run is doing: phase and step."""
+    """Describe what a run is doing: phase and step."""
     words = {
         State.NEW: ["not started yet"],
         State.STARTING: ["loading"],
@@ -346,22 +353,22 @@ def activity(status: Status) -> str:
         words = [status.phase or "starting"] if status.state.alive else []
         words += [f"{status.step} of {status.total}"] if status.total else []
     if status.state is State.STOPPING:
-        words.append("finishes its step, saves, and ends")
+        words.append("finishing its step, saving and ending")
     if status.state is State.PAUSED:
-        words.append("waits until it is resumed; you can sample meanwhile")
+        words.append("waiting to be resumed; you can sample in the meantime")
     if status.state.alive and status.message:
         words.append(status.message)
     return " · ".join(words)
 
 
 def time_limit_of(status: Status, sessions: list[RunSession]) -> float | None:
-    """Return when its time limit will end a run (Unix time); None without a limit, or before it trains."""
+    """Return when the time limit will end a run (Unix time); None without a limit, or before training starts."""
     ready = status.state.alive and bool(sessions) and sessions[-1].time >= (status.started_at or 0.0)
     return sessions[-1].stops_at if ready else None
 
 
 def time_left(status: Status, stops_at: float | None = None) -> str:
-    """Estimate the time left; "" for runs that are not running, and before there is an estimate."""
+    """Put the estimated time left into words; "" if the run is not running or there is no estimate yet."""
     if status.state is not State.RUNNING or status.seconds_left is None:
         return ""
     limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
@@ -371,10 +378,10 @@ def time_left(status: Status, stops_at: float | None = None) -> str:
 
 
 def time_limit_fact(status: Status, stops_at: float) -> Fact:
-    """Say when the time limit ends the run, and near which step, or that it finishes before."""
+    """Say when and near which step the time limit ends the run, or that the run finishes first."""
     seconds, steps = status.seconds_left, status.total - status.step
     if not seconds or steps <= 0 or status.state is not State.RUNNING:
-        return Fact("stops_at", "stops at the latest", moment(stops_at))
+        return Fact("stops_at", "stops no later than", moment(stops_at))
     limit = max(0.0, stops_at - time.time())
     if seconds <= limit:
         return Fact("stops_at", "time limit", f"{moment(stops_at)}, after its last step")
@@ -432,26 +439,29 @@ def notes(
     """Yield what the user may not expect: silence, a fork's changes, the OOM fallback, damaged checkpoints."""
     if status.hanging:
         limit = settings.stall_timeout if settings else 0
-        end = f" After {limit:g} minutes of silence it ends itself and writes down where it stood." if limit else ""
+        end = f" After {limit:g} minutes of silence, the run ends and writes its stacks to disk." if limit else ""
         yield Note(f"No sign of life for {duration(status.silent_seconds)}: look at its stacks.{end}", "bad")
     if parent:
         changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
-        text = f"Goes on from step {parent.get('step')} of {parent.get('run')}"
-        yield Note(" ".join([text + (f", with {changed}." if changed else "."), *parent.get("dropped", [])]))
+        text = f"Continues from step {parent.get('step')} of {parent.get('run')}"
+        text += f", with {changed}." if changed else "."
+        if dropped := parent.get("dropped"):
+            text += f" Not carried over: {'; '.join(dropped)}."
+        yield Note(text)
     if settings and settings.base_lora and settings.method != "full":
-        yield Note(f"Trained over the LoRA {settings.base_lora}: whoever uses this one loads both.")
+        yield Note(f"Trained on top of the LoRA {settings.base_lora}: to use this one, load both.")
     if text := fallback_sentence(fallback_record(run)):
         yield Note(text)
     if sessions and sessions[-1].note:
         yield Note(sessions[-1].note)
 
 
-# ---- the verdict: a claim, the evidence, and the one thing to do next
+# ---- the verdict: a claim, the evidence, and what to do next
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """tone: whether it is good news;  claim: what is so;  evidence: why;  action: what to do about it, if anything"""
+    """What a run's page says first: a claim, the evidence for it, and what to do next, if anything."""
 
     tone: Tone
     claim: str
@@ -460,24 +470,24 @@ class Verdict:
 
 
 def verdict_of(seen: RunSnapshot) -> Verdict | None:
-    """Return what is said of a run; None before anything can be said."""
+    """Judge a run; None if there is nothing to say yet."""
     state, name = seen.status.state, seen.name
     if failure := seen.failure:
         return _failed(seen, failure)
     if seen.waits:
         before = seen.queue[: seen.queue.index(name)]
         rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
-        claim = f"Waits for {before[0]}{rest}." if before else "Next, as soon as the device is free."
+        claim = f"Waiting for {before[0]}{rest}." if before else "Next, as soon as the device is free."
         return Verdict("plain", claim, "")
     if seen.status.hanging:
         silent = f"No sign of life for {duration(seen.status.silent_seconds)}."
         limit = seen.settings.stall_timeout if seen.settings else 0
-        end = f" After {limit:g} minutes it ends itself and writes them down." if limit else ""
-        return Verdict("bad", silent, f"Its stacks say where it stands.{end}", seen.action("stacks"))
+        end = f" After {limit:g} minutes, the run ends and writes them to disk." if limit else ""
+        return Verdict("bad", silent, f"Its stacks show where it is stuck.{end}", seen.action("stacks"))
     if state is State.NEW:
-        return Verdict("plain", "Not started yet.", "It trains when it is put into the queue.", seen.action("go on"))
+        return Verdict("plain", "Not started yet.", "Start it to put it into the queue.", seen.action("go on"))
     if state is State.PAUSED:
-        freed = "Its device is free meanwhile. It goes on where it stopped."
+        freed = "Its device is free until it resumes where it stopped."
         return Verdict("plain", f"Paused at step {seen.curves.last.get('step', 0):,}.", freed, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
         return Verdict(
@@ -489,7 +499,7 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
     if seen.outcome:
         return Verdict("good", "Finished.", seen.outcome.text, seen.action("sample"))
     if state in (State.STARTING, State.RUNNING):
-        return Verdict("plain", "It is too early to tell.", f"{name} has done no step yet.")
+        return Verdict("plain", "Too early to tell.", f"{name} has not completed a step yet.")
     return None
 
 
@@ -505,7 +515,7 @@ def _failed(seen: RunSnapshot, found: Failure) -> Verdict:
 
 
 def _split(found: Diagnosis) -> tuple[str, str]:
-    """The claim, and the evidence with what to do next."""
+    """Split a diagnosis into a short claim, and the evidence with the advice."""
     head, colon, rest = found.sentence.partition(": ")
     if colon and len(head) <= 60:
         claim, evidence = f"{head}.", rest[:1].upper() + rest[1:]
@@ -517,7 +527,7 @@ def _split(found: Diagnosis) -> tuple[str, str]:
 
 
 def _remedy(seen: RunSnapshot, found: Diagnosis) -> Action | None:
-    """The diagnosis' remedy as an action, with the time it takes where that is known."""
+    """Turn the diagnosis's remedy into an action, with the time it takes if known."""
     remedy, name = found.remedy, seen.name
     if remedy is None:
         return seen.action("sample")
@@ -535,13 +545,17 @@ def _remedy(seen: RunSnapshot, found: Diagnosis) -> Action | None:
 
 
 def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str = "") -> Run | TrainSettings | str:
-    """Do what is offered under a kind, and a label where several have that kind.
+    """Perform an offered action.
+
+    Args:
+        kind: The action's kind.
+        label: Its label, if several actions have that kind.
 
     Returns:
         The run to show from then on, settings for the form of a new run, or a sentence.
 
     Raises:
-        NotNow: If it is no longer offered.
+        NotNow: If the action is no longer offered.
         ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
         CannotWrite
     """
@@ -550,7 +564,7 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
     offered += [*(seen.failure.actions if seen.failure else ()), *seen.actions]
     found = next((one for one in offered if one.kind == kind and label in ("", one.label)), None)
     if found is None:
-        raise NotNow(f"{seen.name} is {seen.headline} now, and this is no longer offered: look at it again")
+        raise NotNow(f"{seen.name} is now {seen.headline}, so this is no longer offered: look at the run again")
     run = seen.run
     match found.kind:
         case "go on" | "from start":
@@ -564,20 +578,20 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
             return fork
         case "pause":
             run.pause()
-            return "The run pauses after this step, so that you can sample meanwhile."
+            return "The run pauses after this step, so that you can sample in the meantime."
         case "resume":
             run.resume()
-            return "The run goes on."
+            return "The run resumes."
         case "stop":
             run.stop()
-            return "The run finishes its step, saves, and ends."
+            return "The run finishes its step, saves and ends."
         case "kill":
             run.stop(grace=0.0)
-            return "The run is ended."
+            return "The run was ended."
         case "save":
             run.save()
-            return "A checkpoint is written after this step."
+            return "A checkpoint will be saved after this step."
         case "decode":
             run.decode_previews()
-            return "The previews are decoded in the background and appear one by one."
+            return "The previews are being decoded in the background and will appear one by one."
     raise ConfigError(f"{found.label}: {found.hint or 'this needs more than the run'}")

@@ -1,7 +1,7 @@
-"""Sweeps: one run for every combination of values, each named after its own.
+"""Sweeps: one run for every combination of values, named after them.
 
-The runs are ordinary runs: they share encoded clips and captions in the cache, and once started they wait for the
-device in order. `analysis.comparison` compares them.
+They are ordinary runs: they share encoded clips and captions in the cache, and once started they wait for the device in
+order. `analysis.comparison` compares them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MOST = 100
 def created(
     workspace: Workspace, settings: TrainSettings, values: Mapping[str, Sequence[Any]], name: str | None = None
 ) -> list[Run]:
-    """Write the runs of these settings: one, or one for every combination of values, in that order; none is started.
+    """Create one run, or one for every combination of values, in that order, without starting them.
 
-    Of a model of two experts there is one for each, where both are to be trained. All are checked before the first is
+    If both experts of a model are to be trained, each gets its own run. All runs are checked before the first is
     written. Raises ConfigError, DataError, CannotWrite.
     """
     experts = [expert.name for expert in settled_model(settings.model).model.experts]
@@ -45,12 +45,12 @@ def created(
 
 
 def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -> list[tuple[str, TrainSettings]]:
-    """(what tells a run from the others, its settings) for every combination. Raises ConfigError."""
+    """Return, for every combination, its values in words and its settings. Raises ConfigError."""
     for name, several in values.items():
         if len(several) != len({json.dumps(value) for value in several}) or not several:
-            raise ConfigError(f"{name} has {list(several)} to try: give at least one value, and each once")
+            raise ConfigError(f"{name} has {list(several)} to try: list at least one value, and each only once")
     if (count := math.prod(map(len, values.values()))) > MOST:
-        raise ConfigError(f"these values make {count} runs, at most {MOST} are made at once: give fewer values")
+        raise ConfigError(f"these values make {count} runs, but a sweep has at most {MOST}: list fewer values")
     found = []
     for chosen in itertools.product(*values.values()):
         pairs = dict(zip(values, chosen, strict=True))
@@ -60,10 +60,10 @@ def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -
 
 
 def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Values by setting from texts as people write them: "learning_rate=1e-4,3e-4", 'targets="to_q,to_k",attention'.
+    """Parse values by setting, as people write them: "learning_rate=1e-4,3e-4", 'targets="to_q,to_k",attention'.
 
-    A setting is named by its key or its label, as in "Learning rate=1e-4". A value of a setting that is a list is
-    written with ";" between its parts. Raises ConfigError.
+    A setting can be named by its key or its label, as in "Learning rate=1e-4". If its value is a list, its parts are
+    separated by ";". Raises ConfigError.
     """
     known = {spec.name: spec for spec in specs(TrainSettings)}
     labels = {spec.title.casefold(): spec.name for spec in known.values()}
@@ -72,17 +72,17 @@ def parse_values(texts: Sequence[str]) -> dict[str, list[Any]]:
         name, sign, listed = text.partition("=")
         name = labels.get(name.strip().casefold()) or name.strip().replace("-", "_")
         if not sign or not listed.strip():
-            raise ConfigError(f"{text[:80]!r} is no list of values: write SETTING=VALUE,VALUE, as in rank=8,16")
+            raise ConfigError(f"{text[:80]!r} is not a list of values: write SETTING=VALUE,VALUE, as in rank=8,16")
         if name not in known:
-            parse(TrainSettings, {name: None})  # says which setting may have been meant
+            parse(TrainSettings, {name: None})  # raises, and suggests the setting that may have been meant
         if name in values:
-            raise ConfigError(f"{name} is listed twice: put all its values behind one {name}=")
+            raise ConfigError(f"{name} is listed twice: put all of its values after one {name}=")
         values[name] = [_value(known[name], part) for part in next(csv.reader([listed], skipinitialspace=True))]
     return values
 
 
 def _value(spec: Spec, text: str) -> Any:
-    """The text as JSON would have it; what does not fit stays text, for the settings to refuse."""
+    """Convert text to a JSON value; text that does not fit is left for the settings to refuse."""
     text = text.strip()
     if spec.optional and text.lower() in ("", "none"):
         return None

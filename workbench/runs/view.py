@@ -1,6 +1,6 @@
-"""What the elements of a run show, as plain data: its videos by prompt and step, and its curves ready to be drawn.
+"""What the elements of a run show, as plain data: its videos by prompt and step, and its curves, ready to draw.
 
-The page gets them from operations, again and again; a report holds them as they were. No torch.
+The page polls them through operations; a report stores them. No torch.
 """
 
 from __future__ import annotations
@@ -15,41 +15,22 @@ from workbench.runs.analysis.curves import BANDS, NO_CURVES, Curves, smoothed
 from workbench.runs.previews import Preview
 from workbench.runs.snapshot import RunSnapshot
 
-DIGITS = 5  # of a point of a curve
+DIGITS = 5  # significant digits of a curve's points
 
 # ---- videos
 
 
 def videos(now: RunSnapshot) -> dict[str, Any]:
-    """Return the videos that a run has made, by their paths; the operation `progress/previews` describes it."""
+    """Return the paths of a run's videos, in the form of the operation `progress/previews`."""
     found, settings = now.previews, now.settings
     every = settings.preview_every if settings else 0
     steps = sorted({*found.steps, *(one.step for one in found.controls)})
-    rows: list[dict[str, Any]] = []
-    for index, prompt in found.prompts.items():
-        every_step = [found.at(index, step) for step in steps]
-        made = [one for one in every_step if one]
-        rows.append(
-            {
-                "prompt": prompt,
-                "control": False,
-                "videos": [_path(one) for one in every_step],
-                "sample": next((str(one.video) for one in reversed(made) if one.record.get("settings")), None),
-                "told": next((str(one.record["told"]) for one in made if one.record.get("told")), ""),
-            }
-        )
+    rows = [_row(prompt, [found.at(index, step) for step in steps]) for index, prompt in found.prompts.items()]
     controls = {(one.index, one.step): one for one in found.controls}
     for index in sorted({index for index, _ in controls}):
         prompt = next(one.prompt for (number, _), one in controls.items() if number == index)
-        rows.append(
-            {
-                "prompt": prompt,
-                "control": True,
-                "videos": [_path(controls.get((index, step))) for step in steps],
-                "sample": None,
-                "told": "",
-            }
-        )
+        every_step = [controls.get((index, step)) for step in steps]
+        rows.append({**_row(prompt, every_step), "control": True, "sample": None, "told": ""})
     last = now.status.total or (settings.steps if settings else 0)
     coming: list[int] = []
     if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
@@ -57,7 +38,7 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
         coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
     model = None
     if settings is not None:
-        with contextlib.suppress(ConfigError):  # a model that is not known here
+        with contextlib.suppress(ConfigError):  # an unknown model
             model = settings.resolved.model
     return {
         "width": now.width,
@@ -84,8 +65,15 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     }
 
 
-def _path(one: Preview | None) -> str | None:
-    return None if one is None else str(one.video)
+def _row(prompt: str, every_step: Sequence[Preview | None]) -> dict[str, Any]:
+    made = [one for one in every_step if one]
+    return {
+        "prompt": prompt,
+        "control": False,
+        "videos": [one and str(one.video) for one in every_step],
+        "sample": next((str(one.video) for one in reversed(made) if one.record.get("settings")), None),
+        "told": next((str(one.record["told"]) for one in made if one.record.get("told")), ""),
+    }
 
 
 def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
@@ -99,7 +87,7 @@ def _scaled(rows: Sequence[Sequence[Preview]]) -> dict[str, Any] | None:
     return {"step": rows[0][0].step, "scales": scales, "rows": found}
 
 
-# ---- curves: title, note, small, and lines of name, points, tone, style
+# ---- curves: charts with title, note, small and lines; lines with name, points, tone and style
 
 
 Tone = Literal["accent", "accent-2", "text", "faint", "edge"]
@@ -108,18 +96,18 @@ Tone = Literal["accent", "accent-2", "text", "faint", "edge"]
 def line(
     name: str, points: Sequence[tuple[float, float]], tone: Tone, style: str = "line", **more: Any
 ) -> dict[str, Any]:
-    """A curve as a chart takes it. style: `line`, `thin` (may leave the chart above and below), `dots` or `dashed`"""
+    """Return a chart's line. `style`: "line", "thin" (may leave the chart above and below), "dots" or "dashed"."""
     kept = [(step, float(f"{value:.{DIGITS}g}")) for step, value in points]
     return {"name": name, "points": kept, "tone": tone, "style": style, **more}
 
 
 def answered(operation: str, answer: dict[str, Any], **values: Any) -> tuple[str, dict[str, Any]]:
-    """Return an operation's answer under the question as an element asks it, for `display.elements.exported`."""
+    """Return an operation's answer, keyed by the request that an element makes, for `display.elements.exported`."""
     return json.dumps([operation, values], separators=(",", ":"), ensure_ascii=False), answer
 
 
 def drawn(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return charts as `progress/curves` answers: those with a curve, or a note that there is none."""
+    """Return charts in the form of `progress/curves`: those that have a curve, or a note that there are none."""
     charts = [one for one in found if one["lines"]]
     return {"charts": charts, "note": "" if charts else NO_CURVES}
 
@@ -129,7 +117,7 @@ def chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more
 
 
 def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
-    """Return the charts that say most. best: step of the best checkpoint"""
+    """Return the most important charts. `best`: step of the best checkpoint."""
     means = curves.detrended()
     raw = [(mean.step, mean.value) for mean in means] or curves.losses.points()
     held_out = curves.held_out_losses.points()
@@ -162,7 +150,7 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
 
 
 def more_charts(curves: Curves) -> list[dict[str, Any]]:
-    """Return the others: the loss in each band of noise, the learning rate, the loss of each step as it was."""
+    """Return the other charts: the loss by noise band, the learning rate, the raw loss of each step."""
     found = [
         chart(
             f"Noise {100 * band // BANDS} to {100 * (band + 1) // BANDS} %",
@@ -182,7 +170,7 @@ def more_charts(curves: Curves) -> list[dict[str, Any]]:
 
 
 def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
-    """The held-out loss at high, middle and low noise: the mean of the bands of each."""
+    """Return the held-out loss at high, middle and low noise, each the mean over its bands."""
     points = [band.points() for band in curves.held_out_bands]
     parts: tuple[tuple[str, Tone, str, tuple[int, ...]], ...] = (
         ("high noise", "accent", "motion", (3, 4)),
@@ -198,13 +186,13 @@ def _noise_lines(curves: Curves) -> list[dict[str, Any]]:
     return lines
 
 
-# More runs than tones are told apart by dashes.
+# With more runs than tones, dashes tell them apart.
 TONES: tuple[Tone, ...] = ("accent", "accent-2", "text", "faint")
 
 
 def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
-    """Return the curves of several runs over one another, by their names."""
-    detrended = all(one.detrended() for _, one in runs)  # one way for all, or they could not be compared
+    """Return charts with the curves of several runs, by name."""
+    detrended = all(one.detrended() for _, one in runs)  # the same for all, or they could not be compared
     kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
         ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
         ("Held-out loss outside the masks", lambda one: one.held_out_outside.points(), "dots"),

@@ -1,9 +1,9 @@
-"""Post a message when a run ends, fails or dies, to the address in the variable WORKBENCH_WEBHOOK.
+"""Post a message to the address in the variable WORKBENCH_WEBHOOK when a run ends, fails or dies.
 
     python -m workbench.runs.webhook RUN_DIR IDENTITY      waits until the run's process ends, then posts
 
-The run's process starts it and never waits for it. It has its own session, so it outlives a run that is killed. Nothing
-is sent for runs that never started, or if the machine goes down.
+The run's process starts this one and never waits for it. It has its own session, so it outlives a run that is killed.
+Nothing is sent for runs that never started, or if the machine goes down.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 15.0
 def watch(run: Path) -> None:
     """Start the process that sends the message, if an address is set. Never raises.
 
-    The address is removed from this process's environment, so that no other child inherits it.
+    Removes the address from this process's environment, so that no other child inherits it.
     """
     address = os.environ.pop(VARIABLE, "")
     if not address:
@@ -65,14 +65,14 @@ def message(run: Path) -> dict[str, Any]:
 def problem_of(address: str) -> str:
     """Say why an address cannot be used; "" if it can. Never repeats the address, which may contain a secret."""
     if any(one.isspace() or not one.isprintable() for one in address.strip()):
-        return f"{VARIABLE} has blanks or control characters inside: write the address without them"
+        return f"{VARIABLE} contains spaces or control characters: write the address without them"
     try:
         parts = urlsplit(address.strip())
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         right = False
     if not right:
-        return f"{VARIABLE} is no http or https address: write it as https://HOST/PATH"
+        return f"{VARIABLE} is not an http or https address: write it as https://HOST/PATH"
     if "@" in parts.netloc:
         return f"{VARIABLE} has a name or password before its host, which is not supported: put the secret in the path"
     return ""
@@ -85,7 +85,7 @@ def send(address: str, content: dict[str, Any]) -> str:
     problem = problem_of(address)
     for seconds in () if problem else WAITS:
         time.sleep(seconds)
-        try:  # a followed redirect would be a GET without the message, perhaps to another host
+        try:  # following a redirect would send a GET without the message, perhaps to another host
             answer = httpx.post(address.strip(), json=content, timeout=TIMEOUT_SECONDS, follow_redirects=False)
         except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:  # their messages contain the address
             problem = type(error).__name__
@@ -94,7 +94,7 @@ def send(address: str, content: dict[str, Any]) -> str:
             return ""
         problem = f"it answered {answer.status_code}"
         if answer.has_redirect_location:
-            problem += f", a redirect, which is not followed: set {VARIABLE} to where it leads"
+            problem += f", a redirect, which is not followed: set {VARIABLE} to its target"
         if answer.status_code < 500:
             break
     return problem

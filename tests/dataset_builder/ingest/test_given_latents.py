@@ -171,7 +171,7 @@ def test_clips_that_a_run_cannot_use_are_left_out_with_the_reason(given: Dataset
     both = load_data(workspace, settings.changed(buckets=("9x40x40", "17x40x40")))
     assert sorted(item.name for item in both.train) == ["long.safetensors", "walk.safetensors"]
     given.remove("walk.safetensors")
-    with pytest.raises(DataError, match="has no clip that can be used .*its latents are of"):
+    with pytest.raises(DataError, match="has no usable clip .*its latents are of"):
         load_data(workspace, settings)
 
 
@@ -186,9 +186,9 @@ def test_image_to_video_needs_the_picture_that_came_with_the_latents(given: Data
     data = load_data(workspace, settings)
     assert [item.name for item in data.train] == ["shown.safetensors"]
     (dropped,) = data.dropped
-    assert "is shown a first frame, and latents have none" in dropped
+    assert "needs a first frame, and latents have none" in dropped
     low = settings.changed(condition="low resolution")
-    with pytest.raises(DataError, match="low resolution, which is made of a clip's frames, and latents have none"):
+    with pytest.raises(DataError, match="low resolution, which is made from a clip's frames, and latents have none"):
         load_data(workspace, low)
 
 

@@ -1,4 +1,4 @@
-"""What a run's metrics say: curves, a diagnosis, comparison with other runs. No torch, nothing is changed.
+"""What a run's metrics say: curves, diagnosis, comparison with other runs. No torch; changes nothing.
 
 `trainer.evaluation` measures; `runs.metrics` reads single lines.
 """

@@ -1,4 +1,4 @@
-"""Runs side by side, from their snapshots: settings that differ, results, curves, previews of the same prompts."""
+"""Compare runs side by side, from their snapshots: settings, results, curves and previews of the same prompts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from workbench.workspace import finite
 
 MOST = 8  # more runs cannot be told apart by color
 OF_THE_MOMENT = ("load", "stops_at")  # facts that are not results
-HEIGHT = 720  # of its frame in a notebook, pixels
+HEIGHT = 720  # of the frame in a notebook, pixels
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side. Tables are rows (what, a text for each run); "" where a run has no such thing."""
+    """Runs side by side. Tables are rows of (label, one text per run); "" if a run lacks the value."""
 
     runs: tuple[RunSnapshot, ...]
 
@@ -46,16 +46,16 @@ class Comparison:
     @property
     def results(self) -> list[tuple[str, list[str]]]:
         results = [_results(one) for one in self.runs]
-        # The order of the run that has most of them; no run has one that stands elsewhere in another.
+        # Take the order of the run with the most results; the order of results never differs between runs.
         names = max(([*result] for result in results), key=len, default=[])
         names += [name for result in results for name in result if name not in names]
         return [(name, [result.get(name, "") for result in results]) for name in dict.fromkeys(names)]
 
     @property
     def previews(self) -> list[tuple[str, list[Preview | None]]]:
-        """(prompt, the base model's preview, then each run's newest of that prompt), for prompts of two runs or more.
+        """(prompt, [the base model's preview, each run's newest]) for prompts that at least two runs share.
 
-        With one run only, for all of its prompts.
+        With a single run, for all of its prompts.
         """
         newest = [{preview.prompt: preview for preview in one.previews.previews if preview.step} for one in self.runs]
         every = [preview for one in self.runs for preview in one.previews.previews]
@@ -69,7 +69,7 @@ class Comparison:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """As `runs/compare` answers."""
+        """Return the answer of the operation `runs/compare`."""
         return {
             "names": self.names,
             "results": {row: tuple(texts) for row, texts in self.results},
@@ -81,7 +81,7 @@ class Comparison:
         }
 
     def _repr_html_(self) -> str:
-        """The comparison in a frame, with the videos in it that are small enough."""
+        """Show the comparison in a frame, with every video that is small enough to embed."""
         answer, files = self.to_json(), dict[str, Path]()
         for one in answer["previews"]:
             paths = [Path(video) if video else None for video in one["videos"]]
@@ -102,7 +102,7 @@ class Comparison:
 def compare(runs: Sequence[Run]) -> Comparison:
     """Compare runs. Raises ConfigError for more than MOST of them."""
     if len(runs) > MOST:
-        raise ConfigError(f"{len(runs)} runs are chosen, at most {MOST} can be told apart: choose fewer")
+        raise ConfigError(f"{len(runs)} runs are chosen, but at most {MOST} can be compared: choose fewer")
     return Comparison(tuple(map(snapshot, runs)))
 
 

@@ -1,4 +1,4 @@
-"""The curves of a run: read from metrics.jsonl in bounded memory, and detrended. No torch."""
+"""The curves of a run, read from metrics.jsonl in bounded memory and detrended. No torch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 # ---- series: numbers by step in bounded memory
 #
-# Steps lie in buckets of equal width, which doubles when there are too many. A bucket knows its lowest and highest
-# value, so a spike one step long is still visible among 100,000 steps (the min-max form of M4, Jugel et al., VLDB
-# 2014), and its sum, from which the smoothed curve is made. Adding a number takes the same time in a run of any length.
+# Steps are grouped into buckets of equal width, which doubles when there are too many. A bucket keeps its lowest and
+# highest value, so that a spike of a single step is still visible among 100,000 steps (the min-max form of M4, Jugel et
+# al., VLDB 2014), and its sum, for the smoothed curve. Adding a number takes the same time in a run of any length.
 
-POINTS = 1000  # of a series, at most
-SMOOTHED_STEPS = 10  # what the smoothed curve looks back over, at least
-SMOOTHED_SHARE = 1 / 50  # ... and as a share of the run
+POINTS = 1000  # most points of a series
+SMOOTHED_STEPS = 10  # least window of the smoothed curve
+SMOOTHED_SHARE = 1 / 50  # ... and its window as a share of the run
 
 
 @dataclass(slots=True)
 class Sums:
-    """Sums over neighboring steps. last: the newest of them"""
+    """Sums over neighboring steps; `last` is the newest of them."""
 
     count: int = 0
     total: float = 0.0
@@ -50,11 +50,11 @@ B = TypeVar("B", bound=Sums)
 
 
 class Buckets(Generic[B]):
-    """At most `most` buckets, by step. Steps may repeat but not decrease."""
+    """At most `most` buckets, by step. Steps may repeat, but must not decrease."""
 
     def __init__(self, make: Callable[[], B], most: int) -> None:
         self._make, self._most = make, most
-        self.width = 1  # steps a bucket covers
+        self.width = 1  # steps per bucket
         self._indices: list[int] = []
         self._end = 0  # the first step after the last bucket
         self.buckets: list[B] = []
@@ -104,7 +104,7 @@ class Extremes(Sums):
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of some values that end at a step."""
+    """The mean of `count` values up to a step."""
 
     step: int
     value: float
@@ -112,16 +112,16 @@ class Mean:
 
 
 class Series:
-    """One curve that grows."""
+    """A growing curve."""
 
     def __init__(self, most: int = POINTS) -> None:
-        """most: points at most that `points` returns; 4 or more."""
+        """Keep at most `most` points, 4 or more."""
         self._buckets = Buckets(Extremes, (most - 2) // 2)
         self._first: tuple[int, float] | None = None
         self.last: tuple[int, float] | None = None
 
     def add(self, step: int, value: float) -> None:
-        """Add a value; one that is not finite is ignored."""
+        """Add a value. Values that are not finite are ignored."""
         if not math.isfinite(value):
             return
         self._buckets.at(step).add(step, value)
@@ -129,7 +129,7 @@ class Series:
         self._first = self._first or self.last
 
     def points(self) -> list[tuple[int, float]]:
-        """Return (step, value) points: all of them while there are few, then each bucket's extremes and both ends."""
+        """Return (step, value) points: all while there are few, then each bucket's extremes and both ends."""
         if self._first is None or self.last is None:
             return []
         kept = {self._first, self.last}
@@ -163,7 +163,7 @@ def smoothed(means: Sequence[Mean]) -> list[tuple[int, float]]:
 
 
 def grouped(means: Iterable[Mean], most: int) -> list[Mean]:
-    """Merge neighboring means so that at most `most` are left."""
+    """Merge neighboring means until at most `most` are left."""
     given = list(means)
     size = max(1, math.ceil(len(given) / most))
     groups = [given[start : start + size] for start in range(0, len(given), size)]
@@ -176,31 +176,31 @@ def grouped(means: Iterable[Mean], most: int) -> list[Mean]:
 
 # ---- detrending: the training loss without the effect of the sampled noise levels
 #
-# The loss depends far more on a sample's noise level than on anything the run has learned so far, and levels are
-# sampled at random, so the plain curve shows mostly the sampling. This is a control variate (Owen, "Monte Carlo theory,
-# methods and examples", 8.9; as CUPED, Deng et al., WSDM 2013):
+# The loss depends far more on a sample's noise level than on anything the run has learned so far. Levels are sampled at
+# random, so the plain curve mostly shows the sampling. The remedy is a control variate (Owen, "Monte Carlo theory,
+# methods and examples", 8.9; as in CUPED, Deng et al., WSDM 2013):
 #
 #     detrended(step) = mean loss(step) - [mean c(levels of the step) - mean c(all levels sampled in the run)]
 #
-# The bracket is zero on average whatever the function c is, because levels do not depend on the step; so the curve
-# estimates the same expected loss as the plain one, and the better c tells a sample's loss from its level, the less
-# it jumps. The best c is the typical loss at each level. It is learned from the run itself: a straight line between
-# the KNOTS, by least squares. Losses are compared within blocks of the run only (a constant of its own for each block,
-# as in the regression of Frisch, Waugh and Lovell), so that what was learned from block to block is not mistaken for
-# the levels' doing. A ridge of one sample keeps a young run's line flat instead of wild.
+# The bracket is zero on average whatever the function c is, because levels do not depend on the step. So the curve
+# estimates the same expected loss as the plain one, and the better c predicts a sample's loss from its level, the less
+# the curve jumps. The best c is the typical loss at each level. It is fitted to the run itself by least squares, as
+# straight lines between the KNOTS. Losses are compared only within blocks of the run (each block has its own constant,
+# as in the regression of Frisch, Waugh and Lovell), so that learning from block to block is not mistaken for an effect
+# of the levels. A ridge of one sample keeps the fit flat early in a run.
 #
-# Only sums are kept, in as many buckets as a curve has: adding a sample takes the same time however long the run is.
+# Only sums are kept, in as many buckets as a curve has, so adding a sample takes the same time however long the run is.
 
-# Where the line may bend, as quantiles of noise: closer together where losses change fast.
+# Where the lines may bend, as quantiles of noise: closer together where losses change fast.
 KNOTS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 BUCKETS = 500
-BLOCKS = 20  # at most
-BLOCK_SAMPLES = 64  # at least
+BLOCKS = 20  # most blocks
+BLOCK_SAMPLES = 64  # least samples per block
 
 
 @dataclass(slots=True)
 class KnotSums(Sums):
-    """Sums over the samples of neighboring steps. at_knots: sums of their weights at the knots, 1 per sample"""
+    """Sums over the samples of neighboring steps; `at_knots` sums their weights at the knots, 1 per sample."""
 
     at_knots: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
 
@@ -210,17 +210,17 @@ class KnotSums(Sums):
 
 
 class Detrending:
-    """Takes samples one by one and gives the detrended loss at any time."""
+    """Takes samples one by one, and computes the detrended loss at any time."""
 
     def __init__(self) -> None:
         self._buckets = Buckets(KnotSums, BUCKETS)
-        # Sums for least squares: products of neighboring knots' weights, and weight times loss.
+        # Sums for least squares: products of neighboring knots' weights, and weights times losses.
         self._own = [0.0] * len(KNOTS)
         self._next = [0.0] * (len(KNOTS) - 1)
         self._loss = [0.0] * len(KNOTS)
 
     def add(self, step: int, quantile: float, loss: float) -> None:
-        """Add one sample; one that is not finite is left out."""
+        """Add a sample; ignore it if it is not finite."""
         if not (math.isfinite(quantile) and math.isfinite(loss)):
             return
         position = min(max(quantile, 0.0), 1.0)
@@ -238,7 +238,7 @@ class Detrending:
         self._loss[left + 1] += upper * loss
 
     def means(self) -> list[Mean]:
-        """The detrended loss, in loss units: one mean a bucket of steps."""
+        """Return the detrended loss, in loss units, as one mean per bucket of steps."""
         import numpy as np
 
         found = list(self._buckets.buckets)
@@ -261,30 +261,30 @@ class Detrending:
 
 # ---- the curves
 #
-# Each line of the metrics is read once, and memory does not grow with the steps; only measurements, which are few, are
-# all kept. If a run went back to a checkpoint, its metrics are read from the start again.
+# Each line of the metrics is read once, and memory does not grow with the number of steps: only measurements, which are
+# few, are all kept. If a run went back to a checkpoint, its metrics are read from the start again.
 
-NO_CURVES = "The curves begin with the first step."
-BANDS = 5  # of noise, equally likely in training, the least noise first
+NO_CURVES = "Curves appear with the first step."
+BANDS = 5  # of noise, equally likely in training, lowest noise first
 BAND_POINTS = 200
-CHART_POINTS = 400  # of each series where several share a chart that is rendered again while the run goes on
+CHART_POINTS = 400  # for series that share a chart, which is rendered again and again during a run
 
 
 class Curves:
     """The numbers of a run so far.
 
-    losses, rates, held_out_losses, held_out_outside (of what lies outside the masks), visible_inside and
-    visible_outside (of clips by their masks, in levels of 255), own_changes, other_changes: to be plotted
-    bands, held_out_bands: the losses in each band of noise
-    held_out, changes, effects: measurements by step; changes are (own captions, preservation prompts), effects those of
-    the previews
-    name:    the run's
-    last:    the newest training line
-    version: rises whenever anything was read
+    losses, rates: training loss and learning rate, for plots, like all series here.
+    held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
+    visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
+    own_changes, other_changes: change of the output for own captions and for preservation prompts.
+    bands, held_out_bands: training and held-out loss in each noise band.
+    held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
+    name: the run's name.
+    last: the newest training line.
+    version: increases whenever anything was read.
     """
 
     def __init__(self, folder: Path) -> None:
-        """folder: the run's"""
         self.name = folder.name
         self._reader = MetricsReader(folder)
         self.version = 0
@@ -304,7 +304,7 @@ class Curves:
         self.last: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read what is new."""
+        """Read new lines."""
         if self._reader.restarted():
             self._clear()
             self.version += 1
@@ -346,16 +346,16 @@ class Curves:
         return curve[-1][1] if curve else None
 
     def detrended(self) -> list[Mean]:
-        """The loss without the effect of the sampled noise levels; empty for runs that did not write `samples`."""
+        """Return the loss without the effect of the sampled noise levels; [] for runs that did not write `samples`."""
         return self._detrending.means()
 
     @property
     def effect(self) -> VisibleEffect | None:
-        """What the newest previews show; None before the first."""
+        """Visible effect of the newest previews; None before the first."""
         return list(self.effects.values())[-1] if self.effects else None
 
     def to_json(self) -> dict[str, list[tuple[int, float]]]:
-        """Points (step, value) of the main curves, by name; those without a point left out."""
+        """Return the points (step, value) of the main curves by name, without empty curves."""
         found = {
             "learning rate": self.rates.points(),
             "loss, each step": self.losses.points(),

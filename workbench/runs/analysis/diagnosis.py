@@ -1,17 +1,17 @@
 """Say in one sentence whether a run is learning, from its curves. No torch.
 
-RULES is all of it, and the first rule that holds wins: what must be true of the numbers, the sentence that says so, and
-what to do next. A sentence quotes the newest measurement, which is the one that the page
-shows, and a rule holds only where the median of the last three agrees with it.
+The first of RULES that holds wins. Each rule has a condition on the numbers, a sentence that says what was found, and
+what to do next. A sentence quotes the newest measurement, which is the one the page shows, and a rule holds only if the
+median of the last three agrees with it.
 
-The noise of a measurement is how far it lies from the straight line through its neighbors (pseudo-residuals of Gasser,
-Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement does not count while there
-are enough others: a loss falls steeply at first, and that is no noise. "Rising" takes the Mann-Kendall test (one-sided,
-p < 0.005) and a rise larger than any before the lowest point, or a loss that merely wanders would be called rising.
+The noise of a measurement is its distance from the straight line through its neighbors (pseudo-residuals of Gasser,
+Sroka, Jennen-Steinmetz, Biometrika 1986; the median makes it robust). The first measurement is left out if there are
+enough others: a loss falls steeply at first, and that is not noise. "Rising" takes the Mann-Kendall test (one-sided,
+p < 0.005) and a rise larger than any before the lowest point, so that a wandering loss is not called rising.
 
-The bands of noise say why a concept does not show, and which setting helps, but not whether it shows: those of much
-noise fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19 to 24 % where none did. The previews
-decide (visible_effect has the measurements). docs/diagnosis.md has a table of failures and what is said of each.
+The loss by noise band says why a concept does not show, and which setting helps, but not whether it shows: at high
+noise it fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19 to 24 % where none did. The previews
+decide (`visible_effect` has the measurements). docs/diagnosis.md has a table of failures and their diagnoses.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ Kind = Literal[
 ]
 Tone = Literal["plain", "good", "warn", "bad"]
 
-# ---- thresholds. Where no source is named they are ours: tests/runs/analysis/test_diagnosis.py holds the shapes of
-# curves that they tell apart.
+# ---- thresholds. Without a source they are our own; tests/runs/analysis/test_diagnosis.py has the shapes of curves
+# that they tell apart.
 
 # How much must have been measured.
-MOST = 100  # measurements looked at; more are taken together
-FEWEST, FEWEST_STEPS = 4, 100  # a learning rate warms up, and a loss jumps about
-RISING = 6  # measurements after the lowest point, before they are called a rise
-LAST = 3  # whose median must agree with the newest one
-# What is a change of the loss.
+MOST = 100  # measurements to look at; with more, neighbors are averaged
+FEWEST, FEWEST_STEPS = 4, 100  # before that, the learning rate warms up and the loss jumps
+RISING = 6  # measurements after the lowest point before they can be called a rise
+LAST = 3  # measurements whose median must agree with the newest one
+# What counts as a change of the loss.
 NOISES = 3.0  # times the noise of a measurement: three standard deviations
 HIGHER_NOISES = 5.0  # above the first measurement, without a trend: rarer by chance than 3
-GAIN = 0.01  # of the first loss, at least
-RISE = 0.03  # of the loss it rises from, at least
+GAIN = 0.01  # at least this share of the first loss
+RISE = 0.03  # at least this share of the loss it rises from
 WANDER = 2.0  # times the largest rise before the lowest point
 TREND = 2.58  # z of p < 0.005, one-sided (Kendall, "Rank correlation methods")
 BROKEN = 3.0  # times the first loss: the model is destroyed
-# What is a change of the output, as a share (curves.changes).
+# What counts as a change of the output, as a share (curves.changes).
 SMALL_CHANGE = 0.02
-DESTROYED = 0.5  # and the loss no lower
+DESTROYED = 0.5  # if the loss is no lower
 NEAR = 0.7  # of the change on its own captions: other prompts change nearly as much
-# Levels of noise (docs/diagnosis.md, "Why the previews decide").
-LITTLE_NOISE, MUCH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
-LAGS = 0.5  # of what the loss fell by at little noise: less of it at much noise is named
+# Noise levels (docs/diagnosis.md, "Why the previews decide").
+LOW_NOISE, HIGH_NOISE = (0, 1), (3, 4)  # bands of the held-out loss
+LAGS = 0.5  # the loss at high noise lags if it fell by less than this share of its fall at low noise
 # When a run has leveled off.
-STILL = 0.05  # of the whole gain, in the last third; twice that where it is less than the noise
-RUN_DOWN = 0.3  # of its highest value: a learning rate below that by its schedule brings little
-# What the advice names.
-USUAL_RATE = 1e-4  # of a LoRA
-MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is named
+STILL = 0.05  # of the whole gain, in the last third; twice that if it is below the noise
+RUN_DOWN = 0.3  # of its peak: a learning rate that the schedule has brought below this adds little
+# Values in the advice.
+USUAL_RATE = 1e-4  # for a LoRA
+MOSTLY_KNOWN = 0.5  # regularization share from which the advice mentions it
 
 
 class Claim(NamedTuple):
-    """A kind in a few words: of a run in a list, and of a LoRA whose run is over ("idle" is neither good nor bad)."""
+    """A kind in a few words, for a run in a list and for a LoRA whose run is over ("idle": neither good nor bad)."""
 
     run: str
     tone: Tone
@@ -90,25 +90,26 @@ class Claim(NamedTuple):
 CLAIMS: Mapping[Kind, Claim] = {
     "too early": Claim("Too early to tell", "plain", "Too short to tell", "idle"),
     "too short": Claim("Too short to tell", "plain", "Too short to tell", "idle"),
-    "unclear": Claim("Not clear", "plain", "Unclear", "idle"),
+    "unclear": Claim("Unclear", "plain", "Unclear", "idle"),
     "no effect yet": Claim("No effect", "plain", "No effect yet", "warn"),
     "not better": Claim("Not better", "warn", "Not better than the base model", "warn"),
-    "learning": Claim("Learning", "good", "Still learning at its end", "idle"),
+    "learning": Claim("Learning", "good", "Still learning at the end", "idle"),
     "levelled off": Claim("Good", "good", "Good", "good"),
     "not visible": Claim("Not visible", "plain", "No visible effect", "warn"),
-    "prior drift": Claim("Prior drifts", "bad", "Changes other prompts too", "bad"),
-    "over-fitting": Claim("Over-fitting", "bad", "Over-fitted", "bad"),
-    "getting worse": Claim("Getting worse", "bad", "Worse at its end", "bad"),
+    "prior drift": Claim("Prior drift", "bad", "Changes other prompts too", "bad"),
+    "over-fitting": Claim("Overfitting", "bad", "Overfitted", "bad"),
+    "getting worse": Claim("Getting worse", "bad", "Worse at the end", "bad"),
     "destroyed": Claim("Destroyed", "bad", "Destroyed", "bad"),
 }
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """The one thing to do next, as far as a program can do it.
+    """The next thing to do that a button can do.
 
-    kind: sample a checkpoint, fork it, or begin a new run;  settings: what the fork or the new run changes
-    step: of the checkpoint
+    kind: sample a checkpoint, fork it, or start a new run.
+    settings: what the fork or the new run changes.
+    step: the checkpoint's.
     """
 
     kind: Literal["sample", "fork", "new run"]
@@ -119,10 +120,12 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """How a run goes. `advice`: what to do next; `best_step`: of the saved checkpoints, None when not known.
+    """How a run is going.
 
-    failed: the run failed, so that what it says holds until then, and no longer is good news
-    remedy: the part of the advice that a button can do; None where there is none
+    advice: what to do next.
+    best_step: step of the best saved checkpoint; None if unknown.
+    failed: whether the run failed. The diagnosis describes it until then, and is not good news.
+    remedy: the part of the advice that a button can do, if any.
     """
 
     kind: Kind
@@ -134,7 +137,7 @@ class Diagnosis:
 
     @property
     def claim(self) -> str:
-        """It in a word or two."""
+        """The diagnosis in a word or two."""
         return CLAIMS[self.kind].run
 
     @property
@@ -150,25 +153,25 @@ def diagnose(
     """Diagnose a run from its curves.
 
     Args:
-        curves: Those of the run, read.
+        curves: The run's curves, up to date.
         checkpoints: Steps of the saved checkpoints.
-        ended: Whether there is nothing to wait for any more.
-        settings: The run's, so that the advice can name their values.
+        ended: Whether the run is over.
+        settings: The run's settings, for values in the advice.
     """
-    of = Numbers(curves, checkpoints, ended, settings)
-    rule = next(rule for rule in RULES if rule.holds(of))
-    sentence, *advice = rule.say(of)
+    run = Numbers(curves, checkpoints, ended, settings)
+    rule = next(rule for rule in RULES if rule.holds(run))
+    sentence, *advice = rule.say(run)
     return Diagnosis(
         "too short" if ended and rule.kind == "too early" else rule.kind,
         sentence,
         " ".join(advice),
-        of.useful if rule.kind == "destroyed" else of.best,
-        remedy=REMEDIES[rule.kind](of) if rule.kind in REMEDIES else None,
+        run.useful if rule.kind == "destroyed" else run.best,
+        remedy=REMEDIES[rule.kind](run) if rule.kind in REMEDIES else None,
     )
 
 
 def beside_failure(found: Diagnosis) -> Diagnosis | None:
-    """What is still said of a run that failed: bad news as it is, the rest without its advice; None for nothing."""
+    """Reword the diagnosis of a failed run: bad news stays, the rest loses its advice; None if nothing is left."""
     if found.tone == "bad":
         return replace(found, failed=True)
     if found.kind in ("too early", "too short"):
@@ -180,12 +183,16 @@ def beside_failure(found: Diagnosis) -> Diagnosis | None:
 
 
 class Numbers:
-    """The numbers that rules and sentences look at.
+    """The numbers behind rules and sentences.
 
-    what: the loss they speak of, that of held-out clips where there are any
-    values, steps: its measurements;  first, newest: the ends of it, as the page shows them;  start: when first was
-    noise: of a measurement;  own, others: the newest change of the output on own captions and preservation prompts
-    effect: what the newest previews show
+    what: the loss in question: the held-out loss if there is one, else the training loss.
+    steps, values: its measurements.
+    noise: standard deviation of a measurement.
+    first, newest: the first and newest loss, as the page shows them.
+    start: when `first` was measured, in words.
+    level: median of the newest measurements.
+    own, others: newest change of the output for the run's own captions and for preservation prompts.
+    effect: what the newest previews show.
     """
 
     def __init__(self, curves: Curves, checkpoints: Sequence[int], ended: bool, settings: TrainSettings | None) -> None:
@@ -208,33 +215,33 @@ class Numbers:
         if self.held_out:
             self.first, self.newest = measured[0].value, measured[-1].value
             self.start = f"at step {measured[0].step}"
-        else:  # one step's loss says little
+        else:  # the loss of a single step says little
             self.first, self.newest = self.values[0], self.level
             self.start = f"over its first {self.steps[0]} steps"
 
     @property
     def margin(self) -> float:
-        """What the loss differs by without having changed."""
+        """The largest difference that does not count as a change of the loss."""
         return max(NOISES * self.noise, GAIN * abs(self.first))
 
     @property
     def gain(self) -> float:
-        """What the loss fell by, by the newest measurement and by the median of the last three."""
+        """How far the loss fell, by both the newest measurement and the median of the last three."""
         return self.first - max(self.level, self.newest)
 
     @property
     def rise(self) -> float:
-        """What it rose by, likewise."""
+        """How far it rose, likewise."""
         return min(self.level, self.newest) - self.first
 
     @property
     def few(self) -> bool:
-        """Whether too little was measured to tell anything else."""
+        """Whether there are too few measurements for any other rule."""
         return len(self.values) < FEWEST or self.steps[-1] < FEWEST_STEPS
 
     @property
     def destroyed(self) -> bool:
-        """Whether the loss, by newest and level, is far higher, or no lower while the output has become another."""
+        """Whether the loss is far higher, or no lower while the output has changed completely."""
         if len(self.values) < 2 or (not self.held_out and len(self.values) < FEWEST):
             return False
         least = min(self.level, self.newest)
@@ -243,7 +250,7 @@ class Numbers:
 
     @property
     def higher(self) -> bool:
-        """Whether the loss stands clearly above the first measurement, without a trend."""
+        """Whether the loss is clearly above the first measurement, even without a trend."""
         return len(self.values) > RISING and self.rise > max(HIGHER_NOISES * noise_of(self.values), RISE * self.first)
 
     @property
@@ -252,7 +259,7 @@ class Numbers:
 
     @property
     def drifts(self) -> bool:
-        """Whether prompts that it should leave alone change nearly as much as its own captions."""
+        """Whether preservation prompts change nearly as much as the run's own captions."""
         if self.own is None or self.others is None:
             return False
         return self.own > SMALL_CHANGE and self.others >= NEAR * self.own
@@ -263,7 +270,7 @@ class Numbers:
 
     @property
     def moved(self) -> bool:
-        """Whether the output has changed, and the previews, where they were compared, show it."""
+        """Whether the output has changed, visibly so if previews were compared."""
         return self.own is not None and self.own > SMALL_CHANGE and (self.effect is None or self.effect.visible)
 
     @property
@@ -284,14 +291,14 @@ class Numbers:
 
     @property
     def train_falls(self) -> bool:
-        """Whether the detrended training loss went down after the held-out loss began to rise."""
+        """Whether the detrended training loss fell after the held-out loss began to rise."""
         after = [mean for mean in self.curves.detrended() if mean.step > (self.rising_since or 0)]
         halves = grouped(after, 2)
         return self.held_out and len(halves) == 2 and halves[1].value < halves[0].value
 
     @property
     def leveled_off(self) -> bool:
-        """Whether the last third of the measurements brought next to nothing of the gain."""
+        """Whether the last third of the measurements added almost nothing to the gain."""
         third = len(self.values) // 3
         if third < 3:
             return False
@@ -300,304 +307,307 @@ class Numbers:
 
     @property
     def useful(self) -> int | None:
-        """The best checkpoint, where its loss is below the first and its previews are good."""
+        """Step of the best checkpoint whose loss is below the first and whose previews are good."""
         held_out = {step: value for step, value in self.curves.held_out.items() if value < (1 - GAIN) * self.first}
         whole = [step for step in self.checkpoints if step in held_out and is_good(self.curves.effects, step)]
         return min(whole, key=lambda step: held_out[step], default=None)
 
     @property
     def full(self) -> bool:
-        """Whether weights of the base model are trained, which excludes what needs its predictions."""
+        """Whether base model weights are trained, which rules out methods that need the base model's predictions."""
         return self.settings is not None and (self.settings.method == "full" or bool(self.settings.train_also))
 
     @property
     def previews(self) -> bool:
-        """Whether there are previews to look at, or will be."""
+        """Whether there are, or will be, previews to look at."""
         return bool(self.curves.effects) or self.settings is None or self.settings.preview_every > 0
 
 
-# ---- the rules: what must be true of the numbers, the sentence that says so, and what to do next
+# ---- what each rule says: first the sentence, then the advice
 
 
-def _destroyed(of: Numbers) -> Iterator[str]:
-    changed = f"its output has changed by {of.own:.0%}, and " if (of.own or 0.0) > SMALL_CHANGE else ""
-    losses = f"{loss_text(of.first)} {of.start} to {loss_text(of.newest)}"
-    yield f"The model is destroyed: {changed}the {of.what} went from {losses}."
-    rate = max((rate for _, rate in of.curves.rates.points()), default=0.0)
+def _destroyed(run: Numbers) -> Iterator[str]:
+    changed = f"its output has changed by {run.own:.0%}, and " if (run.own or 0.0) > SMALL_CHANGE else ""
+    losses = f"{loss_text(run.first)} {run.start} to {loss_text(run.newest)}"
+    yield f"The model is destroyed: {changed}the {run.what} went from {losses}."
+    rate = max((rate for _, rate in run.curves.rates.points()), default=0.0)
     lower = min(USUAL_RATE, rate / 10) if rate else USUAL_RATE
     instead = f" instead of {rate:.2g}" if rate else ""
-    again = f"egin again with a lower learning rate, learning_rate={lower:.2g}{instead}."
-    if of.useful is None and of.checkpoints:
-        yield "None of its checkpoints is of use."
-    yield f"B{again}" if of.useful is None else f"Use the checkpoint of step {of.useful}, or b{again}"
+    if run.useful is None and run.checkpoints:
+        yield "None of its checkpoints is usable."
+    yield f"{_start_over(run.useful)}: learning_rate={lower:.2g}{instead}."
 
 
-def _spoiled(of: Numbers) -> Iterator[str]:
-    assert of.effect is not None
-    others = "previews of prompts that it should leave alone are other videos now"
-    yield f"Its prior drifts: {others}. Its own have changed by {of.effect.words}."
-    good = of.best is not None and is_good(of.curves.effects, of.best)
-    yield (f"Use the checkpoint of step {of.best}, or b" if good else "B") + "egin again with a lower learning rate."
-    yield _keep_known(of)
+def _start_over(good: int | None) -> str:
+    """Advise a lower learning rate, after a checkpoint that can be used instead, if any."""
+    again = "start over with a lower learning rate"
+    return again.capitalize() if good is None else f"Use the checkpoint from step {good}, or {again}"
 
 
-def _too_early(of: Numbers) -> Iterator[str]:
-    if of.ended:
-        step = max([of.curves.last.get("step", 0), *of.curves.held_out])
+def _spoiled(run: Numbers) -> Iterator[str]:
+    assert run.effect is not None
+    others = "previews of prompts that it should not affect now show different videos"
+    yield f"Prior drift: {others}. Its own previews have changed by {run.effect.words}."
+    good = run.best is not None and is_good(run.curves.effects, run.best)
+    yield f"{_start_over(run.best if good else None)}."
+    yield _keep_known(run)
+
+
+def _too_early(run: Numbers) -> Iterator[str]:
+    if run.ended:
+        step = max([run.curves.last.get("step", 0), *run.curves.held_out])
         needs = f"{FEWEST} measurements over {FEWEST_STEPS} steps"
-        yield f"Too short to tell: it ended at step {step:,}, and a diagnosis takes {needs}."
+        yield f"Too short to tell: the run ended at step {step:,}, but a diagnosis needs {needs}."
     else:
-        yield "It is too early to tell."
-        yield _wait(of)
+        yield "Too early to tell."
+        yield _wait(run)
 
 
-def _over_fitting(of: Numbers) -> Iterator[str]:
-    yield f"Over-fitting {_rises(of)}, while the training loss still falls."
-    yield f"{_back(of)}; for a longer run, add clips, or lower {'' if of.full else 'the rank or '}the learning rate."
+def _over_fitting(run: Numbers) -> Iterator[str]:
+    yield f"Overfitting {_rising(run)} while the training loss still falls."
+    yield f"{_back(run)}. For a longer run, add clips or lower {'' if run.full else 'the rank or '}the learning rate."
 
 
-def _getting_worse(of: Numbers) -> Iterator[str]:
-    lower = "rain with a lower learning rate: a third of it is a good start."
-    if of.rising_since is None:
-        yield f"Getting worse: the {of.what} is {of.newest / of.first - 1:.0%} higher than {of.start}."
-        yield f"T{lower}"
+def _getting_worse(run: Numbers) -> Iterator[str]:
+    if run.rising_since is None:
+        yield f"Getting worse: the {run.what} is {run.newest / run.first - 1:.0%} higher than {run.start}."
     else:
-        yield f"Getting worse {_rises(of)}."
-        yield f"{_back(of)}, and t{lower}"
+        yield f"Getting worse {_rising(run)}."
+        yield f"{_back(run)}."
+    yield "Train with a lower learning rate; a third of this run's is a good start."
 
 
-def _rises(of: Numbers) -> str:
-    since = of.rising_since
+def _rising(run: Numbers) -> str:
+    since = run.rising_since
     assert since is not None
-    numbers = f"({loss_text(of.at(since))} then, {loss_text(of.newest)} now)"
-    return f"since step {since}: the {of.what} rises from there {numbers}"
+    numbers = f"({loss_text(run.at(since))} then, {loss_text(run.newest)} now)"
+    return f"since step {since}: the {run.what} is rising {numbers}"
 
 
-def _back(of: Numbers) -> str:
-    """Which checkpoint to take instead of the newest."""
-    since = of.rising_since or 0
-    best = of.best if of.held_out else max((step for step in of.checkpoints if step <= since), default=None)
-    return f"Train again and stop near step {since}" if best is None else f"Use the checkpoint of step {best}"
+def _back(run: Numbers) -> str:
+    """Name the checkpoint to use instead of the newest."""
+    since = run.rising_since or 0
+    best = run.best if run.held_out else max((step for step in run.checkpoints if step <= since), default=None)
+    return f"Train again and stop near step {since}" if best is None else f"Use the checkpoint from step {best}"
 
 
-def _drifting(of: Numbers) -> Iterator[str]:
-    changes = f"other prompts change by {of.others:.0%}, its own by {of.own:.0%}"
-    yield f"It learns ({_lower(of)}), but its prior drifts: {changes}."
-    yield _keep_known(of)
+def _drifting(run: Numbers) -> Iterator[str]:
+    changes = f"other prompts change by {run.others:.0%}, its own by {run.own:.0%}"
+    yield f"Learning, but with prior drift: {_lower(run)}, while {changes}."
+    yield _keep_known(run)
 
 
-def _hidden(of: Numbers) -> Iterator[str]:
-    """More steps, and what else helps where a concept does not show."""
-    assert of.effect is not None
-    shown = f"its previews differ from the base model's by {of.effect.words}"
-    yield f"Not visible{'' if of.ended else ' yet'}: {_lower(of)}, but {shown}."
-    yield _more_steps(of).capitalize() if of.ended else "Train longer."
-    settings = of.settings
+def _hidden(run: Numbers) -> Iterator[str]:
+    """Advise more steps, and whatever else helps a concept to show."""
+    assert run.effect is not None
+    shown = f"its previews differ from the base model's by {run.effect.words}"
+    yield f"Not visible{'' if run.ended else ' yet'}: {_lower(run)}, but {shown}."
+    yield _more_steps(run).capitalize() if run.ended else "Train longer."
+    settings = run.settings
     if settings is not None and settings.regularization_dataset and settings.regularization_share >= MOSTLY_KNOWN:
         yield (
-            f"{settings.regularization_share:.0%} of each batch are clips of the regularization dataset: a lower "
-            "regularization_share leaves more to its own."
+            f"{settings.regularization_share:.0%} of each batch comes from the regularization dataset; a lower "
+            "regularization_share leaves more for the new clips."
         )
-    if _by_noise(of):
+    if _by_noise(run):
         shift = None if settings is None else _timestep_shift(settings)
-        more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at much noise."
-        yield f"Samples keep the base model's shapes and movement, which much noise decides.{more}"
+        more = "" if shift is None else f" A timestep_shift above {shift:g} trains more at high noise."
+        yield f"Samples keep the base model's shapes and movement, which high noise decides.{more}"
 
 
-def _leveled_off(of: Numbers) -> Iterator[str]:
-    yield f"Leveled off: {_lower(of)}, but the last third of the run brought next to nothing."
-    # The highest learning rate of the last third, as a share of the highest of all.
-    rates = of.curves.rates.points()
-    later = [rate for step, rate in rates if step >= of.steps[-(len(of.steps) // 3)]]
-    highest = max((rate for _, rate in rates), default=0.0)
-    if later and highest and (left := max(later) / highest) < RUN_DOWN:
+def _leveled_off(run: Numbers) -> Iterator[str]:
+    yield f"Leveled off: {_lower(run)}, but the last third of the run added almost nothing."
+    rates = run.curves.rates.points()
+    later = [rate for step, rate in rates if step >= run.steps[-(len(run.steps) // 3)]]
+    peak = max((rate for _, rate in rates), default=0.0)
+    if later and peak and (left := max(later) / peak) < RUN_DOWN:
         yield (
-            f"The learning-rate schedule held the last third to {max(math.ceil(100 * left), 1)}% of its peak or less: "
-            "to train longer, train with more steps."
+            f"The learning-rate schedule kept the last third at or below {max(math.ceil(100 * left), 1)}% of its peak, "
+            "so training longer needs more steps."
         )
     else:
-        little = "ore clips or a lower learning rate may bring a little more."
-        yield f"M{little}" if of.ended else f"It can be stopped; m{little}"
+        if not run.ended:
+            yield "You can stop it."
+        yield "More clips or a lower learning rate may add a little."
 
 
-def _learning(of: Numbers) -> Iterator[str]:
-    yield f"Learning: {_lower(of)}."
-    if not of.ended:
-        yield f"Let it go on while the {'previews get better' if of.previews else f'{of.what} falls'}."
+def _learning(run: Numbers) -> Iterator[str]:
+    yield f"Learning: {_lower(run)}."
+    if not run.ended:
+        yield f"Let it run while the {'previews get better' if run.previews else f'{run.what} falls'}."
     else:
-        yield ("If the last previews are still the best, " if of.previews else "For more, ") + _more_steps(of)
+        yield ("If the last previews are the best, " if run.previews else "For more, ") + _more_steps(run)
 
 
-def _not_better(of: Numbers) -> Iterator[str]:
-    yield f"The model's output has changed by {of.own:.0%}, but {_no_lower(of)}."
-    yield ("Look at the previews: it" if of.previews else "It") + " may have learned the style of the clips it saw."
-    yield "More clips, or captions that say what they share, help."
+def _not_better(run: Numbers) -> Iterator[str]:
+    yield f"The model's output has changed by {run.own:.0%}, but {_no_lower(run)}."
+    yield ("Look at the previews: it" if run.previews else "It") + " may have learned the style of its clips."
+    yield "Add clips, or say in the captions what the clips have in common."
 
 
-def _no_effect(of: Numbers) -> Iterator[str]:
-    hides = "previews hardly show that the" if (of.own or 0.0) > SMALL_CHANGE else "the"
-    changed = "" if of.own is None else f", and {hides} model's output has changed by {of.own:.1%}"
-    yield f"No effect{'' if of.ended else ' yet'}: {_no_lower(of)}{changed}."
-    if of.ended:
+def _no_effect(run: Numbers) -> Iterator[str]:
+    hides = "previews hardly show that the" if (run.own or 0.0) > SMALL_CHANGE else "the"
+    changed = "" if run.own is None else f", and {hides} model's output has changed by {run.own:.1%}"
+    yield f"No effect{'' if run.ended else ' yet'}: {_no_lower(run)}{changed}."
+    if run.ended:
         yield "Train again with more steps, or with three times the learning rate."
     else:
-        yield "Train longer; if nothing moves within a few hundred steps, raise the learning rate threefold."
+        yield "Train longer. If nothing changes within a few hundred steps, triple the learning rate."
 
 
-def _unclear(of: Numbers) -> Iterator[str]:
-    yet = "" if of.ended else " yet"
-    was = f"{loss_text(of.first)} {of.start} and is {loss_text(of.newest)} now"
-    yield f"Not clear{yet}: the {of.what} was {was}, without a clear trend."
-    if not of.ended:
-        yield _wait(of)
+def _unclear(run: Numbers) -> Iterator[str]:
+    was = f"{loss_text(run.first)} {run.start} and is {loss_text(run.newest)} now"
+    yield f"Unclear{'' if run.ended else ' so far'}: the {run.what} was {was}, with no clear trend."
+    if not run.ended:
+        yield _wait(run)
 
 
-def _lower(of: Numbers) -> str:
-    return f"the {of.what} is {(of.first - of.newest) / of.first:.0%} lower than {of.start}{_by_noise(of)}"
+def _lower(run: Numbers) -> str:
+    return f"the {run.what} is {(run.first - run.newest) / run.first:.0%} lower than {run.start}{_by_noise(run)}"
 
 
-def _no_lower(of: Numbers) -> str:
-    """How the loss stands where it has not fallen, or not clearly."""
-    numbers = f"({loss_text(of.first)} then, {loss_text(of.newest)} now)"
-    if of.newest >= of.first:
-        return f"the {of.what} is no lower than {of.start} {numbers}"
-    if of.newest >= (1 - GAIN) * of.first:
-        return f"the {of.what} is hardly lower than {of.start} {numbers}"
-    vary = loss_text(NOISES * of.noise)
+def _no_lower(run: Numbers) -> str:
+    """Describe a loss that has not fallen, or not clearly."""
+    numbers = f"({loss_text(run.first)} then, {loss_text(run.newest)} now)"
+    if run.newest >= run.first:
+        return f"the {run.what} is no lower than {run.start} {numbers}"
+    if run.newest >= (1 - GAIN) * run.first:
+        return f"the {run.what} is hardly lower than {run.start} {numbers}"
+    vary = loss_text(NOISES * run.noise)
     return (
-        f"the {of.what} is not clearly lower than {of.start} {numbers}, because its measurements vary by up to {vary}"
+        f"the {run.what} is not clearly lower than {run.start} {numbers}, because its measurements vary by up to {vary}"
     )
 
 
-def _more_steps(of: Numbers) -> str:
-    return "fork its newest checkpoint with more steps." if of.checkpoints else "train again with more steps."
+def _more_steps(run: Numbers) -> str:
+    return "fork its newest checkpoint with more steps." if run.checkpoints else "train again with more steps."
 
 
-def _wait(of: Numbers) -> str:
-    return "Wait for a few more measurements." if of.held_out or not of.curves.last else "Wait for more steps."
+def _wait(run: Numbers) -> str:
+    return "Wait for a few more measurements." if run.held_out or not run.curves.last else "Wait for more steps."
 
 
 class Rule(NamedTuple):
-    """One finding: its kind, what holds of the numbers, the sentence that says so, and then what to do next."""
+    """A kind, its condition, and what it says: a sentence, then advice."""
 
     kind: Kind
     holds: Callable[[Numbers], bool]
     say: Callable[[Numbers], Iterator[str]]
 
 
-# A few measurements are enough for the first two.
+# The first two need only a few measurements.
 RULES: tuple[Rule, ...] = (
-    Rule("destroyed", lambda of: of.destroyed, _destroyed),
-    Rule("prior drift", lambda of: of.spoiled, _spoiled),
-    Rule("too early", lambda of: of.few, _too_early),
-    Rule("over-fitting", lambda of: of.rising_since is not None and of.train_falls, _over_fitting),
-    Rule("getting worse", lambda of: of.rising_since is not None or of.higher, _getting_worse),
-    Rule("prior drift", lambda of: of.better and of.drifts, _drifting),
-    Rule("not visible", lambda of: of.better and of.effect is not None and not of.effect.visible, _hidden),
-    Rule("levelled off", lambda of: of.better and of.leveled_off, _leveled_off),
-    Rule("learning", lambda of: of.better, _learning),
-    Rule("not better", lambda of: of.moved and of.unchanged, _not_better),
-    Rule("no effect yet", lambda of: of.unchanged, _no_effect),
-    Rule("unclear", lambda of: True, _unclear),
+    Rule("destroyed", lambda run: run.destroyed, _destroyed),
+    Rule("prior drift", lambda run: run.spoiled, _spoiled),
+    Rule("too early", lambda run: run.few, _too_early),
+    Rule("over-fitting", lambda run: run.rising_since is not None and run.train_falls, _over_fitting),
+    Rule("getting worse", lambda run: run.rising_since is not None or run.higher, _getting_worse),
+    Rule("prior drift", lambda run: run.better and run.drifts, _drifting),
+    Rule("not visible", lambda run: run.better and run.effect is not None and not run.effect.visible, _hidden),
+    Rule("levelled off", lambda run: run.better and run.leveled_off, _leveled_off),
+    Rule("learning", lambda run: run.better, _learning),
+    Rule("not better", lambda run: run.moved and run.unchanged, _not_better),
+    Rule("no effect yet", lambda run: run.unchanged, _no_effect),
+    Rule("unclear", lambda run: True, _unclear),
 )
 
 
-# ---- what a button does about it
+# ---- what a button can do about it
 
 
-def _other_rate(of: Numbers, times: float) -> Remedy | None:
-    """A new run with another learning rate, in two digits."""
-    if of.settings is None:
+def _other_rate(run: Numbers, times: float) -> Remedy | None:
+    """Offer a new run with another learning rate, rounded to two digits."""
+    if run.settings is None:
         return None
-    rate = float(f"{of.settings.learning_rate * times:.1e}")
+    rate = float(f"{run.settings.learning_rate * times:.1e}")
     text = f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")
-    return Remedy("new run", f"Use learning rate {text} in a new run", {"learning_rate": rate})
+    return Remedy("new run", f"New run with learning rate {text}", {"learning_rate": rate})
 
 
-def _best_or_slower(of: Numbers, times: float = 1 / 3) -> Remedy | None:
-    step = of.useful if of.destroyed else of.best
-    if step is not None and is_good(of.curves.effects, step):
+def _best_or_slower(run: Numbers, times: float = 1 / 3) -> Remedy | None:
+    step = run.useful if run.destroyed else run.best
+    if step is not None and is_good(run.curves.effects, step):
         return Remedy("sample", f"Sample step {step:,}", step=step)
-    return _other_rate(of, times)
+    return _other_rate(run, times)
 
 
-def _longer(of: Numbers) -> Remedy | None:
-    """Twice as many steps, from the newest checkpoint; of a run that is over."""
-    if not of.ended or not of.checkpoints or of.settings is None or of.settings.epochs is not None:
+def _longer(run: Numbers) -> Remedy | None:
+    """Offer twice as many steps from the newest checkpoint, if the run is over."""
+    if not run.ended or not run.checkpoints or run.settings is None or run.settings.epochs is not None:
         return None
-    steps = 2 * max(of.settings.steps, of.checkpoints[-1])
-    return Remedy("fork", f"Continue to step {steps:,}", {"steps": steps}, of.checkpoints[-1])
+    steps = 2 * max(run.settings.steps, run.checkpoints[-1])
+    return Remedy("fork", f"Continue to step {steps:,}", {"steps": steps}, run.checkpoints[-1])
 
 
-def _preserving(of: Numbers) -> Remedy | None:
-    if of.spoiled and of.best is not None:
-        return _best_or_slower(of)
-    if of.settings is None or of.full or of.settings.preservation_weight:
-        return _other_rate(of, 1 / 3)
-    return Remedy("new run", "Preserve what it knew in a new run", {"preservation_weight": PRESERVING})
+def _preserving(run: Numbers) -> Remedy | None:
+    if run.spoiled and run.best is not None:
+        return _best_or_slower(run)
+    if run.settings is None or run.full or run.settings.preservation_weight:
+        return _other_rate(run, 1 / 3)
+    return Remedy("new run", f"New run with preservation weight {PRESERVING:g}", {"preservation_weight": PRESERVING})
 
 
-def _more_noise(of: Numbers) -> Remedy | None:
-    """More steps; or, where much noise lags behind, a timestep shift that trains there more."""
-    shift = None if of.settings is None or not _by_noise(of) else _timestep_shift(of.settings)
+def _more_noise(run: Numbers) -> Remedy | None:
+    """Offer more steps or, if high noise lags behind, a timestep shift that trains it more."""
+    shift = None if run.settings is None or not _by_noise(run) else _timestep_shift(run.settings)
     if shift is None:
-        return _longer(of)
-    return Remedy("new run", "Weigh high noise double in a new run", {"timestep_shift": 2 * shift})
+        return _longer(run)
+    return Remedy("new run", f"New run with timestep shift {2 * shift:g}", {"timestep_shift": 2 * shift})
 
 
-PRESERVING = 4.0  # a preservation weight that held in docs/guide.md's comparison
+PRESERVING = 4.0  # a preservation weight that worked in docs/guide.md's comparison
 REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
-    "destroyed": lambda of: _best_or_slower(of, 1 / 10),
+    "destroyed": lambda run: _best_or_slower(run, 1 / 10),
     "prior drift": _preserving,
     "over-fitting": _best_or_slower,
     "getting worse": _best_or_slower,
     "not visible": _more_noise,
-    "levelled off": lambda of: Remedy("sample", "Sample it", step=of.best) if of.ended else None,
+    "levelled off": lambda run: Remedy("sample", "Sample it", step=run.best) if run.ended else None,
     "learning": _longer,
-    "no effect yet": lambda of: _other_rate(of, 3) if of.ended else None,
+    "no effect yet": lambda run: _other_rate(run, 3) if run.ended else None,
     "too early": _longer,
 }
 
 
-# ---- what the advice names
+# ---- details of the advice
 
 
-def _keep_known(of: Numbers) -> str:
-    """What keeps the rest of the model as it was: the next thing that was not done."""
-    settings, preserve = of.settings, "" if of.full else " or set a preservation weight"
+def _keep_known(run: Numbers) -> str:
+    """Advise the next step against prior drift that the run has not taken."""
+    settings, preserve = run.settings, "" if run.full else " or set a preservation weight"
     if settings is None or not settings.regularization_dataset:
         first = f"Add a regularization dataset{preserve}"
     elif preserve and settings.regularization_target == "clips" and "regularization_target" in _own_settings(settings):
         first = "Set regularization_target to base model"
     else:
         first = f"Raise the regularization_share{preserve}"
-    return f"{first}, say in the captions what is new and what is not, or stop earlier."
+    return f"{first}, make the captions say what is new and what is not, or stop earlier."
 
 
 def _timestep_shift(settings: TrainSettings) -> float | None:
-    """What the run trains with; None of a model without one."""
+    """Return the timestep shift in use; None if the model has none."""
     if (own := _own_settings(settings).get("timestep_shift")) is not None:
         return settings.timestep_shift or own.default or 1.0
     return None
 
 
 def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
-    with contextlib.suppress(ConfigError):  # a model that is not known here
+    with contextlib.suppress(ConfigError):  # an unknown model
         return settings.resolved.own_settings
     return {}
 
 
-def _by_noise(of: Numbers) -> str:
-    """Which noise levels lag, in words for what they decide; "" where none does, or nothing was measured by noise."""
-    little, much = _fall(of.curves, LITTLE_NOISE), _fall(of.curves, MUCH_NOISE)
-    if little is None or much is None or little < GAIN or much >= LAGS * little:
+def _by_noise(run: Numbers) -> str:
+    """Say how the loss fell at low and at high noise, if high noise lags; else ""."""
+    low, high = _fall(run.curves, LOW_NOISE), _fall(run.curves, HIGH_NOISE)
+    if low is None or high is None or low < GAIN or high >= LAGS * low:
         return ""
-    less = f"{much:.0%}" if much > 0 else "nothing"
-    return f" ({little:.0%} at little noise, the look and details; {less} at much noise, shapes and movement)"
+    less = f"{high:.0%}" if high > 0 else "nothing"
+    return f" ({low:.0%} at low noise, which decides look and details; {less} at high noise, shapes and movement)"
 
 
 def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
-    """By which share the held-out loss of these bands of noise has fallen."""
+    """Return the share by which the held-out loss fell in these noise bands; None if too little was measured."""
     points = [curves.held_out_bands[band].points() for band in bands]
     if any(len(each) < 2 for each in points):
         return None
@@ -609,17 +619,17 @@ def _fall(curves: Curves, bands: Sequence[int]) -> float | None:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """The standard deviation of a curve's jumps about the straight lines through its neighbors; 0 for under three."""
+    """Estimate the standard deviation of a measurement from second differences; 0 for fewer than three values."""
     jumps = [
         abs(middle - (before + after) / 2)
         for before, middle, after in zip(values, values[1:], values[2:], strict=False)
     ]
-    # 1.4826 makes a median of absolute values a deviation; such a jump has 3/2 of the noise's variance.
+    # 1.4826 turns a median of absolute values into a standard deviation; such a jump has 3/2 of the noise's variance.
     return 1.4826 * median(jumps) / math.sqrt(1.5) if jumps else 0.0
 
 
 def mann_kendall(values: Sequence[float]) -> float:
-    """The z of the Mann-Kendall test for a trend, above 0 when values rise (Kendall, "Rank correlation methods")."""
+    """Return z of the Mann-Kendall trend test, positive for rising values (Kendall, "Rank correlation methods")."""
     count = len(values)
     score = sum(
         (values[later] > values[earlier]) - (values[later] < values[earlier])
@@ -631,7 +641,7 @@ def mann_kendall(values: Sequence[float]) -> float:
 
 
 def _rising_since(values: Sequence[float], noise: float) -> int | None:
-    """Where the values began to rise for good; None when they do not."""
+    """Return the index from which the values rise for good; None if they do not."""
     level = [median(values[max(0, index - 1) : index + 2]) for index in range(len(values))]
     lowest = max(index for index, value in enumerate(level) if value <= min(level) + noise)
     after = values[lowest + 1 :]
