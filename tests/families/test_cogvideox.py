@@ -47,7 +47,7 @@ def test_b29_upright_clips_are_refused_where_positions_end() -> None:
 def test_b24_learned_positions_fit_one_size_and_no_more_frames() -> None:
     _, model = find_model("cogvideox-5b-i2v")
     model.check_shape(25, 480, 720)
-    with pytest.raises(ConfigError, match="knows positions of 720x480 alone: use 720x480"):
+    with pytest.raises(ConfigError, match="supports only 720x480: use 720x480"):
         model.check_shape(49, 480, 704)
     with pytest.raises(ConfigError, match="frames is 57"):
         model.check_shape(57, 480, 720)
