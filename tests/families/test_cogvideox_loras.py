@@ -420,7 +420,7 @@ def test_files_that_are_no_weights_are_refused(tmp_path: Path) -> None:
 def test_a_model_is_converted_by_its_name(tmp_path: Path) -> None:
     said = convert("tiny-cogvideox", str(tmp_path / "sat"), report=lambda text: None)
     assert said == f"transformer and vae for SAT: {tmp_path / 'sat'}"
-    with pytest.raises(ConfigError, match="like is empty, and .*sat does not say which model it is of: choose tiny"):
+    with pytest.raises(ConfigError, match="like is empty, and .*sat does not say which model it is for: choose tiny"):
         convert(str(tmp_path / "sat"), str(tmp_path / "back"))
     convert(str(tmp_path / "sat"), str(tmp_path / "back"), "tiny-cogvideox", report=lambda text: None)
     assert (tmp_path / "back" / "model_index.json").is_file()

@@ -214,7 +214,7 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     for copy in (workspace.root / imported.name / FILE, Path(converted.files[0])):
         assert read_header(copy).metadata[REFERENCE_KEY] == "2"
     card = (run.folder / "README.md").read_text(encoding="utf-8")
-    assert "told more than this pipeline takes: reference. `workbench sample` gives it with --reference." in card
+    assert "does not take: reference. `workbench sample` takes them with\n# --reference." in card
     assert "It was trained to be told first beforehand." in card
     code = card.partition("```python\n")[2].partition("\n```")[0]
     compile(code, "card", "exec")

@@ -35,8 +35,8 @@ class Given:
     """Conditioning of a model beside the caption. Any part may be missing.
 
     beside: [B, ...], concatenated to the noisy latents' channels.
-    known: clean latents [B, ...] that replace the noisy ones, at timestep 0 and without loss: those of the first frames,
-        or of all frames if `where` is set.
+    known: clean latents [B, ...] that replace the noisy ones, at timestep 0 and without loss: the first frames', or all
+        frames' if `where` is set.
     kept: [B] bool, True for clips that keep their known frames; None for all.
     where: bool, shaped as the latents with one channel: which latents are known, if not the first frames.
     tokens: other inputs of the transformer, [B, ...]. Only the family knows the keys.

@@ -86,8 +86,8 @@ def test_embeddings_are_those_of_the_caption_that_came_with_them(given: Dataset)
     ("tensors", "about", "sentence"),
     [
         ({"latents": latents()}, {"model": ""}, "its metadata has no model"),
-        ({"latents": latents()}, {"model": "nobody"}, "a model that is not known here: model is 'nobody'"),
-        ({"latents": latents(48, 3, 10, 10)}, {"model": "ltx"}, "model is ltx, none of whose models has 48 channels"),
+        ({"latents": latents()}, {"model": "nobody"}, "an unknown model: model is 'nobody'"),
+        ({"latents": latents(48, 3, 10, 10)}, {"model": "ltx"}, "model is ltx, but none of its models has 48 channels"),
         ({"frames": latents()}, {}, "it holds frames, must hold latents, or mean and std"),
         ({"mean": latents()}, {}, "it holds mean, must hold latents, or mean and std"),
         ({"latents": latents().astype(np.float64)}, {}, "its tensor latents is F64, must be F32 or F16 or BF16"),
@@ -124,7 +124,7 @@ def test_a_family_alone_stands_for_any_of_its_published_models(workspace: Worksp
     )
     dataset = Dataset.create(workspace, "Given")
     (result,) = dataset.import_files([path])
-    assert "its metadata has no fps: 25 taken" in result.notes[0]
+    assert "its metadata has no fps: using 25" in result.notes[0]
     (clip,) = dataset.clips
     assert (clip.latents_model, clip.frames, clip.width, clip.height, clip.fps) == ("ltx", 9, 128, 128, 25.0)
     reasons = {name: Fit(*find_model(name)).misfit(path) for name in ("ltx-video-2b-0.9.1", "ltx-video-2b-0.9.5")}
@@ -142,8 +142,8 @@ def test_a_file_that_is_cut_off_or_no_safetensors_is_refused(workspace: Workspac
     whole_one, *bad = sorted(dataset.import_files([tmp_path]), key=lambda one: one.outcome != "taken")
     assert whole_one.outcome == "taken"
     assert sorted(one.notes[0] for one in bad) == [
-        "it is no whole safetensors file (it does not begin as one): write or copy it again",
-        "it is no whole safetensors file (it ends before its tensors do): write or copy it again",
+        "it is not a complete safetensors file (it does not begin as one): write or copy it again",
+        "it is not a complete safetensors file (it ends before its tensors do): write or copy it again",
     ]
 
 
@@ -164,14 +164,14 @@ def test_clips_that_a_run_cannot_take_are_left_out_with_the_reason(given: Datase
     assert "17 frames of 40x40 at 8 fps, 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
     assert "add the bucket 17x40x40" in reasons["long.safetensors"]
     assert "set fps to 24" in reasons["fast.safetensors"]
-    assert reasons["codes.safetensors"].startswith("its latents are of Tiny Phenaki")
-    assert reasons["wan.safetensors"].startswith("its latents are of Wan")
-    assert "whose VAE or scale is not that of" in reasons["large.safetensors"]
+    assert reasons["codes.safetensors"].startswith("its latents are from Tiny Phenaki")
+    assert reasons["wan.safetensors"].startswith("its latents are from Wan")
+    assert "whose VAE or scale differs from that of" in reasons["large.safetensors"]
 
     both = load_data(workspace, settings.changed(buckets=("9x40x40", "17x40x40")))
     assert sorted(item.name for item in both.train) == ["long.safetensors", "walk.safetensors"]
     given.remove("walk.safetensors")
-    with pytest.raises(DataError, match="has no clip that can be used .*its latents are of"):
+    with pytest.raises(DataError, match="has no clip that can be used .*its latents are from"):
         load_data(workspace, settings)
 
 
@@ -196,7 +196,7 @@ def test_models_share_latents_where_their_vaes_and_scales_are_one(tmp_path: Path
     path = write(tmp_path / "one.safetensors", model="cogvideox-5b")
     taken = {name: Fit(*find_model(name)).misfit(path) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
     assert not taken["cogvideox-5b-i2v"]
-    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # the same weights, but another scale
+    assert "whose VAE or scale differs from that of" in taken["cogvideox-2b"]  # the same weights, but another scale
 
 
 @pytest.mark.parametrize(
