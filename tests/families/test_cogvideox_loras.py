@@ -192,9 +192,9 @@ def prefixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("tensors", "match"),
     [
-        ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer known here"),
-        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "the text encoder alone"),
-        ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "lacks the other"),
+        ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name that no known trainer uses"),
+        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "only the text encoder"),
+        ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "has only one of the two matrices"),
         ({**pair(), f"{QUERY}.lora_B.weight": torch.zeros(32, 3)}, "different ranks"),
         ({**pair(), "transformer_blocks.0.attn1.to_q.dora_scale": torch.ones(1, 7)}, "lengths of columns"),
     ],

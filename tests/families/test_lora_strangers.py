@@ -192,7 +192,7 @@ def test_alphas_of_some_layers_are_found_by_the_names_of_the_writer(tmp_path: Pa
 @pytest.mark.parametrize(
     ("alpha", "said"),
     [
-        (torch.tensor(float("nan")), "is nan, no finite number"),
+        (torch.tensor(float("nan")), "is nan, must be finite"),
         (torch.ones(4), "holds 4 numbers, and one is needed"),
         (torch.ones(0), "holds 0 numbers, and one is needed"),
     ],
@@ -237,8 +237,8 @@ def test_what_a_lora_has_no_place_for_is_listed(extra: Tensors, why: str, tmp_pa
         ({f"{QUERY}.weight": values(8, 8), f"{QUERY}.bias": values(8)}, "whole weights.*--model FOLDER.*loras extract"),
         ({f"model.diffusion_model.{COMFY[QUERY]}.weight": values(8, 8)}, "whole weights.*loras extract"),
         ({"decoder.conv_in.weight": values(4, 4, 3, 3)}, "whole weights"),
-        ({"diffusion_model.blocks.0.norm_q.diff": values(8)}, "norms, biases and tables alone"),
-        ({"text_encoder.q.lora_A.weight": values(2, 2)}, "the text encoder alone"),
+        ({"diffusion_model.blocks.0.norm_q.diff": values(8)}, "only norms, biases and tables"),
+        ({"text_encoder.q.lora_A.weight": values(2, 2)}, "only the text encoder"),
     ],
 )
 def test_files_without_a_layer_of_a_lora_are_named(tensors: Tensors, said: str, tmp_path: Path) -> None:

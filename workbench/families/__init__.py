@@ -2,7 +2,8 @@
 
 `families()` finds every module and package here that has a `FAMILY`, and those that installed packages name under the
 entry point "video_lora_workbench.families". A model's name is looked up once, where it comes in: `find_model` and, for
-forms, `known_model` look only on this disk, `settled_model` may ask the Hub. `convert` writes weights in another layout.
+forms, `known_model` look only on this disk; `settled_model` may ask the Hub. `convert` changes weights to another
+layout.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ def find_model(name: str) -> ResolvedModel:
     """Look up a model and its family by name, only on this disk. Raises ConfigError.
 
     Args:
-        name: A known id, or a known model's Hub name or alias, in any case; a folder in diffusers' layout; or OWNER/NAME
-            of another Hub repository in that layout, whose configs `settled_model` has downloaded. All but a folder
-            may end in :VARIANT and @REVISION.
+        name: A known id, or a known model's Hub name or alias, in any case; a folder in diffusers' layout; or the
+            OWNER/NAME of another Hub repository in that layout, whose configs `settled_model` has downloaded. All but
+            a folder may end in :VARIANT and @REVISION.
     """
     for family in families():
         for model in family.models:

@@ -169,8 +169,8 @@ def _link(source: Path, target: Path) -> None:
 
 # ---- parts that a folder shares with a sibling -----------------------------------------------------------------------
 
-# JSON: part -> name of the sibling folder that has it. If this folder has the part, too, its own config and tensors take
-# precedence.
+# JSON: part -> name of the sibling folder that has it. If this folder also has the part, its own config and tensors
+# take precedence.
 SHARED = "shared_parts.json"
 
 
@@ -346,7 +346,7 @@ def part_identity(model: Model, folder: Path, part: str) -> str:
 
 
 def _weights(folder: Path, part: str) -> list[Path]:
-    """Return a part's weight files. If two hold a tensor of the same name, the first counts. Raises ModelUnavailable."""
+    """Return a part's weight files. If a tensor is in two of them, the first counts. Raises ModelUnavailable."""
     found = sorted(part_folder(folder, part).glob("*.safetensors"))
     if is_layered(folder, part):
         found += sorted(shared_parts(folder)[part].glob("*.safetensors"))
