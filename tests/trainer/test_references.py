@@ -150,7 +150,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
 @pytest.mark.parametrize(
     ("variant", "values", "sentence"),
     [
-        ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline knows no others"),
+        ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline takes no others"),
         ("text-0.9.5", {"given": ["prefix 8 0.3"]}, "use prefix 1 or prefix 9"),
         ("text-0.9.5", {"control": True}, "a setting that .* does not have: set it to False"),
         ("fun-inp", {"control": True}, "a setting that .* does not have: set it to False"),
@@ -158,7 +158,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
         ("fun-control", {"reference": True}, "a setting that .* does not have: set it to False"),
         ("wan-text", {"reference": True, "reference_downscale": 2}, "reference_downscale is 2, a setting that"),
         ("wan-text", {"control": True}, "a setting that .* does not have: set it to False"),
-        ("wan-image-2.1", {"reference": True}, "given is empty beside a reference, .* begins with a first frame"),
+        ("wan-image-2.1", {"reference": True}, "given is empty beside a reference, .* starts from a first frame"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(
@@ -215,7 +215,7 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
         assert read_header(copy).metadata[REFERENCE_KEY] == "2"
     card = (run.folder / "README.md").read_text(encoding="utf-8")
     assert "does not take: reference. `workbench sample` takes them with\n# --reference." in card
-    assert "It was trained to be told first beforehand." in card
+    assert "The LoRA was trained with given frames: first. " in card
     code = card.partition("```python\n")[2].partition("\n```")[0]
     compile(code, "card", "exec")
 

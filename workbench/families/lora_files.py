@@ -219,8 +219,8 @@ def plain_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
     found = {unwrapped(name): tensor for name, tensor in tensors.items()}
     if len(found) < len(tensors):
         raise ConfigError(
-            "the LoRA holds some layers twice, with and without the name of a PyTorch wrapper (such as _orig_mod): save "
-            "it again from the unwrapped model"
+            "the LoRA holds some layers twice, with and without a PyTorch wrapper's name (such as _orig_mod): save it "
+            "again from the unwrapped model"
         )
     return found
 
