@@ -141,9 +141,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
     for layer in one.layers:
         match = BLOCK.fullmatch(layer)
         if match is None or match[2] not in ours:
-            raise ConfigError(
-                f"the LoRA changes {layer[:80]}, which Mochi's own format does not have: choose portable"
-            )
+            raise ConfigError(f"the LoRA changes {layer[:80]}, which Mochi's own format does not have: choose portable")
         parts.setdefault(f"blocks.{match[1]}.{ours[match[2]]}", []).append(layer)
     found = dict[str, torch.Tensor]()
     for name, layers in parts.items():
