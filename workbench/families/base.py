@@ -905,16 +905,13 @@ class ResolvedModel(NamedTuple):
 
     @property
     def facts(self) -> ModelFacts:
-        """See Family.facts."""
         return self.family.facts(self.model)
 
     @property
     def own_settings(self) -> Mapping[str, OwnSetting]:
-        """See Family.own_settings."""
         return self.family.own_settings(self.model)
 
     def fetch(self, report: Report = print) -> Path:
-        """See Family.fetch."""
         return self.family.fetch(self.model, report)
 
     def whole_folder(self) -> Path:

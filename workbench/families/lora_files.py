@@ -236,9 +236,7 @@ def weights(
 ) -> LoraWeights:
     """Check tensors under our names, and make a LoRA of them. Raises ConfigError.
 
-    Args:
-        alphas: Layer -> alpha; the rank by default.
-        alpha_known: Whether the file says anything about alpha.
+    `alphas` has the alpha of layers where it is not the rank. `alpha_known` says whether the file has any alpha.
     """
     downs = {name.removesuffix(f".{DOWN}"): tensor for name, tensor in tensors.items() if name.endswith(f".{DOWN}")}
     if not downs:
@@ -291,10 +289,7 @@ def even(lora: LoraWeights) -> LoraWeights:
 
 
 def refuse_more_than_matrices(lora: LoraWeights, target: str) -> None:
-    """Refuse a DoRA or a LoRA with biases, which the target's programs read differently or not at all.
-
-    Raises ConfigError.
-    """
+    """Refuse a DoRA and biases, which the target's programs read differently or not at all. Raises ConfigError."""
     if lora.dora:
         raise ConfigError(
             f"this is a DoRA, which {target} computes differently or not at all: resize it first, to make it a plain "
@@ -323,7 +318,6 @@ def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
 
 
 def is_lokr(names: Iterable[str]) -> bool:
-    """Return whether tensor names are a LoKr's."""
     return any(".lokr_w" in name for name in names)
 
 
@@ -358,12 +352,10 @@ def refuse_other_kinds(names: Iterable[str]) -> None:
 
 
 def is_lora_file(name: str) -> bool:
-    """Return whether a file of this name can be a LoRA."""
     return name.lower().endswith(FILES)
 
 
 def is_of_torch(path: Path) -> bool:
-    """Return whether torch wrote the file, by its suffix."""
     return path.suffix.lower() in TORCH_FILES
 
 

@@ -191,10 +191,6 @@ class _Contents:
     wide: dict[str, int] = field(default_factory=dict)
     kept: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
-    @property
-    def empty(self) -> bool:
-        return not (self.named or self.factors)
-
     def take(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
         """Add a LoRA tensor of a layer. Raises ConfigError for an unusable alpha or lengths of columns."""
         self.called[layer] = match["layer"]
@@ -236,7 +232,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
     musubi = low_rank.MUSUBI in tensors
     found = _sorted(names, {name: one for name, one in tensors.items() if name != low_rank.MUSUBI})
     left_out = found.left_out | found.unknown
-    if found.empty and not found.whole:
+    if not (found.named or found.factors or found.whole):
         _refuse_not_a_lora(names, tensors, found)
     _check_lengths(found.named)
     for layer, core in found.cores.items():
@@ -309,14 +305,11 @@ def _whole_differences(
 ) -> tuple[dict[str, str], float]:
     """Add full differences of weights and biases (lightx2v) to the pairs in `found`, except zeros.
 
-    A weight's difference becomes a pair with the identity, or the best pair of a limited rank.
-
-    Args:
-        approximate: Limit the rank, for files with nothing but full differences.
+    A weight's difference becomes a pair with the identity or, if `approximate`, the best pair of a limited rank.
+    Differences of norms and tables, and of biases whose layer has no pair, are left out.
 
     Returns:
-        (names that are left out -> why, relative error). Left out are differences of norms and tables, and of biases
-        whose layer has no pair.
+        (names that are left out -> why, relative error).
     """
     import torch
 
@@ -360,11 +353,7 @@ def _whole_differences(
 def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float], musubi: bool) -> tuple[str, float]:
     """Convert LoKr and LoHa factors to pairs of matrices, in place in `found` and `alphas`.
 
-    Args:
-        musubi: The file is musubi-tuner's, which divides alpha by the longer side of a whole factor.
-
-    Returns:
-        (what the file was, relative error).
+    musubi-tuner divides alpha by the longer side of a whole factor. Returns (what the file was, relative error).
     """
     import torch
 
@@ -622,15 +611,8 @@ def check_fit(
 ) -> dict[str, str]:
     """Return the layers of a LoRA that do not fit a model -> why.
 
-    Args:
-        title: The LoRA's, for messages.
-        sizes: The model's layers.
-        model: The model's title, for messages.
-        force: Accept any LoRA of which at least one layer fits.
-        made_for: Model that the LoRA's file names.
-
-    Raises:
-        ConfigError: Fewer layers fit than FIT_LIMIT, or the LoRA's input layer has more inputs.
+    Raises ConfigError if fewer layers fit than FIT_LIMIT, or if the LoRA's input layer has more inputs. With `force`,
+    one fitting layer is enough. `title`, `model` and `made_for` (the model that the LoRA names) are for messages.
     """
     wrong, strange = misfits(lora, sizes), unread(lora)
     total = len(lora.layers) + len(strange)

@@ -125,8 +125,7 @@ def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
 def _lokr(lora: LoraWeights, names: Mapping[str, str], musubi: bool = False) -> Tensors:
     """Return a LoKr's factors under the layer names given, as LyCORIS writes and ComfyUI reads them.
 
-    Args:
-        musubi: Also for musubi-tuner, which needs the first factor whole, and an alpha even if both factors are.
+    musubi-tuner needs the first factor whole, and an alpha even if both factors are.
     """
     import torch
 
@@ -239,11 +238,7 @@ FORMATS = (DIFFUSERS, PORTABLE, FINETRAINERS)
 
 
 def passed_over_by_comfyui(title: str, *formats: LoraFormat) -> tuple[LoraFormat, ...]:
-    """Add a warning that ComfyUI, which logs unknown names without failing, knows only those of the format comfyui.
-
-    Args:
-        title: The family's.
-    """
+    """Add a warning that ComfyUI, which only logs unknown names, knows those of the format comfyui alone."""
     warning = (
         f"ComfyUI's own {title} model does not know these names: the file loads without an error but has no effect. "
         f"For ComfyUI, convert it to comfyui"

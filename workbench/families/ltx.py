@@ -91,8 +91,7 @@ def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: fl
 def coordinates(places: torch.Tensor, fps: float, causal: bool = True) -> torch.Tensor:
     """Convert places [B, 4, tokens] to seconds and pixels, float32 [B, 3, tokens].
 
-    Args:
-        causal: The first latent frame is one frame, the others eight, as since 0.9.5.
+    If `causal`, as since 0.9.5, the first latent frame is one frame and the others are eight.
     """
     import torch
 
@@ -161,10 +160,9 @@ def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def known_latents(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Return which latents of (frames, height, width) are known, float32 [B, 1, f, h, w]: those of only known pixels.
+    """Return which latents of (frames, height, width) have only known pixels, float32 [B, 1, f, h, w].
 
-    Args:
-        mask: [B, 1, F, H, W], 1 for known pixels.
+    `mask` is [B, 1, F, H, W], 1 for known pixels.
     """
     import torch
     from torch.nn.functional import adaptive_max_pool3d
@@ -459,9 +457,8 @@ class LTXVideo(Family):
     ) -> Given:
         """Lay out what `encode_told` returned: in the latents and, in front of them, the reference, then other frames.
 
-        Args:
-            redrawn: Draw and discard noise for each picture or video that starts later, as LTXConditionPipeline does at
-                full strength.
+        If `redrawn`, draw and discard noise for each picture or video that starts later, as LTXConditionPipeline does
+        at full strength.
         """
         import torch
 

@@ -73,12 +73,9 @@ class Recipe:
 
 @cache
 def recipes_of(table: str) -> tuple[Recipe, ...]:
-    """Return a table's recipes, one per subject and mode, in the order of forms; () without a table.
+    """Return the recipes of a family or a model measured by itself, in the order of forms; () without a table.
 
     Tables with `evidence` of their own have no modes but those they list.
-
-    Args:
-        table: A family's name, or the name of a model measured by itself.
     """
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
     if table not in data:

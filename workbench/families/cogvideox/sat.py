@@ -273,6 +273,9 @@ PIECE = re.compile(r"mp_rank_(\d+)_model_states\.pt")
 
 def convert(source: Path, target: Path, folder: Path, names: LayerNames, report: Report) -> str:
     """Convert `source` to `target`: see Family.convert. Raises ConfigError, CannotWrite."""
+    import torch
+    from safetensors.torch import save_file
+
     if target.exists():
         raise ConfigError(f"{target} already exists: choose a new name")
     checkpoints: list[Tensors] = []
@@ -290,30 +293,18 @@ def convert(source: Path, target: Path, folder: Path, names: LayerNames, report:
             if from_model:
                 summary = _model_to_sat(source, new, report)
             elif of_lora is not None:
-                summary = _lora_from_sat(of_lora, new, names)
+                lora = lora_to_diffusers(of_lora)
+                found, metadata = lora_writing.diffusers(lora, names)
+                save_file({name: tensor.contiguous() for name, tensor in found.items()}, new, metadata)
+                summary = f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
             elif checkpoints:
                 summary = _model_to_diffusers(checkpoints, folder, new, report)
             else:
-                summary = _lora_for_sat(source, new, names)
+                lora = read(names, *read_lora(source))
+                torch.save({"module": lora_to_sat(lora)}, new)
+                summary = f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"
             disk.replace(new, target)
     return f"{summary}: {target}"
-
-
-def _lora_from_sat(checkpoint: Tensors, new: Path, names: LayerNames) -> str:
-    from safetensors.torch import save_file
-
-    lora = lora_to_diffusers(checkpoint)
-    found, metadata = lora_writing.diffusers(lora, names)
-    save_file({name: tensor.contiguous() for name, tensor in found.items()}, new, metadata)
-    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
-
-
-def _lora_for_sat(source: Path, new: Path, names: LayerNames) -> str:
-    import torch
-
-    lora = read(names, *read_lora(source))
-    torch.save({"module": lora_to_sat(lora)}, new)
-    return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"
 
 
 def _sat_files(source: Path) -> list[list[Path]]:

@@ -108,11 +108,7 @@ class MaskSchedule(NoiseSchedule):
 def divergence(logits: torch.Tensor, base: torch.Tensor, masked: torch.Tensor, codes: int) -> torch.Tensor:
     """Return each clip's KL divergence from the base model's probabilities of masked codes, float32 [B].
 
-    Args:
-        logits: [B, codes or more, f, h, w]. A critic's logits after the codes' are ignored.
-        base: The base model's, likewise.
-        masked: [B, f, h, w] bool.
-        codes: Codebook size.
+    Logits are [B, codes or more, f, h, w]. A critic's, after the codes', are ignored. `masked` is bool [B, f, h, w].
     """
     import torch.nn.functional as F
 
