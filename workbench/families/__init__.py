@@ -78,7 +78,6 @@ def models() -> list[Model]:
 
 
 def schedulers() -> tuple[str, ...]:
-    """Return the schedulers of all families."""
     return tuple(dict.fromkeys(name for family in families() for name in family.schedulers))
 
 

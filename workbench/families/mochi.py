@@ -146,8 +146,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
     found = dict[str, torch.Tensor]()
     for name, layers in parts.items():
         _, number, theirs = name.split(".", 2)
-        every = [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
-        every = layers if theirs == "mod_y" else every
+        every = layers if theirs == "mod_y" else [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
         rows = one.tensors[f"{layers[0]}.{UP}"].shape[0]
         ups, at = [], 0
         for layer in every:
@@ -157,22 +156,14 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
                 up[:, at : at + one.rank] = halves_swapped(own) if theirs.endswith("w1") else own
                 at += one.rank
             ups.append(up)
-        order = [layer for layer in every if layer in layers]
-        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in order])
+        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in every if layer in layers])
         found[f"{name}.lora_B"] = torch.cat(ups)
-    ranks = {kind: _rank_of(found, f"attn.{kind}_") for kind in ("qkv", "proj")}
-    kwargs = {
-        f"{'out' if kind == 'proj' else kind}_proj_lora_{what}": rank
-        for kind, rank in ranks.items()
-        if rank
-        for what in ("rank", "alpha")
-    }
+    kwargs = {}
+    for kind, part in (("qkv_proj", "attn.qkv_"), ("out_proj", "attn.proj_")):
+        ranks = [down.shape[0] for name, down in found.items() if part in name and name.endswith("lora_A")]
+        if ranks:
+            kwargs |= {f"{kind}_lora_rank": max(ranks), f"{kind}_lora_alpha": max(ranks)}
     return found, {"format": "pt", KWARGS: json.dumps(kwargs)}
-
-
-def _rank_of(tensors: Tensors, part: str) -> int:
-    """Return the rank of the authors' layers whose names have `part`; 0 if there are none."""
-    return max((one.shape[0] for name, one in tensors.items() if part in name and name.endswith("lora_A")), default=0)
 
 
 def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:

@@ -134,13 +134,13 @@ class ModelInputs:
 
     def rows(self, indices: torch.Tensor) -> ModelInputs:
         """Return some clips of the batch, by their indices [N]."""
-        return ModelInputs(
+        return replace(
+            self,
             latents=self.latents[indices],
             text={name: tensor[indices] for name, tensor in self.text.items()},
             noise=self.noise[indices],
             timesteps=self.timesteps[indices],
-            given=None if self.given is None else self.given.rows(indices),
-            fps=self.fps,
+            given=self.given and self.given.rows(indices),
         )
 
 
@@ -211,7 +211,7 @@ def tokenizer() -> Any:
 
 
 def t5_parts() -> tuple[Any, Any]:
-    """(tokenizer, T5 encoder)"""
+    """Return (tokenizer, T5 encoder)."""
     from transformers import T5Config, T5EncoderModel
 
     words = tokenizer()
@@ -219,7 +219,7 @@ def t5_parts() -> tuple[Any, Any]:
 
 
 def umt5_parts() -> tuple[Any, Any]:
-    """(tokenizer, UMT5 encoder)"""
+    """Return (tokenizer, UMT5 encoder)."""
     from transformers import UMT5Config, UMT5EncoderModel
 
     words = tokenizer()

@@ -435,8 +435,6 @@ class Wan(Family):
         beside, control = (None, None) if given is None else (given.beside, given.tokens.get("control"))
         if not more:
             return latents
-        if more == own + MASK and beside is not None:
-            return torch.cat([latents, beside], dim=1)
         parts = [latents]
         if more != own + MASK:
             parts.append(torch.zeros_like(latents) if control is None else control)

@@ -137,23 +137,18 @@ def join(attentions: Sequence[Any]) -> None:
         layers = [getattr(attention, name) for name in PROJECTIONS]
         bases = [getattr(layer, "base_layer", layer) for layer in layers]
         if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
-            attention.to_qkv = _joined(bases)
+            joined = nn.Linear(bases[0].in_features, sum(base.out_features for base in bases), device="meta")
+            joined.weight = nn.Parameter(torch.cat([base.weight for base in bases]), requires_grad=False)
+            joined.bias = None
+            if bases[0].bias is not None:
+                joined.bias = nn.Parameter(torch.cat([base.bias for base in bases]), requires_grad=False)
+            attention.to_qkv = joined
             for index, (name, layer) in enumerate(zip(PROJECTIONS, layers, strict=True)):
                 part = JoinedProjection(attention, index)
                 if layer is bases[index]:
                     setattr(attention, name, part)
                 else:
                     layer.base_layer = part
-
-
-def _joined(layers: list[Any]) -> nn.Linear:
-    first = layers[0]
-    joined = nn.Linear(first.in_features, sum(layer.out_features for layer in layers), device="meta")
-    joined.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
-    joined.bias = None
-    if first.bias is not None:
-        joined.bias = nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
-    return joined
 
 
 class JoinedProjection(nn.Module):
