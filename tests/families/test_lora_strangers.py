@@ -193,8 +193,8 @@ def test_alphas_of_some_layers_are_found_by_the_names_of_the_writer(tmp_path: Pa
     ("alpha", "said"),
     [
         (torch.tensor(float("nan")), "is nan, must be finite"),
-        (torch.ones(4), "holds 4 numbers, and one is needed"),
-        (torch.ones(0), "holds 0 numbers, and one is needed"),
+        (torch.ones(4), "has 4 numbers, must be one"),
+        (torch.ones(0), "has 0 numbers, must be one"),
     ],
 )
 def test_an_alpha_that_is_no_number_is_a_sentence(alpha: torch.Tensor, said: str, tmp_path: Path) -> None:

@@ -486,7 +486,7 @@ class Family(ABC):
         return mean, std
 
     def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
-        """Sample latents from moments and standard normal noise, both [B, *latents_shape]."""
+        """Sample latents [B, *latents_shape] from moments and standard normal noise of that shape."""
         return moments["mean"] + moments["std"] * noise
 
     def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
