@@ -224,7 +224,7 @@ def test_tasks_leave_latents_out_by_name(given: Dataset, shell: Shell) -> None:
     report = given.check(captions=False)
     assert not [one for one in report.findings if one.kind == "damaged"]
     report = given.check(captions=False, model="tiny-phenaki")
-    (left_out,) = [one for one in report.findings if "latents are of Tiny CogVideoX" in one.sentence]
+    (left_out,) = [one for one in report.findings if "latents are from Tiny CogVideoX" in one.sentence]
     assert left_out.kind == "left_out"
     split = shell("dataset", "split", "given", "--mode", "windows", "--window-seconds", "1", "--min-seconds", "0.5")
     assert split.code == 0, split.err
