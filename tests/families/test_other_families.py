@@ -64,7 +64,7 @@ def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, s
 def test_a_model_of_another_family_is_named(name: str, title: str, tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
     for take in (find_model, settle):
-        with pytest.raises(ConfigError, match=f"a {title} model, which is not supported: choose .*wan2") as raised:
+        with pytest.raises(ConfigError, match=f"a model of {title}, which is not supported: choose .*wan2") as raised:
             take(str(tmp_path))
         assert "model" in raised.value.problems
 

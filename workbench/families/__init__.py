@@ -195,7 +195,7 @@ def _described(folder: Path, name: str) -> ResolvedModel:
         if (model := family.describe_folder(folder)) is not None:
             return ResolvedModel(family, model)
     title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
-    sentence = f"model is {name}, a {title} model, which is not supported: choose {_known()}"
+    sentence = f"model is {name}, a model of {title}, which is not supported: choose {_known()}"
     raise ConfigError(sentence, {"model": sentence})
 
 

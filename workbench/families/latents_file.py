@@ -276,7 +276,8 @@ class Fit:
 
     def _misfit_of(self, family: Family, model: Model) -> str:
         if family is not self._family:
-            return f"its latents are from {model.title}, the run trains {self._model.title}: encode it with that VAE"
+            mine = self._model.title
+            return f"its latents are from {model.title}, the run trains {mine}: encode the clip with the run's VAE"
         if model.id == self._model.id or _same_vae(family, model, self._model):
             return ""
         return (

@@ -158,7 +158,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
             ups.append(up)
         found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in every if layer in layers])
         found[f"{name}.lora_B"] = torch.cat(ups)
-    kwargs = {}
+    kwargs: dict[str, int] = {}
     for kind, part in (("qkv_proj", "attn.qkv_"), ("out_proj", "attn.proj_")):
         ranks = [down.shape[0] for name, down in found.items() if part in name and name.endswith("lora_A")]
         if ranks:

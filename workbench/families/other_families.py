@@ -1,7 +1,7 @@
 """Recognize unsupported models and LoRAs, to say what they are and what works instead.
 
 They are known by the pipeline's class, by the layer names of a checkpoint or LoRA, or, for models, by being a single
-file in the authors' layout, as ComfyUI uses.
+file in the authors' layout, as used by ComfyUI.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ NEAR = 0.02  # models whose parameter counts differ by less, relatively, count a
 
 def family_of_pipeline(name: str) -> str:
     """Return the family of a pipeline's class, or the class itself."""
-    return next((title for start, title in PIPELINES.items() if name.startswith(start)), name or "unknown")
+    return next((title for start, title in PIPELINES.items() if name.startswith(start)), name or "an unknown kind")
 
 
 def family_of_layers(names: Iterable[str], ours: Sequence[str] = ()) -> str:
@@ -110,8 +110,8 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
         found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
         instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
         return (
-            f"model is {path.name}, one file of {family.title} in its authors' layout, as ComfyUI uses; training needs "
-            f"the whole model in diffusers' layout: {instead} with a model_index.json"
+            f"model is {path.name}, one file of {family.title} in its authors' layout, as used by ComfyUI; training "
+            f"needs the whole model in diffusers' layout: {instead} with a model_index.json"
         )
     if other:
         return f"model is {path.name}, of {other}, which is not supported: {remedy}"
