@@ -654,7 +654,7 @@ def match_report(lora: LoraWeights, sizes: Sizes | None = None) -> dict[str, Any
     rank, alpha, alpha_from: in words.
     written_by: the program that wrote the file.
     converted, lost: what it was before its conversion ("a LoKr"), and the relative error; only if converted.
-    nothing: why it changes nothing; only if it does.
+    nothing: why the LoRA changes nothing; only then.
     """
     wrong = misfits(lora, sizes) if sizes is not None else {}
     reasons: dict[str, list[str]] = {}

@@ -139,11 +139,8 @@ def kind(factors: Factors) -> str:
 def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | None) -> LowRankProduct:
     """Convert a layer's factors to LoRA matrices with its strength multiplied in. A convolution's `down` is flat.
 
-    Raises ConfigError for factors that do not belong together.
-
-    Args:
-        alpha: The layer's, as LyCORIS defines it.
-        scale: The layer's strength, if it does not follow from alpha (peft).
+    The strength is `scale` or, if that is None, follows from LyCORIS' alpha. Raises ConfigError for factors that do not
+    belong together.
     """
     try:
         if kind(factors) == "a LoKr":

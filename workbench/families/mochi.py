@@ -167,11 +167,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
 
 
 def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    """Convert such a file to our names, the strength multiplied in, leaving other tensors unchanged.
-
-    Raises:
-        ConfigError: The metadata is damaged, or a pair of matrices is incomplete.
-    """
+    """Convert such a file to our names, the strength multiplied in, and keep other tensors. Raises ConfigError."""
     import torch
 
     try:

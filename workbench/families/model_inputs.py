@@ -167,11 +167,7 @@ class PromptEncoder:
 
 
 def load_tokenizer(source: Path, kind: str = "AutoTokenizer") -> Any:
-    """Load a tokenizer, and check that it knows plain words. Raises ModelUnavailable.
-
-    Args:
-        kind: Its class in transformers, for folders that do not name it.
-    """
+    """Load a tokenizer by its class in transformers, and check that it knows plain words. Raises ModelUnavailable."""
     import transformers
 
     try:

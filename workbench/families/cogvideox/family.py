@@ -123,11 +123,7 @@ class Inpainting:
 
 
 def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Return how much of each latent of (frames, height, width) is known, [B, 1, f, h, w], as VideoX-Fun's resize_mask.
-
-    Args:
-        known: [B, 1, F, H, W], 1 for known pixels.
-    """
+    """Resize a mask of known pixels [B, 1, F, H, W] to latents of (frames, height, width), as VideoX-Fun's resize_mask."""
     import torch
     from torch.nn.functional import interpolate
 

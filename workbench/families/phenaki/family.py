@@ -308,12 +308,7 @@ class Phenaki(Family):
 def write(
     folder: Path, tokenizer: Any, transformer: Any, text: Path, made_for: dict[str, int], half: bool = False
 ) -> None:
-    """Write a model.
-
-    Args:
-        text: Folder whose tokenizer and text encoder are copied, or hard-linked where possible.
-        half: Store weights in float16.
-    """
+    """Write a model, with the tokenizer and text encoder of the folder `text`, and in float16 if `half`."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("tokenizer", "text_encoder"):
         if text != folder:
