@@ -73,12 +73,8 @@ def names_condition(folder: Path) -> bool:
 def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: float = 1.0) -> torch.Tensor:
     """Return the places of latents of (frames, height, width), int64 [4, tokens].
 
-    Args:
-        start: Frame of the clip at which they start.
-        scale: How many times smaller in space than the clip they are.
-
-    Returns:
-        Rows: the start, the latent frame from there, pixels down, pixels right.
+    The rows are the frame of the clip at which the latents start, the latent frame from there, pixels down, and pixels
+    right. `scale` says how many times smaller in space than the clip they are.
     """
     import torch
 

@@ -123,7 +123,7 @@ class Inpainting:
 
 
 def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Resize a mask of known pixels [B, 1, F, H, W] to latents of (frames, height, width), as VideoX-Fun's resize_mask."""
+    """Resize a mask of known pixels [B, 1, F, H, W] to latents of (frames, height, width), as VideoX-Fun does."""
     import torch
     from torch.nn.functional import interpolate
 
