@@ -217,7 +217,7 @@ def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tm
         ({"lora_te_encoder_block_0_q.lora_down.weight": values(2, 2)}, "a layer of a text encoder"),
         ({"text_encoder.encoder.q.lora_A.weight": values(2, 2)}, "a layer of a text encoder"),
         ({"text_encoders.t5xxl.transformer.q.lora_A.weight": values(2, 2)}, "a layer of a text encoder"),
-        ({"diffusion_model.blocks.0.diff_m": values(1, 6, 8)}, "a table of modulations"),
+        ({"diffusion_model.blocks.0.diff_m": values(1, 6, 8)}, "a modulation table"),
         ({"diffusion_model.blocks.0.norm_q.w_norm": values(8)}, "a norm or a table"),
         ({"transformer.norm_final.weight": values(8)}, "whole weights"),
         ({f"transformer.{QUERY}.lora_A.bias": values(4)}, "a bias of the first matrix"),

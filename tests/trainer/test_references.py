@@ -214,7 +214,7 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     for copy in (workspace.root / imported.name / FILE, Path(converted.files[0])):
         assert read_header(copy).metadata[REFERENCE_KEY] == "2"
     card = (run.folder / "README.md").read_text(encoding="utf-8")
-    assert "does not take: reference. `workbench sample` takes them with\n# --reference." in card
+    assert "does not take: reference.\n# `workbench sample` takes them with --reference." in card
     assert "The LoRA was trained with given frames: first. " in card
     code = card.partition("```python\n")[2].partition("\n```")[0]
     compile(code, "card", "exec")
@@ -255,7 +255,7 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     code = COGVIDEOX.usage(
         model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", (frames, height, width), told=told
     )
-    assert ("workbench sample` gives it with --image, --last-image" in code) == (variant == "fun-inp")
+    assert ("workbench sample` takes them with --image, --last-image" in code) == (variant == "fun-inp")
     lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
     code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
     code = code.replace("control.mp4", str(control)).replace(f"steps={model.steps}", "steps=2")
@@ -317,7 +317,7 @@ def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     Image.fromarray(draw.integers(0, 256, (*shape[1:], 3), dtype=np.uint8)).save(picture)
     told = ["first", "reference"] if of_image else ["reference"]
     code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, told=told)
-    assert "more than this pipeline takes" not in code
+    assert "this pipeline does not take" not in code
     monkeypatch.chdir(tmp_path)
     theirs = played(code, reference, model.frames, 2, monkeypatch)
     more = {"image": str(picture)} if of_image else {}

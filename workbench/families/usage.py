@@ -35,8 +35,8 @@ LOAD = 'pipe.load_lora_weights({source}, adapter_name="lora"{into})'
 LAST = 'last_image=load_image("last_frame.png")'
 ALSO_TOLD = """
 
-# The LoRA was also trained with inputs that this pipeline does not take: {kinds}. `workbench sample` takes them with
-# {options}."""
+# The LoRA was also trained with inputs that this pipeline does not take: {kinds}.
+# `workbench sample` takes them with {options}."""
 OPTIONS = {  # kind of conditioning -> options of `workbench sample`
     "first": "--image",
     "last": "--last-image",

@@ -96,7 +96,7 @@ def test_embeddings_are_those_of_the_caption_that_came_with_them(given: Dataset)
         ({"mean": latents(), "std": latents(16, 3, 10, 8)}, {}, "give both the same shape"),
         ({"mean": latents(), "std": latents()}, {}, "its std has -.*, must not be negative"),
         ({"latents": latents() * np.inf}, {}, "its tensor latents has 4,800 values that are NaN or infinite"),
-        ({"latents": latents()}, {"frames": "49"}, "frames is 49, its latents decode to 9"),
+        ({"latents": latents()}, {"frames": "49"}, "frames is 49, but its latents decode to 9"),
         ({"latents": latents()}, {"fps": "fast"}, "fps is fast, must be above 0"),
         ({"latents": latents()}, {"scaled": "false"}, "scaled is false"),
         ({"latents": latents(), "embeddings": text(8)}, {}, r"embeddings are \[8, 64\], .* takes \[16, 64\]"),
