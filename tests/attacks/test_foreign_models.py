@@ -48,6 +48,6 @@ def test_a_part_of_another_package_is_not_imported(trap: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(("library", "name"), [("wanted", "Model"), ("os", "system"), ("diffusers", "__doc__")])
 def test_configs_build_classes_of_the_two_libraries_alone(trap: Path, library: str, name: str) -> None:
-    with pytest.raises(ModelUnavailable, match="alone are loaded"):
+    with pytest.raises(ModelUnavailable, match="only classes of diffusers and transformers are loaded"):
         built(library, name, {})
     assert not trap.exists()

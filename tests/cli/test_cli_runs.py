@@ -238,7 +238,7 @@ def test_a_model_is_converted_there_and_back(shell: Shell, toy_model: Model, tmp
     assert "like is empty" in shell("convert", there, back).err
     assert shell("convert", there, back, "--like", toy_model.source).code == 0
     assert (back / "model_index.json").exists()
-    assert "is there already" in shell("convert", toy_model.source, there).err
+    assert "already exists" in shell("convert", toy_model.source, there).err
 
 
 def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Workspace, not_started: None) -> None:

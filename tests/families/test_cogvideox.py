@@ -47,7 +47,7 @@ def test_b29_upright_clips_are_refused_where_positions_end() -> None:
 def test_b24_learned_positions_fit_one_size_and_no_more_frames() -> None:
     _, model = find_model("cogvideox-5b-i2v")
     model.check_shape(25, 480, 720)
-    with pytest.raises(ConfigError, match="knows positions of 720x480 alone: use 720x480"):
+    with pytest.raises(ConfigError, match="supports only 720x480: use 720x480"):
         model.check_shape(49, 480, 704)
     with pytest.raises(ConfigError, match="frames is 57"):
         model.check_shape(57, 480, 720)
@@ -258,7 +258,7 @@ def test_b24_what_no_position_was_learned_for_is_refused(learned: Path) -> None:
         tensor = torch.zeros(1, *shape)
         text = {"prompt_embeds": torch.zeros(1, 16, 32)}
         inputs = ModelInputs(tensor, text, tensor, torch.tensor([5]), Given(beside=tensor))
-        with pytest.raises(ConfigError, match="learned positions of at most 5 of 4x4"):
+        with pytest.raises(ConfigError, match="learned positions for at most 5 of 4x4"):
             FAMILY.predict(transformer, schedule, inputs)
 
 
@@ -276,7 +276,7 @@ def test_b24_the_cards_code_keeps_them_and_says_so(learned: Path) -> None:
         text = FAMILY.usage(made, learned, "lora.safetensors", "a ring", (model.frames, 16, 16))
         assert ("use_dynamic_cfg=True" in text, "--dynamic-guidance cosine" in text) == said
     code = FAMILY.usage(model, learned, "lora.safetensors", "a ring", (9, 16, 16))
-    assert "With 9 frames instead of 17, diffusers would replace the positions" in code
+    assert "With 9 frames instead of 17, diffusers would replace this model's learned positions" in code
     compile(code, "card", "exec")
     pipe = CogVideoXImageToVideoPipeline.from_pretrained(learned)
     text, latents = torch.zeros(1, 16, 32), torch.zeros(1, 3, 8, 4, 4)

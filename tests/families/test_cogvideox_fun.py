@@ -180,5 +180,5 @@ def test_a_transformer_tells_by_its_channels_what_it_can(inpainting: Case, contr
 
 def test_a_model_of_text_alone_is_told_nothing(tmp_path: Path) -> None:
     case = Case(tmp_path / "rotary", "rotary")
-    with pytest.raises(ConfigError, match="takes text alone"):
+    with pytest.raises(ConfigError, match="takes text only"):
         case.generated(Given(beside=torch.zeros(1, *case.shape)))

@@ -192,9 +192,9 @@ def prefixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("tensors", "match"),
     [
-        ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name of no trainer known here"),
-        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "the text encoder alone"),
-        ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "lacks the other"),
+        ({"lora_unet_blocks_0_attn.lora_down.weight": torch.zeros(2, 4)}, "a name that no known trainer uses"),
+        ({"lora_te_layers_0.lora_down.weight": torch.zeros(2, 4)}, "only the text encoder"),
+        ({"transformer_blocks.1.attn1.to_q.lora_A.weight": torch.zeros(3, 32)}, "has only one of the two matrices"),
         ({**pair(), f"{QUERY}.lora_B.weight": torch.zeros(32, 3)}, "different ranks"),
         ({**pair(), "transformer_blocks.0.attn1.to_q.dora_scale": torch.ones(1, 7)}, "lengths of columns"),
     ],
@@ -240,7 +240,7 @@ def test_a_lora_goes_to_sat_and_back_through_files(tmp_path: Path) -> None:
     back = torch.load(tmp_path / "b.pt", weights_only=True)["module"]
     assert back.keys() == sat_lora().keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in sat_lora().items())
-    with pytest.raises(ConfigError, match=r"a.safetensors is there already: give a new name"):
+    with pytest.raises(ConfigError, match=r"a.safetensors already exists: choose a new name"):
         FAMILY.convert(tmp_path / "b.pt", tmp_path / "a.safetensors", tmp_path)
 
 
@@ -258,7 +258,7 @@ def test_a_lora_for_sat_has_the_scale_in_its_matrices(tmp_path: Path) -> None:
     place = "transformer_blocks.0.ff.net.2"
     feed_forward = {f"{place}.lora_A.weight": torch.zeros(2, 4), f"{place}.lora_B.weight": torch.zeros(4, 2)}
     save_file(prefixed(feed_forward), tmp_path / "wide.safetensors")
-    with pytest.raises(ConfigError, match="change the attention's projections alone"):
+    with pytest.raises(ConfigError, match="change only attention projections"):
         FAMILY.convert(tmp_path / "wide.safetensors", tmp_path / "c.pt", tmp_path)
 
 
@@ -411,7 +411,7 @@ def test_files_that_are_no_weights_are_refused(tmp_path: Path) -> None:
     for name, match in (
         ("text.pt", "text.pt"),
         ("code.pt", "code.pt holds more than weights, which could run code"),
-        ("missing", "is neither a model of diffusers"),
+        ("missing", "is neither a diffusers model"),
     ):
         with pytest.raises(ConfigError, match=match):
             FAMILY.convert(tmp_path / name, tmp_path / "never", tmp_path)
@@ -420,7 +420,7 @@ def test_files_that_are_no_weights_are_refused(tmp_path: Path) -> None:
 def test_a_model_is_converted_by_its_name(tmp_path: Path) -> None:
     said = convert("tiny-cogvideox", str(tmp_path / "sat"), report=lambda text: None)
     assert said == f"transformer and vae for SAT: {tmp_path / 'sat'}"
-    with pytest.raises(ConfigError, match="like is empty, and .*sat does not say which model it is of: choose tiny"):
+    with pytest.raises(ConfigError, match="like is empty, and .*sat does not say which model it is for: choose tiny"):
         convert(str(tmp_path / "sat"), str(tmp_path / "back"))
     convert(str(tmp_path / "sat"), str(tmp_path / "back"), "tiny-cogvideox", report=lambda text: None)
     assert (tmp_path / "back" / "model_index.json").is_file()

@@ -203,7 +203,7 @@ def test_a_clip_can_be_continued(toy: Toy) -> None:
         known = toy.given is not None and toy.given.known is not None  # it is shown that very frame
         assert torch.equal(continued, before) == (known and count == 1)
     assert torch.equal(toy.drawn_by(toy.transformer), before)
-    with pytest.raises(ConfigError, match="generate more frames, or continue fewer"):
+    with pytest.raises(ConfigError, match="generate more frames, or continue from fewer"):
         toy.drawn_by(toy.transformer, prefix=toy.latents)
 
 
@@ -248,10 +248,10 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
     if toy.family.told_as_one(toy.model):
-        with pytest.raises(ConfigError, match="told a clip in any case"):
+        with pytest.raises(ConfigError, match="needs conditioning"):
             toy.drawn_by(toy.transformer, given=None)
     elif toy.given is None:
-        with pytest.raises(ConfigError, match="takes text alone"):
+        with pytest.raises(ConfigError, match="takes text only"):
             toy.drawn_by(toy.transformer, given=Given(beside=toy.latents[:1]))
     elif toy.given.beside is not None:
         with pytest.raises(ConfigError, match="starts from a first frame"):

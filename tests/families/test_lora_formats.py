@@ -148,7 +148,7 @@ def test_whole_differences_become_part_of_the_lora_and_the_rest_is_named(wan: To
     layers = len(found.layers)
     assert (report["layers"], report["matched"], report["written_by"]) == (layers, layers, "lightx2v")
     assert {reason["why"]: reason["names"] for reason in report["left_out"]} == {
-        "a norm or a table, for which a LoRA has no place": [
+        "a norm or a table, which a LoRA cannot change": [
             "diffusion_model.blocks.0.norm3",
             "diffusion_model.blocks.1.modulation",
         ],
@@ -200,14 +200,14 @@ def test_what_is_no_layer_of_the_model_is_listed_beside_the_layers(wan: Toy) -> 
     found = WAN.lora_weights({**tensors, **odd}, {})
     assert found.left_out == {
         "text_encoder.q": "a layer of a text encoder, which is not trained here",
-        "transformer.strange": "a name of no trainer known here",
+        "transformer.strange": "a name that no known trainer uses",
     }
     report = match_report(found)
     assert report["matched"] == report["layers"] - 1
     assert json.loads(json.dumps(report)) == report
     check_fit("x", found, wan.sizes(), "Wan")
     few = WAN.lora_weights({**dict(list(tensors.items())[:4]), **odd}, {})
-    with pytest.raises(ConfigError, match="2 of its 3 layers match.*a name of no trainer known here.*--force"):
+    with pytest.raises(ConfigError, match="2 of its 3 layers match.*a name that no known trainer uses.*--force"):
         check_fit("x", few, wan.sizes(), "Wan")
     assert check_fit("x", few, wan.sizes(), "Wan", force=True) == {}
 

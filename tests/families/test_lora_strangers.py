@@ -192,9 +192,9 @@ def test_alphas_of_some_layers_are_found_by_the_names_of_the_writer(tmp_path: Pa
 @pytest.mark.parametrize(
     ("alpha", "said"),
     [
-        (torch.tensor(float("nan")), "is nan, no finite number"),
-        (torch.ones(4), "holds 4 numbers, and one is needed"),
-        (torch.ones(0), "holds 0 numbers, and one is needed"),
+        (torch.tensor(float("nan")), "is nan, must be finite"),
+        (torch.ones(4), "has 4 numbers, must be one"),
+        (torch.ones(0), "has 0 numbers, must be one"),
     ],
 )
 def test_an_alpha_that_is_no_number_is_a_sentence(alpha: torch.Tensor, said: str, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tm
         ({"lora_te_encoder_block_0_q.lora_down.weight": values(2, 2)}, "a layer of a text encoder"),
         ({"text_encoder.encoder.q.lora_A.weight": values(2, 2)}, "a layer of a text encoder"),
         ({"text_encoders.t5xxl.transformer.q.lora_A.weight": values(2, 2)}, "a layer of a text encoder"),
-        ({"diffusion_model.blocks.0.diff_m": values(1, 6, 8)}, "a table of modulations"),
+        ({"diffusion_model.blocks.0.diff_m": values(1, 6, 8)}, "a modulation table"),
         ({"diffusion_model.blocks.0.norm_q.w_norm": values(8)}, "a norm or a table"),
         ({"transformer.norm_final.weight": values(8)}, "whole weights"),
         ({f"transformer.{QUERY}.lora_A.bias": values(4)}, "a bias of the first matrix"),
@@ -237,8 +237,8 @@ def test_what_a_lora_has_no_place_for_is_listed(extra: Tensors, why: str, tmp_pa
         ({f"{QUERY}.weight": values(8, 8), f"{QUERY}.bias": values(8)}, "whole weights.*--model FOLDER.*loras extract"),
         ({f"model.diffusion_model.{COMFY[QUERY]}.weight": values(8, 8)}, "whole weights.*loras extract"),
         ({"decoder.conv_in.weight": values(4, 4, 3, 3)}, "whole weights"),
-        ({"diffusion_model.blocks.0.norm_q.diff": values(8)}, "norms, biases and tables alone"),
-        ({"text_encoder.q.lora_A.weight": values(2, 2)}, "the text encoder alone"),
+        ({"diffusion_model.blocks.0.norm_q.diff": values(8)}, "only norms, biases and tables"),
+        ({"text_encoder.q.lora_A.weight": values(2, 2)}, "only the text encoder"),
     ],
 )
 def test_files_without_a_layer_of_a_lora_are_named(tensors: Tensors, said: str, tmp_path: Path) -> None:

@@ -262,6 +262,6 @@ def test_what_a_model_cannot_be_told_is_refused_with_the_reason(newer: Case, old
     assert not any(FAMILY.refusal(newer.model, name) for name in (*NAMES, "reference"))
     assert "use it as the reference of an in-context LoRA" in FAMILY.refusal(newer.model, "control")
     assert not any(FAMILY.refusal(older.model, name) for name in ("first", "prefix", "reference"))
-    assert "its pipeline knows no others" in FAMILY.refusal(older.model, "last")
+    assert "its pipeline takes no others" in FAMILY.refusal(older.model, "last")
     with pytest.raises(ConfigError, match="use it as the reference"):
         FAMILY.encode_told(newer.vae, None, Told(FRAMES, control=newer.video))

@@ -128,7 +128,7 @@ def test_half_of_the_steps_are_small_ones_along_a_line(case: Case) -> None:
     assert len(steps.timesteps) == 64
     torch.testing.assert_close(steps.timesteps[:33], 1000 - 25 * torch.arange(33) / 32, rtol=0, atol=1e-3)
     assert steps.timesteps.diff().diff()[33:].max() < 1e-3  # then faster and faster
-    with pytest.raises(ConfigError, match="steps is 1, Mochi needs two noise levels at least: use 2 or more"):
+    with pytest.raises(ConfigError, match="steps is 1, Mochi needs at least two noise levels: use 2 or more"):
         FAMILY.sampler_steps(StepOptions(case.folder, 1, case.shape, CPU))
 
 
@@ -171,7 +171,7 @@ def test_flash_attention_refuses_padding(case: Case) -> None:
     transformer = case.loaded("auto")
     for block in transformer.transformer_blocks:
         block.attn1.processor = JointAttention(BACKENDS["flash"])
-    with pytest.raises(ConfigError, match="attention is flash, which cannot leave out padding: choose auto"):
+    with pytest.raises(ConfigError, match="attention is flash, which cannot mask padding: choose auto"):
         case.loss(transformer, case.text)
     with pytest.raises(ConfigError, match="attention is flash, which only an NVIDIA GPU has"):
         FAMILY.use_attention(transformer, "flash", CPU)
@@ -263,13 +263,13 @@ def test_a_file_of_their_fine_tuner_is_read_with_its_strength(prefix: str) -> No
     with pytest.raises(ConfigError, match="notes on rank and alpha .* are damaged"):
         FAMILY.lora_weights(tensors, {KWARGS: '{"qkv_proj_lora_rank": 0}'})
     del tensors[f"{prefix}blocks.0.attn.qkv_x.lora_B"]
-    with pytest.raises(ConfigError, match="pair of matrices of blocks.0.attn.qkv_x is not whole"):
+    with pytest.raises(ConfigError, match="matrices of blocks.0.attn.qkv_x are incomplete"):
         FAMILY.lora_weights(tensors, {})
 
 
 def test_a_layer_outside_of_the_blocks_has_no_place_in_their_file() -> None:
     tensors = {"proj_out.lora_A.weight": torch.ones(2, 8), "proj_out.lora_B.weight": torch.ones(8, 2)}
-    with pytest.raises(ConfigError, match="changes proj_out, which Mochi's own file has no place for: choose portable"):
+    with pytest.raises(ConfigError, match="changes proj_out, which Mochi's own format does not have: choose portable"):
         FAMILY.export_lora(weights(tensors, {}, "here"), "comfyui")
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_model_is_refused_in_a_sentence(tmp_path: Path) -> None:
     for name, match in (
         ("nothing", "neither known"), ("", "neither known"), ("a/b/c", "neither known"),
         ("no\0name", "neither known"), ("../evil@main", "neither known"), ("tiny-cogvideox@main", "built in"),
-        ("tiny-cogvideox:fp16", "built in"), (str(tmp_path / "half"), "no whole CogVideoX model"),
+        ("tiny-cogvideox:fp16", "built in"), (str(tmp_path / "half"), "not a complete CogVideoX model"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=match):
             find_model(name)

@@ -38,7 +38,7 @@ LORAS = {
 def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({f"{layer}.{one}": torch.ones(2, 2) for one in PAIR}, path)
-    match = f"this is a LoRA of {title}, which is not trained here: give one of CogVideoX, .*Wan"
+    match = f"this is a LoRA for {title}, which is not supported: use one for CogVideoX, .*Wan"
     with pytest.raises(ConfigError, match=match):
         opened(workspace, [str(path)])
 
@@ -47,9 +47,9 @@ def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, s
     path = tmp_path / "x.safetensors"
     save_file({f"transformer.transformer_blocks.0.audio_attn1.to_q.{one}": torch.ones(2, 2) for one in PAIR}, path)
     settings = SampleSettings(prompt="x", steps=1, loras=(str(path),), device="cpu")
-    with pytest.raises(ConfigError, match="this is a LoRA of LTX-2, which is not trained here"):
+    with pytest.raises(ConfigError, match="this is a LoRA for LTX-2, which is not supported"):
         Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings)
-    assert "this is a LoRA of LTX-2" in shell("loras", "import", str(path)).err
+    assert "this is a LoRA for LTX-2" in shell("loras", "import", str(path)).err
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,7 @@ def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, s
 def test_a_model_of_another_family_is_named(name: str, title: str, tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
     for take in (find_model, settle):
-        with pytest.raises(
-            ConfigError, match=f"a model of {title}, which is not trained here: choose .*wan2"
-        ) as raised:
+        with pytest.raises(ConfigError, match=f"a model of {title}, which is not supported: choose .*wan2") as raised:
             take(str(tmp_path))
         assert "model" in raised.value.problems
 
@@ -102,9 +100,9 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
             | {"vace_blocks.0.self_attn.q.weight": (2, 2), "model.diffusion_model.rest.weight": (17_320, 1_000_000)},
             "one file of Wan in its authors' layout, .*: choose wan2.1-vace-14b, or a folder with a model_i",
         ),
-        ({"double_blocks.0.img_mlp.0.weight": (2, 2)}, "of FLUX, which is not trained here"),
-        ({"transformer.blocks.0.attn1.to_q.lora_A.weight": (2, 2)}, "a LoRA and no model"),
-        ({"x": (2, 2)}, "one file; a model is a folder as diffusers has it"),
+        ({"double_blocks.0.img_mlp.0.weight": (2, 2)}, "of FLUX, which is not supported"),
+        ({"transformer.blocks.0.attn1.to_q.lora_A.weight": (2, 2)}, "a LoRA and not a model"),
+        ({"x": (2, 2)}, "one file; a model is a folder in diffusers' layout"),
     ],
 )
 def test_a_model_in_one_file_is_named_with_what_to_take(

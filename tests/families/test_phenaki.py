@@ -312,7 +312,7 @@ def test_a_damaged_folder_is_refused_with_a_remedy(tmp_path: Path) -> None:
     FAMILY.toy(tmp_path / "whole", "self")
     damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
     (damaged / "vae" / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match="write it again"):
+    with pytest.raises(ConfigError, match="create it again"):
         FAMILY.describe_folder(damaged)
 
 

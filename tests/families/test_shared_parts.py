@@ -111,7 +111,7 @@ def test_what_is_shared_must_be_beside_the_folder(layered: ResolvedModel, tmp_pa
         find_model(str(alone))
     for name in ("../text", "..", "/etc", 3, ""):
         (alone / SHARED).write_text(json.dumps({"vae": name}))
-        with pytest.raises(ModelUnavailable, match="name a folder beside this one"):
+        with pytest.raises(ModelUnavailable, match="name a folder next to this one"):
             model_files.shared_parts(alone)
 
 

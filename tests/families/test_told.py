@@ -242,8 +242,8 @@ def test_a_small_model_that_knows_all_of_it_equals_the_stock_pipeline(tmp_path: 
         case.model, tmp_path, "x.safetensors", "a", (FRAMES, SIZE, SIZE), told=["first+last", "control"]
     )
     assert "max_sequence_length=16" in code
-    assert "more than this pipeline takes: control" in code
-    exec(code[code.index("kept = [") : code.index("# It was trained")], {"pipe": stock})
+    assert "this pipeline does not take: control" in code
+    exec(code[code.index("kept = [") : code.index("# The LoRA was also trained")], {"pipe": stock})
     theirs = case.first_and_last(stock, max_sequence_length=16)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 

@@ -156,7 +156,7 @@ def test_each_way_leads_to_another_video(case: Case) -> None:
 def test_no_video_in_the_pipeline_is_a_gray_one_here(case: Case) -> None:
     ours, theirs = case.generated(case.told(case.ways()["nothing"])), case.stock()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-    with pytest.raises(ConfigError, match="told a clip in any case"):
+    with pytest.raises(ConfigError, match="needs conditioning"):
         case.generated(None)
 
 

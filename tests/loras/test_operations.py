@@ -289,8 +289,8 @@ def test_a_conversion_says_who_reads_the_file_before_it_writes_it(workspace: Wor
         said.append(text)
 
     settings = ConvertSettings(lora="loras/a", format="kohya", target=str(target))
-    assert "Read by VideoX-Fun alone" in convert(workspace, settings, report, lambda *_: None).message
-    assert said == ["Read by VideoX-Fun alone"]
+    assert "Read only by VideoX-Fun" in convert(workspace, settings, report, lambda *_: None).message
+    assert said == ["Read only by VideoX-Fun"]
     with pytest.raises(ConfigError, match="has one transformer: leave it empty"):
         do(convert, workspace, ConvertSettings(lora="loras/a", low_noise="loras/a"))
 

@@ -110,12 +110,12 @@ def test_a_folder_stands_for_the_lora_in_it(file: str, workspace: Workspace, her
     ("files", "said"),
     [
         ((), "holds no LoRA .*check the name"),
-        (("a.safetensors", "b.safetensors"), r"2 files that can be a LoRA: name one of those in it \(a.saf.*, b.saf"),
+        (("a.safetensors", "b.safetensors"), r"2 files that can be a LoRA: name one of them \(a.saf.*, b.saf"),
         (
             ("step-5/adapter_model.safetensors", "step-6/adapter_model.safetensors"),
-            r"2 files that can be a LoRA: name one of those in it \(step-5/, step-6/",
+            r"2 files that can be a LoRA: name one of them \(step-5/, step-6/",
         ),
-        (("model_index.json",), r"a whole model, no LoRA: .*--model FOLDER.*loras extract"),
+        (("model_index.json",), r"a whole model, not a LoRA: .*--model FOLDER.*loras extract"),
     ],
 )
 def test_a_folder_that_holds_no_one_lora_is_a_sentence(
@@ -169,8 +169,8 @@ def test_a_pasted_address_of_the_hub_is_its_repository(
 def test_a_lora_that_changes_nothing_is_said_at_import_and_when_shown(workspace: Workspace, here: Path) -> None:
     save_file({name: one * 0 if "lora_B" in name else one for name, one in pairs().items()}, here / "x.safetensors")
     done = imported(workspace, "x.safetensors")
-    assert "it changes nothing: in every layer the matrix B is zero" in done.message
-    assert dict(view.match(library.find(workspace, done.name)))["changes"].startswith("nothing: in every layer")
+    assert "it changes nothing: the matrix B of every layer is zero" in done.message
+    assert dict(view.match(library.find(workspace, done.name)))["changes"].startswith("nothing: the matrix B")
 
 
 def test_what_a_lokr_loses_is_kept_with_it(workspace: Workspace, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_a_control_lora_is_not_taken_without_its_input_layer(kind: str, workspac
         "diff": {f"{name}.diff": torch.ones(wide)},
     }[kind]
     save_file(given, tmp_path / "x.safetensors")
-    with pytest.raises(ConfigError, match="control or image-to-video LoRA, and without its input layer"):
+    with pytest.raises(ConfigError, match="control or image-to-video LoRA, which does not work without its"):
         imported(workspace, tmp_path / "x.safetensors", model.id)
     done = imported(workspace, tmp_path / "x.safetensors", model.id, force=True)
     assert done.reports[0]["matched"] == sum("blocks" in place for place in sizes)
@@ -281,7 +281,7 @@ def test_other_kinds_are_refused_by_name(
 ) -> None:
     path = tmp_path / "x.safetensors"
     save_file({f"{prefix}.{end}": torch.ones(2, 2) for end in ends}, path)
-    with pytest.raises(ConfigError, match=f"this is {kind}.*, no LoRA .*: use it in the program that trained it"):
+    with pytest.raises(ConfigError, match=f"this is {kind}.*, not a LoRA .*: use it in the program that trained it"):
         imported_file(workspace, path)
 
 
@@ -298,7 +298,7 @@ def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace
         message = convert(workspace, ConvertSettings(lora="loras/a", format=format.id), print, lambda *_: None).message
         passed_over = format.id in ("kohya", "lycoris", "diffusers", "portable", "finetrainers")
         assert ("ComfyUI, convert it to comfyui" in message) == passed_over, format.id
-    assert "changes nothing" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out
+    assert "has no effect" in shell("loras", "convert", "loras/a", "kohya", str(workspace.root / "k.safetensors")).out
 
 
 # ---- what matched
@@ -346,7 +346,7 @@ def test_an_import_says_what_matched_everywhere(workspace: Workspace, wan: Model
     for part in (
         "20 of 21",
         "blocks.7.attn1.to_q: a layer that the model lacks",
-        "diffusion_model.blocks.0.norm3: a norm or a table, for which a LoRA has no place",
+        "diffusion_model.blocks.0.norm3: a norm or a table, which a LoRA cannot change",
         "lightx2v",
     ):
         assert part in shown

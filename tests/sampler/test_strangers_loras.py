@@ -116,7 +116,7 @@ def test_a_lora_that_changes_nothing_and_what_it_was_are_said(adapters: Adapters
     save_file(zero, tmp_path / "zero.safetensors")
     _, record = applied(adapters, tmp_path / "zero.safetensors", tmp_path)
     (line, _) = view.report({"loras": [record]})
-    assert "changes nothing: in every layer the matrix B is zero" in line
+    assert "changes nothing: the matrix B of every layer is zero" in line
     assert "made for a trainer" not in line
     assert "written by a trainer that writes no alpha" in line
     save_file(dict(FILES["LoKr"][0]), tmp_path / "kron.safetensors")

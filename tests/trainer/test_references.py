@@ -150,7 +150,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
 @pytest.mark.parametrize(
     ("variant", "values", "sentence"),
     [
-        ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline knows no others"),
+        ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline takes no others"),
         ("text-0.9.5", {"given": ["prefix 8 0.3"]}, "use prefix 1 or prefix 9"),
         ("text-0.9.5", {"control": True}, "a setting that .* does not have: set it to False"),
         ("fun-inp", {"control": True}, "a setting that .* does not have: set it to False"),
@@ -158,7 +158,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
         ("fun-control", {"reference": True}, "a setting that .* does not have: set it to False"),
         ("wan-text", {"reference": True, "reference_downscale": 2}, "reference_downscale is 2, a setting that"),
         ("wan-text", {"control": True}, "a setting that .* does not have: set it to False"),
-        ("wan-image-2.1", {"reference": True}, "given is empty beside a reference, .* begins with a first frame"),
+        ("wan-image-2.1", {"reference": True}, "given is empty beside a reference, .* starts from a first frame"),
     ],
 )
 def test_what_cannot_be_told_is_refused_with_the_reason(
@@ -214,8 +214,8 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     for copy in (workspace.root / imported.name / FILE, Path(converted.files[0])):
         assert read_header(copy).metadata[REFERENCE_KEY] == "2"
     card = (run.folder / "README.md").read_text(encoding="utf-8")
-    assert "told more than this pipeline takes: reference. `workbench sample` gives it with --reference." in card
-    assert "It was trained to be told first beforehand." in card
+    assert "does not take: reference.\n# `workbench sample` takes them with --reference." in card
+    assert "The LoRA was trained with given frames: first. " in card
     code = card.partition("```python\n")[2].partition("\n```")[0]
     compile(code, "card", "exec")
 
@@ -255,7 +255,7 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     code = COGVIDEOX.usage(
         model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", (frames, height, width), told=told
     )
-    assert ("workbench sample` gives it with --image, --last-image" in code) == (variant == "fun-inp")
+    assert ("workbench sample` takes them with --image, --last-image" in code) == (variant == "fun-inp")
     lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
     code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
     code = code.replace("control.mp4", str(control)).replace(f"steps={model.steps}", "steps=2")
@@ -317,7 +317,7 @@ def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     Image.fromarray(draw.integers(0, 256, (*shape[1:], 3), dtype=np.uint8)).save(picture)
     told = ["first", "reference"] if of_image else ["reference"]
     code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, told=told)
-    assert "more than this pipeline takes" not in code
+    assert "this pipeline does not take" not in code
     monkeypatch.chdir(tmp_path)
     theirs = played(code, reference, model.frames, 2, monkeypatch)
     more = {"image": str(picture)} if of_image else {}

@@ -282,9 +282,8 @@ def test_a_run_of_first_and_last_frames_previews_them_and_its_card_generates_in_
     card = (run.folder / "README.md").read_text(encoding="utf-8")
     code = card.partition("```python\n")[2].partition("\n```")[0]
     assert 'last_image=load_image("last_frame.png")' in code
-    assert (
-        "more than this pipeline takes: prefix. `workbench sample` gives it with --continue-from and --tell-fr" in code
-    )
+    assert "this pipeline does not take: prefix.\n" in code
+    assert "`workbench sample` takes them with --continue-from and --tell-frames" in code
     assert "register_to_config(in_channels=len(kept))" in code
     python(code, {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, cwd=run.folder)
     frames = read_frames(run.folder / "video.mp4", list(range(9)))

@@ -1,9 +1,9 @@
-"""Video model families: one module or package each. Facts are torch-free; methods load torch and diffusers when run.
+"""Video model families, one module or package each. Facts need no torch; methods import torch and diffusers when run.
 
-`families()` finds every module and package beside this one that has a `FAMILY`, and those of installed packages that
-name theirs in the entry points "video_lora_workbench.families". A model's name is looked up once, where it comes in:
-`find_model` asks this disk alone, `known_model` does the same for forms, `settled_model` may ask the Hub. `convert`
-writes weights in another layout.
+`families()` finds every module and package here that has a `FAMILY`, and those that installed packages name under the
+entry point "video_lora_workbench.families". A model's name is looked up once, where it comes in: `find_model` and, for
+forms, `known_model` look only on this disk; `settled_model` may ask the Hub. `convert` changes weights to another
+layout.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ from workbench.families.base import Family, Report, ResolvedModel
 from workbench.families.model import Model
 from workbench.workspace import named_paths
 
-ENTRY_POINTS = "video_lora_workbench.families"  # the group under which other packages name the modules of theirs
+ENTRY_POINTS = "video_lora_workbench.families"  # group under which other packages name their modules
 NAME = re.compile(r"(?P<base>[\w.-]+(?:/[\w.-]+)?)(?::(?P<variant>[\w.-]+))?(?:@(?P<revision>\w[\w./-]*))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
 class ModelName:
-    """A name taken apart. base: a known id, or OWNER/NAME; variant, revision: "" where none is named"""
+    """A parsed model name: BASE:VARIANT@REVISION.
+
+    base: a known id, or OWNER/NAME.
+    variant, revision: "" if missing.
+    """
 
     base: str
     variant: str = ""
@@ -41,17 +45,17 @@ class ModelName:
 
     @property
     def on_hub(self) -> bool:
-        """Whether it can be a repository of the Hub."""
+        """Whether it may be a Hub repository."""
         return "/" in self.base and ".." not in self.base
 
     @property
     def settled(self) -> bool:
-        """Whether it names a commit, whose files never change."""
+        """Whether its revision is a commit, whose files never change."""
         return COMMIT.fullmatch(self.revision) is not None
 
 
 def split(name: str) -> ModelName | None:
-    """The parts of a name; None for what is none, as most paths."""
+    """Parse a model name; None if it is not one, like most paths."""
     found = NAME.fullmatch(name)
     if found is None or ".." in (found["revision"] or ""):
         return None
@@ -60,7 +64,7 @@ def split(name: str) -> ModelName | None:
 
 @cache
 def families() -> tuple[Family, ...]:
-    """Every family: what is named FAMILY in a module or package beside this one, then in other packages' modules."""
+    """Return every family: those in this package, then those of other packages."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     found = [getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None) for name in names]
     found += [entry.load().FAMILY for entry in sorted(metadata.entry_points(group=ENTRY_POINTS))]
@@ -68,27 +72,27 @@ def families() -> tuple[Family, ...]:
 
 
 def models() -> list[Model]:
-    """All known models, the embedded ones first."""
+    """Return all known models, built-in ones first."""
     known = [model for family in families() for model in family.models]
     return sorted(known, key=lambda model: not model.embedded)
 
 
 def schedulers() -> tuple[str, ...]:
-    """The schedulers of all families."""
     return tuple(dict.fromkeys(name for family in families() for name in family.schedulers))
 
 
 def default_model() -> str:
-    """The id that forms start with: the embedded model, which needs no download."""
+    """Return the id that forms start with: a built-in model, which needs no download."""
     return models()[0].id
 
 
 def find_model(name: str) -> ResolvedModel:
-    """The model of a name, with its family. Looks at this disk alone. Raises ConfigError.
+    """Look up a model and its family by name, only on this disk. Raises ConfigError.
 
-    name: a known id, or a known model's name on the Hub, in any case, under either organization; a folder in diffusers'
-          layout; OWNER/NAME of a Hub repository in that layout, whose configs `settled_model` has fetched. All but a
-          folder may go on with :VARIANT and @REVISION.
+    Args:
+        name: A known id, or a known model's Hub name or alias, in any case; a folder in diffusers' layout; or the
+            OWNER/NAME of another Hub repository in that layout, whose configs `settled_model` has downloaded. All but
+            a folder may end in :VARIANT and @REVISION.
     """
     for family in families():
         for model in family.models:
@@ -107,8 +111,8 @@ def find_model(name: str) -> ResolvedModel:
     here = model_files.find_configs(named.base, named.revision or None)
     if here is None:
         sentence = (
-            f"model is {name}, which is none of {_known()} and not on this disk: if it is a model on the Hub, start "
-            f"with it, or run `workbench fit --model {name}`, and its configs are fetched"
+            f"model is {name}, which is not on this disk and none of {_known()}: if it is on the Hub, start a run with "
+            f"it, or run `workbench fit --model {name}`, to download its configs"
         )
         raise ConfigError(sentence, {"model": sentence})
     family, model = _described(here, name)
@@ -119,7 +123,7 @@ def find_model(name: str) -> ResolvedModel:
 
 
 def known_model(name: str) -> ResolvedModel | None:
-    """`find_model` for what is still being written, as in a form: None for a name that is not known."""
+    """Like `find_model`, but return None for an unknown name, as one still being typed into a form."""
     try:
         return find_model(name)
     except ConfigError:
@@ -127,14 +131,15 @@ def known_model(name: str) -> ResolvedModel | None:
 
 
 def settle(name: str) -> str:
-    """The name by which these very weights are found from now on: a known id, a folder's whole path, or a Hub name with
-    the commit that its revision stands for now. Raises what `settled_model` raises.
+    """Return a name that will always mean these weights: a known id, a folder's full path, or a Hub name with a commit.
+
+    Raises ConfigError, ModelUnavailable.
     """
     return settled_model(name).model.id
 
 
 def settled_model(name: str) -> ResolvedModel:
-    """`find_model` of whatever a person may write. Of a repository that is not pinned the configs are fetched.
+    """Like `find_model`, but first download the configs of a Hub repository that is not pinned.
 
     Raises ConfigError, ModelUnavailable.
     """
@@ -157,7 +162,7 @@ def settled_model(name: str) -> ResolvedModel:
 
 
 def _repository(base: str) -> ResolvedModel | None:
-    """The known model that a name without revision and variant stands for."""
+    """Return the known model of a name without variant and revision, if any."""
     for family in families():
         for model in family.models:
             spellings = {model.id} if model.local else {model.id, model.source, *model.aliases}
@@ -167,13 +172,13 @@ def _repository(base: str) -> ResolvedModel | None:
 
 
 def _at(model: Model, named: ModelName) -> Model:
-    """A known model at the revision and variant that are named. Raises ConfigError where it is no repository's."""
+    """Return a known model at the named revision and variant. Raises ConfigError for a built-in model."""
     revision = named.revision or model.revision
     if (revision, named.variant) == (model.revision, model.variant):
         return model
     if model.local:
         raise ConfigError(
-            f"model is {named}, but {model.id} is built in and has neither revisions nor variants: leave them empty"
+            f"model is {named}, but {model.id} is built in and has no revisions or variants: leave them empty"
         )
     full = str(ModelName(model.id, named.variant, "" if revision == model.revision else named.revision))
     return replace(
@@ -190,12 +195,12 @@ def _described(folder: Path, name: str) -> ResolvedModel:
         if (model := family.describe_folder(folder)) is not None:
             return ResolvedModel(family, model)
     title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
-    sentence = f"model is {name}, a model of {title}, which is not trained here: choose {_known()}"
+    sentence = f"model is {name}, a model of {title}, which is not supported: choose {_known()}"
     raise ConfigError(sentence, {"model": sentence})
 
 
 def _refuse_file(name: str) -> None:
-    """Raises ConfigError, with what it is, for a model in one file."""
+    """Refuse a model in a single file, saying what it is. Raises ConfigError."""
     if "\0" in name or not name.endswith(other_families.FILES) or not named_paths.names_file(name):
         return
     if (path := named_paths.resolve(name, "model")).is_file():
@@ -210,24 +215,26 @@ def _is_folder(name: str) -> bool:
 
 def _unknown(name: str) -> ConfigError:
     sentence = (
-        f"model is {name[:200]!r}, which is neither known, nor a folder with a model_index.json, nor OWNER/NAME of the "
+        f"model is {name[:200]!r}, which is neither known, nor a folder with a model_index.json, nor OWNER/NAME on the "
         f"Hub: choose {_known()}"
     )
     return ConfigError(sentence, {"model": sentence})
 
 
 def convert(source: str, target: str, like: str | None = None, report: Report = print) -> str:
-    """Write a model or a LoRA in its authors' own layout from diffusers', or back; which way is read from the source.
-
-    source: a file, a folder, or the name of a known model;  target: a new file or folder
-    like:   a model of the same architecture; needed where the source is none itself
+    """Convert a model or a LoRA from diffusers' layout to its authors', or back; the source decides the direction.
 
     Returns a sentence that says what was written. Raises ConfigError, ModelUnavailable, CannotWrite.
+
+    Args:
+        source: A file, a folder, or the name of a known model.
+        target: A new file or folder.
+        like: A model of the same architecture, required unless the source is a model in diffusers' layout.
     """
     path = named_paths.resolve(source, "source")
     itself = source in {model.id for model in models()} or (path / "model_index.json").is_file()
     if like is None and not itself:
-        raise ConfigError(f"like is empty, and {source} does not say which model it is of: choose {_known()}")
+        raise ConfigError(f"like is empty, and {source} does not say which model it is for: choose {_known()}")
     of = find_model(like or source)
     folder = model_files.whole(of.fetch(report))
     if itself:

@@ -1,20 +1,21 @@
-"""The contract between a video model family and everything else, with the defaults of families over diffusers' models.
+"""The contract between a video model family and the rest of the workbench, with defaults for diffusers models.
 
-A family states facts (usable without torch) and offers methods (torch and diffusers are imported inside them). Nothing
-outside `families/` knows a family's tensors: they cross the border in three dicts whose keys only the family knows:
-`moments` (the VAE's output for a clip), `text` (the text encoder's output for a caption) and the batch made of both.
-Randomness is an argument everywhere: the caller samples.
+A family states facts, which need no torch, and implements methods, which import torch and diffusers when they run. Only
+the family knows its tensors. Other code stores and moves three dicts without looking inside: `moments` (what the VAE
+makes of a clip), `text` (what the text encoder makes of a caption), and the conditioning (what it makes of pictures,
+given frames, masks, control and reference clips). Families never draw random numbers on their own: noise and generators
+are arguments.
 
-The defaults load parts by the classes that a folder names, read facts from configs and weights' heads, and know latents
-[B, C, f, h, w] of a causal video autoencoder and the steps of a flow-matching scheduler. A family brings its models,
-which layers see what, its noise schedule, the transformer's call, and what a first frame becomes.
+The defaults load the classes named in a folder's `model_index.json`, read sizes from its configs and weight headers,
+and assume a causal video VAE with latents [B, C, f, h, w] and a flow-matching scheduler. A family adds its published
+models, its layer names, its noise schedule and the call to its transformer.
 
-Shapes: B clips, F frames, H x W pixels; latents are the family's own affair, `latents_shape` tells their shape.
+Shapes: B clips of F frames, H x W pixels. Latents are [B, C, f, h, w] unless `frame_axis` and `channel_axis` say
+otherwise; `latents_shape` is always without B.
 """
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import facts, lora_names, lora_writing, model_files, usage
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
-from workbench.families.facts import Linear, ModelFacts, On, Part, VaeFacts
+from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.lora_writing import LoraFormat, Written
@@ -50,10 +51,10 @@ from workbench.workspace import write_json
 if TYPE_CHECKING:
     import torch
 
-ImageScale = Literal["pipeline", "raw"]  # how a first frame's latents are scaled: as the stock pipeline does, or not
+ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
-WEIGHTED = ("image_encoder", "text_encoder", "transformer", "transformer_2", "vae")
-BACKENDS = {  # diffusers' attention backends by the values of the setting `attention`
+WEIGHTED = ("image_encoder", "text_encoder", "transformer", "transformer_2", "vae")  # parts that may hold weights
+BACKENDS = {  # value of the setting `attention` -> diffusers' attention backend
     "auto": "native",
     "stock": "native",
     "math": "_native_math",
@@ -72,86 +73,90 @@ PRESERVATION_PROMPTS = (
 class OwnSetting:
     """A setting that only some models have.
 
-    default: what an empty one stands for, None where the setting's own default says it
-    source:  where that value comes from, for people: "as the authors generate"
+    default: the value that an empty field stands for; None: the setting's own default applies.
+    source: where that value comes from, for people: "as the authors generate".
     """
 
     default: Any = None
     source: str = ""
 
     def __str__(self) -> str:
-        """The value with its source, as forms show it in an empty field."""
+        """Return the value and its source, as forms show them in an empty field."""
         value = f"{self.default:g}" if isinstance(self.default, int | float) else str(self.default or "")
         return f"{value} ({self.source})" if self.source else value
 
 
 class Family(ABC):
-    """One architecture with its models. Subclasses are stateless; one instance each, named FAMILY in its module."""
+    """One architecture and its models. Subclasses are stateless; each has one instance, FAMILY in its module."""
+
+    # ---- identity
 
     name: ClassVar[str]
     title: ClassVar[str]
     models: ClassVar[tuple[Model, ...]]
-    pipelines: ClassVar[dict[str, Task]]  # the stock pipelines' classes; the first of a task is named on model cards
-    has_pipeline: ClassVar[bool] = True  # diffusers has a pipeline that generates with its models
-    remedy: ClassVar[str] = "download it again"  # of a folder that lacks something
-    toys: ClassVar[tuple[str, ...]]  # the variants `toy` can write, those aside that no stock pipeline generates with
-    new_model: ClassVar[type[Settings] | None] = None  # the sizes that `create` takes; None: nothing is trained anew
-    # What a LoRA should leave alone, where a model has no prompts of its own.
-    preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS
+    pipelines: ClassVar[dict[str, Task]]  # diffusers' pipeline class -> task; model cards use the first of a task
+    has_pipeline: ClassVar[bool] = True  # diffusers can generate with these models
+    remedy: ClassVar[str] = "download it again"  # advice for a folder with missing files
+    toys: ClassVar[tuple[str, ...]]  # variants of `toy` that a stock pipeline can generate with
+    new_model: ClassVar[type[Settings] | None] = None  # sizes that `create` takes; None: no training from scratch
+    preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS  # for models without prompts of their own
 
-    # Of latents [B, ...]; a condition's channels are joined on `channel_axis`.
+    # ---- latents: axes count the batch axis
+
     channel_axis: ClassVar[int] = 1
     frame_axis: ClassVar[int] = 2
-    posterior_share: ClassVar[float] = 1.0  # 0: the authors train on the posterior's mean
+    posterior_share: ClassVar[float] = 1.0  # factor on the VAE posterior's std; 0: train on its mean
+    float32_latents: ClassVar[bool] = False  # keep latents in float32 between denoising steps, cast only the input
+    float32_vae: ClassVar[bool] = False  # run VAE and image encoder in float32 whatever the transformer's dtype
+    auto_for_float32: ClassVar[str] = "float32"  # GPU dtype under precision `auto` of a transformer stored in float32
 
-    text_tokens: ClassVar[int]  # of a caption, padding included, where the transformer's config does not say it
-    text_mask: ClassVar[bool] = False  # whether `encode_text` also returns a mask
-    text_joint: ClassVar[bool] = False  # whether the caption's tokens stand beside the video's
-    timed_number: ClassVar[int] = 2  # bytes of a number that a timestep becomes in a block
-    position_bytes: ClassVar[int] = 0  # for each token and unit of the width, of what stands for positions
-    # Which layers of the transformer do not see the video's tokens (whole names; a block's number is "{}"), and which
-    # are given what another one before them is given.
+    # ---- captions and layers
+
+    text_tokens: ClassVar[int]  # tokens per caption, with padding, where the transformer's config does not say
+    text_mask: ClassVar[bool] = False  # `encode_text` also returns a mask
+    text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
+    timed_number: ClassVar[int] = 2  # bytes per number of a timestep embedding inside a block
+    position_bytes: ClassVar[int] = 0  # bytes of position embeddings, per token and unit of width
+    # Patterns for layers that do not read the video's tokens, and for layers whose input another layer reads first.
+    # They match a layer's full name, with "{}" for a block's number.
     text_layers: ClassVar[str] = r".*\.attn2\.to_[kv]|(.*\.)?(caption|text)_\w+\..+"
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
 
-    # Mean and deviation of log sigma, the noise put on a first frame at each step; None: a picture is encoded once.
+    # ---- image-to-video training
+
+    # Mean and std of log sigma, the noise added to a first frame at each step; None: encode each picture once.
     image_noise: ClassVar[tuple[float, float] | None] = None
-    # How often an image-to-video model is trained without its picture: as CogVideoX was.
-    image_dropout: ClassVar[float] = 0.05
-    # Whether latents stay float32 between denoising steps and only the transformer's input is cast, as in the family's
-    # stock pipelines.
-    float32_latents: ClassVar[bool] = False
-    # Whether the VAE and the image encoder compute in float32 whatever the transformer does.
-    float32_vae: ClassVar[bool] = False
-    # What a transformer stored in float32 computes in on a GPU where precision is `auto`.
-    auto_for_float32: ClassVar[str] = "float32"
+    image_dropout: ClassVar[float] = 0.05  # share of clips trained without their picture, as in CogVideoX
+
+    # ---- sampling
 
     schedulers: ClassVar[tuple[str, ...]]
-    scheduler_classes: ClassVar[Mapping[str, str]] = {}  # one of `schedulers` -> diffusers' class, if not the folder's
-    stock_kinds: ClassVar[tuple[str, ...]] = ("first",)  # of `told`, that the stock pipelines take
-    shift_name: ClassVar[str] = "shift"  # of the noise levels, in the scheduler's config
+    scheduler_classes: ClassVar[Mapping[str, str]] = {}  # name in `schedulers` -> diffusers class, if not the folder's
+    stock_kinds: ClassVar[tuple[str, ...]] = ("first",)  # kinds of given frames that the stock pipelines take
+    shift_name: ClassVar[str] = "shift"  # the scheduler config's key for the shift of noise levels
 
-    # preset -> ends of layers' names
-    lora_targets: ClassVar[dict[str, tuple[str, ...]]] = {
+    # ---- LoRA files
+
+    lora_targets: ClassVar[dict[str, tuple[str, ...]]] = {  # preset -> endings of layer names
         "attention": ATTENTION,
         "attention+feed-forward": (*ATTENTION, *FEED_FORWARD),
     }
-    layer_names: ClassVar[LayerNames]  # spellings of the layers' names
-    lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor's name in a LoRA file
+    layer_names: ClassVar[LayerNames]  # how other trainers spell the layers
+    lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first
 
     # ---- files
 
     def describe_folder(self, folder: Path) -> Model | None:
-        """A model from a folder in diffusers' layout, facts read from its own configs; None if it is not ours.
+        """Describe a model folder in diffusers' layout from its configs; None for another family's folder.
 
-        Raises ConfigError for configs that lack what is needed.
+        Raises ConfigError for a folder of this family with incomplete configs.
         """
         try:
             base = self.base_of(folder)
-            if base is not None:  # a run trained all weights of a known model, of which all else is kept
+            if base is not None:  # a full fine-tune keeps everything else from its base model
                 return model_files.made_for(base.in_folder(folder), folder)
             if (task := self.pipelines.get(index(folder).get("_class_name", ""))) is None:
                 return None
@@ -163,14 +168,14 @@ class Family(ABC):
             raise ConfigError(str(error)) from error
         except (AttributeError, KeyError, IndexError, RecursionError, TypeError, ValueError) as error:
             reason = f"{type(error).__name__}: {str(error)[:120]}"
-            raise ConfigError(f"{folder} is no whole {self.title} model ({reason}): {self.remedy}") from error
+            raise ConfigError(f"{folder} is not a complete {self.title} model ({reason}): {self.remedy}") from error
 
     def like(self, folder: Path) -> Model:
-        """The published model that a folder of this family is most like: what is not in its configs is as there."""
+        """Return the published model closest to a folder. It supplies what the folder's configs do not say."""
         return self.models[0]
 
     def weighted_parts(self, model: Model) -> tuple[str, ...]:
-        """The folders of a model that hold weights."""
+        """Return the names of a model's subfolders that hold weights."""
         if (known := facts.published().get(model.source)) is not None:
             return tuple(known.parts)
         folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
@@ -179,9 +184,9 @@ class Family(ABC):
         return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
 
     def fetch(self, model: Model, report: Report = print) -> Path:
-        """The folder with the model's files, downloaded at the pinned revision if need be.
+        """Return the folder of a model's files, downloading them at the pinned revision if needed.
 
-        A full fine-tune whose base model has moved is linked to it again. Raises ModelUnavailable, CannotWrite.
+        Links a full fine-tune to its base model again if that has moved. Raises ModelUnavailable, CannotWrite.
         """
         base = self.base_of(Path(model.source)) if model.local else None
         if base is not None and not model_files.is_complete(folder := Path(model.source)):
@@ -189,65 +194,69 @@ class Family(ABC):
         return model_files.fetch(model, self.weighted_parts(model), report)
 
     def base_of(self, folder: Path) -> Model | None:
-        """The known model that the folder holds a full fine-tune of, None for any other folder."""
+        """Return the known model that a folder is a full fine-tune of; None for any other folder."""
         name = model_files.base_model(folder)
         return next((model for model in self.models if model.id == name), None) if name else None
 
     def on_disk(self, model: Model) -> Path | None:
-        """The folder with the model's files where nothing needs to be downloaded, else None."""
+        """Return the folder of a model's files if all of them are on disk, else None."""
         return model_files.find(model, self.weighted_parts(model))
 
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
-        """Write a model of random weights, with sizes of the class `new_model`. Raises ConfigError.
+        """Write a model with random weights, to train from scratch. Raises ConfigError.
 
-        text: the folder of a model whose text encoder is copied;  made_for: frames, height, width and fps
+        Args:
+            new: Its sizes, an instance of `new_model`.
+            text: Folder of the model whose text encoder is copied.
+            made_for: "frames", "height", "width" and "fps" of its clips.
         """
         raise NotImplementedError
 
     # ---- facts
 
     def recipes(self, model: Model) -> tuple[Recipe, ...]:
-        """What LoRAs on the model were trained with, by subject; () where nothing is known."""
+        """Return published LoRA settings for a model, one recipe per subject; () if nothing is known."""
         return recipes_of(model.recipes or self.name)
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        """The settings marked `own` that the model has, and what an empty one stands for."""
+        """Return the settings marked `own` that a model has, and what an empty one stands for."""
         kinds = self.given_kinds(model)
-        # Settings of runs and samples, by the kinds that they are for.
-        of = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
-        of |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), "continue_to": ("suffix",)}
-        of |= {"following_frames": ("suffix",), **{name: (name,) for name in BESIDE}}
-        of |= {"reference_downscale": ("reference",)}
-        told = {setting for setting, names in of.items() if any(kinds.get(name) == "" for name in names)}
-        # What the model learns is a prediction of the same shape: the base model's can stand in its place. Its loss is
-        # one of cells in place and time, so a mask can weigh them.
+        # Setting of runs or samples -> the kinds of conditioning it is for.
+        needs = {"given": NAMES, "last_image": ("last", "first+last"), "keyframes": ("keyframes",), "mask": ("mask",)}
+        needs |= {"mask_keeps": ("mask",), "tell_frames": ("prefix",), "continue_to": ("suffix",)}
+        needs |= {"following_frames": ("suffix",), **{name: (name,) for name in BESIDE}}
+        needs |= {"reference_downscale": ("reference",)}
+        supported = {setting for setting, names in needs.items() if any(kinds.get(name) == "" for name in names)}
+        # By default the base model's prediction can replace the target, and a mask can weight the loss per latent cell.
         own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
-        return own | {name: OwnSetting() for name in sorted(told)}
+        return own | {name: OwnSetting() for name in sorted(supported)}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
-        """What the model can be told of a clip beforehand: see `told`.
+        """Return which kinds of conditioning a model supports: see `told`.
 
         Returns:
-            For a kind of `told.NAMES` and `told.BESIDE`, and for "nothing": "" where it can be told so, else the reason
-            why not, which goes on after the model's title. A kind that is missing cannot be told.
+            A name of `told.NAMES` or `told.BESIDE`, or "nothing" -> "" if supported, else the reason, worded to follow
+            the model's title ("has no channels for a control video"). Missing kinds are unsupported.
         """
         return {}
 
     def told_as_one(self, model: Model) -> bool:
-        """Whether all that the model is told of a clip is one clip, encoded as a whole: a control video stands in the
-        place of what is not known, and a clip that is all gray where there is nothing to tell. Such a model is told one
-        in any case, and its reference is a picture, whole, on white."""
+        """Return whether all conditioning is encoded as one clip, as VACE does.
+
+        The clip shows the control video, or gray, wherever nothing is known, and the model always needs it. A reference
+        is a whole picture, padded with white.
+        """
         return False
 
     def refusal(self, model: Model, kind: str) -> str:
-        """Why the model cannot be told a kind, a whole sentence without its end; "" where it can."""
+        """Return why a model does not support a kind, as a sentence without its period; "" if it does."""
         kinds = self.given_kinds(model)
         able = [name for name in (*NAMES, *BESIDE) if kinds.get(name) == ""]
-        reason = kinds.get(kind, f"can be told {', '.join(able)} alone" if able else "takes no frames beforehand")
+        reason = kinds.get(kind, f"supports only {', '.join(able)}" if able else "does not support given frames")
         return reason and f"{model.title} {reason}"
 
     def part_config(self, model: Model, part: str) -> Mapping[str, Any]:
-        """The config of one of a model's parts, of its files or as published; {} where neither is at hand."""
+        """Return the published or local config of one part of a model; {} if neither is at hand."""
         if (known := facts.published().get(model.source)) is not None:
             return known.parts[part].config
         folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
@@ -256,103 +265,54 @@ class Family(ABC):
         return config(folder, part)
 
     def facts(self, model: Model) -> ModelFacts:
-        """The model's sizes: from its files where they are on the disk, else as published. Raises ConfigError."""
+        """Return a model's sizes, read from its files if they are on disk, else as published. Raises ConfigError."""
         return self.facts_of(model, self.on_disk(model))
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
-        """The model's sizes from the files in a folder; None: as published, or from its configs alone."""
-        found = facts.architecture(model, folder, self.weighted_parts(model))
-        transformer, text = found.parts["transformer"], found.parts["text_encoder"]
-        sizes = self.sizes(transformer.config)
-        channels, temporal, spatial = self.compression(found.parts["vae"].config)
-        patch_frames, patch = self.patch(sizes)
-        heads, in_channels = sizes["num_attention_heads"], sizes["in_channels"]
-        picture = found.parts.get("image_encoder")
-        return ModelFacts(
-            stored=found.stored,
-            blocks=transformer.blocks,
-            width=heads * sizes["attention_head_dim"],
-            heads=heads,
-            text_tokens=self.text_length(sizes),
-            text_width=text.config.get("d_model") or text.config["hidden_size"],
-            values=transformer.values,
-            linears=tuple(
-                Linear(name, *shape, self._sees(name), re.fullmatch(self.shared_layers, name) is not None)
-                for name, shape in transformer.layers.items()
-                if not name.endswith("embed")  # a table, looked up
-            ),
-            text_encoder_values=text.values,
-            vae=self.vae_facts(found.parts["vae"]),
-            spatial=spatial,
-            temporal=temporal,
-            patch=patch,
-            patch_frames=patch_frames,
-            channels=channels,
-            in_channels=in_channels,
-            presets=self.lora_targets,
-            on_disk=folder is not None,
-            text_joint=self.text_joint,
-            timed_bytes=self.timed_number * (model.task == "image-to-video" and in_channels == channels),
-            position_bytes=self.positions(sizes),
-            # A vision transformer's patches, and one for the whole.
-            picture_tokens=(picture.config["image_size"] // picture.config["patch_size"]) ** 2 + 1 if picture else 0,
-            image_encoder_values=picture.values if picture else 0,
-            auto=self.auto_dtype(found.stored),
-            float32_vae=self.float32_vae,
-            told_bytes=self.timed_number * (in_channels == channels and self._can_be_told(model)),
-            reference_bytes=self.timed_number * (self.given_kinds(model).get("reference") == ""),
-            reference_frames=int(self.told_as_one(model)),
-        )
-
-    def _can_be_told(self, model: Model) -> bool:
-        kinds = self.given_kinds(model)
-        return any(kinds.get(name) == "" for name in NAMES)
-
-    def _sees(self, name: str) -> On:
-        patterns: dict[str, On] = {self.text_layers: "text", self.picture_layers: "picture", self.clip_layers: "clip"}
-        return next((on for pattern, on in patterns.items() if re.fullmatch(pattern, name)), "video")
+        """Return a model's sizes from the files in a folder; None: as published, or from its configs alone."""
+        return facts.model_facts(self, model, folder)
 
     def sizes(self, transformer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A transformer's config by diffusers' names."""
+        """Return a transformer's config under diffusers' key names."""
         return transformer
 
     def patch(self, transformer: Mapping[str, Any]) -> tuple[int, int]:
-        """(frames, pixels in a row) of latents that one token stands for, of a transformer's config."""
+        """Return (latent frames, latent pixels per side) of one token, from a transformer's config."""
         size = transformer["patch_size"]
         return (transformer.get("patch_size_t") or 1, size) if isinstance(size, int) else (size[0], size[1])
 
     def positions(self, transformer: Mapping[str, Any]) -> int:
-        """Bytes for each token and unit of the width, of what stands for positions, of a transformer's config."""
+        """Return the bytes of position embeddings per token and unit of width, from a transformer's config."""
         return self.position_bytes
 
     def text_length(self, transformer: Mapping[str, Any]) -> int:
-        """Tokens of a caption, padding included, of a transformer's config."""
+        """Return the tokens per caption, with padding, from a transformer's config."""
         return int(transformer.get("max_text_seq_length") or self.text_tokens)
 
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
-        """(channels of latents, frames and pixels in a row that one latent stands for) of a VAE's config."""
+        """Return (latent channels, frames per latent frame, pixels per latent side), from a VAE's config."""
         temporal = vae.get("temporal_compression_ratio") or vae.get("scale_factor_temporal", 4)
         spatial = vae.get("spatial_compression_ratio") or vae.get("scale_factor_spatial", 8)
         return vae.get("latent_channels") or vae["z_dim"], temporal, spatial
 
     @abstractmethod
     def vae_facts(self, vae: Part) -> VaeFacts:
-        """What a VAE needs memory for."""
+        """Return the sizes that decide a VAE's memory and time."""
 
     def codes(self, model: Model) -> int:
-        """Return how many codes the model's latents are numbers of; 0 for latents of real numbers."""
+        """Return the codebook size of a model with discrete latents; 0 for continuous ones."""
         return 0
 
     def stored_dtype(self, folder: Path) -> str:
-        """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+        """Return the transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
         return model_files.stored_dtype(folder)
 
     def auto_dtype(self, stored: str) -> str:
-        """Return the dtype that a transformer stored as `stored` computes in on a GPU with precision `auto`."""
+        """Return the GPU dtype under precision `auto` of a transformer stored as `stored`."""
         return self.auto_for_float32 if stored == "float32" else stored
 
     def vae_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype of the VAE and the image encoder beside a transformer that computes in `dtype`."""
+        """Return the dtype of VAE and image encoder for a transformer that runs in `dtype`."""
         import torch
 
         return torch.float32 if self.float32_vae else dtype
@@ -360,34 +320,35 @@ class Family(ABC):
     # ---- captions
 
     def cleaned(self, caption: str) -> str:
-        """A caption as the stock pipelines clean it."""
+        """Return a caption cleaned as the stock pipelines do."""
         return caption
 
     def caption_length(self, folder: Path) -> int:
-        """Tokens of a caption, padding included, as the folder's stock pipeline reads them."""
+        """Return the tokens per caption, with padding, that the folder's stock pipeline uses."""
         return self.text_length(config(folder, "transformer"))
 
     def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
-        """What `encode_text` reads of each caption, counted by the model's own tokenizer. Raises ModelUnavailable."""
+        """Count each caption's tokens, and find the end that `encode_text` cuts off. Raises ModelUnavailable."""
         if not captions:
             return []
         limit = self.caption_length(folder)
         return counted(self.load_tokenizer(folder), [self.cleaned(caption) for caption in captions], limit)
 
     def load_tokenizer(self, folder: Path) -> Any:
-        """The tokenizer of the folder. Raises ModelUnavailable."""
+        """Load the tokenizer. Raises ModelUnavailable."""
         return load_tokenizer(model_files.part_folder(folder, "tokenizer"))
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
-        """What `encode_text` needs; `to(device)` moves it, as it does a module."""
+        """Load what `encode_text` needs, frozen. Like a module's, its `to(device)` moves it."""
         model = self._part(folder, "text_encoder", device, dtype)
         return PromptEncoder(self.load_tokenizer(folder), model, self.caption_length(folder))
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """Embeddings, batch first, in the encoder's dtype.
+        """Encode captions.
 
-        By default {"prompt_embeds": [B, tokens, D]}, and with `text_mask` also {"mask": [B, tokens]}, 0 for padding,
-        which the encoder does not see.
+        Returns:
+            Tensors [B, ...] in the encoder's dtype. By default {"prompt_embeds": [B, tokens, D]}, and with `text_mask`
+            also {"mask": [B, tokens]}, 0 for padding. The encoder does not attend to padding.
         """
         import torch
 
@@ -397,37 +358,39 @@ class Family(ABC):
         return {"prompt_embeds": embeds} | ({"mask": found.attention_mask.to(embeds)} if self.text_mask else {})
 
     def text_form(self, folder: Path) -> str:
-        """Identify these embeddings in cache keys if an earlier version encoded the same files differently; else ""."""
+        """Return a cache-key tag for embeddings that an earlier version computed differently; else ""."""
         return ""
 
     def no_text(self, text: Tensors) -> Tensors:
-        """What stands for no caption where a trainer leaves out the embedding, in the shape of `text`: zeros, as many
-        as the caption has tokens: with no token at all there is nothing to look at."""
+        """Return embeddings, shaped as `text`, that stand for a dropped caption.
+
+        By default zeros with the caption's own mask: attention over no tokens at all is undefined.
+        """
         return {name: tensor if name == "mask" else tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
 
-    # ---- loading: one part at a time, so that two never share memory without need
+    # ---- loading: one part at a time, so that two are in memory only when both are needed
 
     def load_vae(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-        """The video autoencoder, frozen."""
+        """Load the video autoencoder, frozen."""
         return self._part(folder, "vae", device, dtype)
 
     def load_transformer(
         self, folder: Path, device: torch.device, dtype: torch.dtype, part: str = "transformer"
     ) -> Any:
-        """The denoiser, frozen. part: of the expert, for models that have two"""
+        """Load the denoiser, frozen. `part` names the subfolder, for models with two experts."""
         return self._part(folder, part, device, dtype)
 
     def part_class(self, folder: Path, name: str) -> Any:
-        """The class of a part: the one that model_index.json names."""
+        """Return the class of a part, as model_index.json names it."""
         return model_files.class_named(*index(folder)[name])
 
     def _part(self, folder: Path, name: str, device: torch.device, dtype: torch.dtype) -> Any:
-        """A part with weights, frozen."""
+        """Load a part with weights, frozen."""
         import torch
 
         kind = self.part_class(folder, name)
         if model_files.is_layered(folder, name):
-            with torch.random.fork_rng(devices=[]):  # what it begins with is replaced, and counts nowhere
+            with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten and must not shift any seed
                 model = kind.from_config(config(folder, name))
             model.load_state_dict(model_files.tensors(folder, name))
             model.to(dtype)
@@ -440,7 +403,7 @@ class Family(ABC):
         return model.to(device).eval().requires_grad_(False)
 
     def load_pipeline(self, folder: Path, transformer: Any) -> Any:
-        """The stock diffusers pipeline around a transformer alone, for what it makes of LoRA files."""
+        """Return the stock diffusers pipeline with only a transformer in it, for its LoRA loader."""
         named = index(folder)
         parts = {name: None for name, value in named.items() if isinstance(value, list)}
         more = {name: value for name, value in named.items() if name[0] != "_" and not isinstance(value, list)}
@@ -449,56 +412,62 @@ class Family(ABC):
         )
 
     def load_scheduler(self, folder: Path, name: str = "model", shift: float | None = None) -> Any:
-        """A scheduler by one of `schedulers`; "model": the one that the folder has. shift: None for its own"""
+        """Load a scheduler.
+
+        Args:
+            name: One of `schedulers`, or "model" for the folder's own.
+            shift: Shift of the noise levels; None for the scheduler's own.
+        """
         kind = self.scheduler_classes.get(name) or index(folder)["scheduler"][1]
         more = {} if shift is None else {self.shift_name: shift}
         home = model_files.part_folder(folder, "scheduler")
         return model_files.class_named("diffusers", kind).from_pretrained(home, **more)
 
-    # ---- what makes a transformer cheaper: see workbench.memory
+    # ---- saving memory and time in the transformer: see workbench.memory
 
     def blocks(self, transformer: Any) -> Sequence[Any]:
-        """The equal blocks that hold nearly all of its weights and do nearly all of its work, first to last."""
+        """Return the transformer's main blocks, first to last. They hold nearly all of its weights and work."""
         found = getattr(transformer, "blocks", None)
         return list(transformer.transformer_blocks if found is None else found)
 
     def all_blocks(self, transformer: Any) -> Sequence[Any]:
-        """Those and the blocks of a side branch, where a model has one, in the order in which they compute."""
+        """Return all blocks in the order they run, a side branch's included."""
         return self.blocks(transformer)
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
-        """Compute its attention with a kernel (a value of the setting `attention`) on this device.
+        """Switch the transformer's attention to a kernel, a value of the setting `attention`. Raises ConfigError."""
+        transformer.set_attention_backend(self._attention_backend(kernel, device))
 
-        Raises ConfigError for one that the device or this machine does not have.
-        """
+    def _attention_backend(self, kernel: str, device: torch.device) -> str:
         check_kernel(kernel, device)
         if kernel not in BACKENDS:
-            sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
+            sentence = f"attention is {kernel}, which {self.title} does not support: choose auto"
             raise ConfigError(sentence, {"attention": sentence})
-        transformer.set_attention_backend(BACKENDS[kernel])
+        return BACKENDS[kernel]
 
-    def join_projections(self, transformer: Any) -> None:  # noqa: B027 - nothing is joined where a family does not
-        """Join frozen layers that read the same input, after a LoRA was attached beside them; equal within rounding."""
+    def join_projections(self, transformer: Any) -> None:  # noqa: B027
+        """Fuse frozen layers that share an input, once LoRAs are attached. Optional; only rounding may change."""
 
     # ---- latents
 
     def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
-        """Shape of one clip's latents, without the batch axis, as `sample_latents` returns it and `loss` takes it."""
+        """Return the shape of one clip's latents, without the batch axis, for a size in frames and pixels."""
         channels, temporal, spatial = self.compression(config(folder, "vae"))
         return channels, (frames - 1) // temporal + 1, height // spatial, width // spatial
 
     def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one latent frame of latents of a shape, both without the batch axis."""
+        """Return a shape cut to one latent frame. Both shapes are without the batch axis."""
         return tuple(1 if axis == self.frame_axis - 1 else size for axis, size in enumerate(latents_shape))
 
     def channels_first(self, latents: torch.Tensor) -> torch.Tensor:
-        """Latents [B, ...] in the family's order as a VAE has them, [B, C, f, h, w]; the other way round, too."""
+        """Convert latents from the family's axis order to a VAE's, [B, C, f, h, w], or back."""
         return latents if self.frame_axis == 2 else latents.transpose(1, 2)
 
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
-        """Moments of clips [B, 3, F, H, W] in [-1, 1]: enough to sample latents from, scaled as the denoiser wants.
+        """Encode clips [B, 3, F, H, W] in [-1, 1] to moments, which `sample_latents` turns into latents.
 
-        By default {"mean", "std"}: [B, C, f, h, w] float32, normalized per channel.
+        Returns:
+            Float32 tensors, normalized as the transformer expects. By default {"mean", "std"}, [B, C, f, h, w] each.
         """
         import torch
 
@@ -509,7 +478,7 @@ class Family(ABC):
         return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
 
     def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """(mean, deviation) by which latents are normalized, [1, C, 1, 1, 1], on the VAE's device."""
+        """Return the (mean, std) that normalize latents, [1, C, 1, 1, 1] each, on the VAE's device."""
         import torch
 
         found, (device, _) = (vae.config.latents_mean, vae.config.latents_std), device_and_dtype(vae)
@@ -517,11 +486,11 @@ class Family(ABC):
         return mean, std
 
     def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
-        """Latents from moments and standard normal noise of `latents_shape`."""
+        """Sample latents [B, *latents_shape] from moments and standard normal noise of that shape."""
         return moments["mean"] + moments["std"] * noise
 
     def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-        """The noise for `sample_latents` or `given`, sampled as the stock pipelines do, in their order."""
+        """Draw noise for `sample_latents` or `given` as the stock pipelines do: on the CPU, in the VAE's dtype."""
         import torch
 
         if "mean" not in moments or not moments["std"].any():  # nothing is sampled
@@ -531,10 +500,12 @@ class Family(ABC):
         return self.channels_first(sampled).to(mean.device)
 
     def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
-        """Latents (with or without what `sample_latents` put in front) to clips [B, 3, F, H, W] in [-1, 1].
+        """Decode latents [B, *latents_shape] to clips [B, 3, F, H, W], float32 in [-1, 1].
 
-        noise: of the processor, for decoders that need some; None: always the same
-        F is what was encoded: what stands in front of the latents is not decoded, as in the stock pipeline.
+        Padding frames that `sample_latents` put in front are dropped, as in the stock pipeline.
+
+        Args:
+            noise: CPU generator, for decoders that add noise; None for a fixed seed.
         """
         import torch
 
@@ -545,26 +516,29 @@ class Family(ABC):
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
     def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
-        """The VAE's own answer to latents that are no longer normalized."""
+        """Run the VAE's decoder on latents whose normalization has been undone."""
         video: torch.Tensor = vae.decode(latents, return_dict=False)[0]
         return video
 
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
-        """What a VAE learns from clips [B, 3, F, H, W] in [-1, 1], of a family with the setting `tokenizer_steps`."""
+        """Return the VAE's scalar training loss on clips [B, 3, F, H, W] in [-1, 1].
+
+        Only for families with the setting `tokenizer_steps`.
+        """
         raise NotImplementedError
 
-    # ---- latents in files of their own: docs/file_formats.md, samples
+    # ---- latents in files: docs/file_formats.md, samples
 
     def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return one clip's latents [1, ...] as the tensors of a file: {"latents": [C, f, h, w]}, scaled as here."""
+        """Convert one clip's latents [1, ...] to a file's tensors: {"latents": [C, f, h, w]}, normalized as here."""
         return {"latents": self.channels_first(latents)[0].contiguous().cpu()}
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
-        """Return what `decode` takes of such a file: latents [1, ...]."""
+        """Convert such a file's tensors to latents [1, ...] for `decode`."""
         return self.channels_first(tensors["latents"][None]).contiguous()
 
     def moments_from_file(self, folder: Path, tensors: Tensors) -> Tensors:
-        """Return such a file's tensors as `encode_video` gives them; "mean" and "std" may stand for "latents"."""
+        """Convert such a file's tensors to moments, as from `encode_video`. It may hold "mean" and "std" instead."""
         import torch
 
         if "mean" in tensors:
@@ -574,25 +548,28 @@ class Family(ABC):
         return {"mean": mean, "std": torch.zeros_like(mean)}
 
     def text_from_file(self, tensors: Tensors, dtype: torch.dtype) -> Tensors:
-        """Return such a file's "embeddings" [tokens, width] and "mask" [tokens] as `encode_text` gives them."""
+        """Convert such a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns."""
         names = {"prompt_embeds": "embeddings"} | ({"mask": "mask"} if self.text_mask else {})
         return {name: tensors[own][None].to(dtype) for name, own in names.items()}
 
-    # ---- image-to-video: what a model is given beside the caption
+    # ---- conditioning on a first frame
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
-        """What `encode_image` needs beside the VAE, frozen; None for models that need nothing more."""
+        """Load what `encode_image` needs beside the VAE, frozen; None if it needs nothing."""
         return None
 
     def encode_image(
         self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
     ) -> Tensors:
-        """What `given` needs of pictures [B, 3, H, W] in [-1, 1] that clips of so many frames begin with.
+        """Encode first frames for `given`. By default, to the moments of one-frame clips. Raises ConfigError.
 
-        By default the moments of clips of one frame.
+        Args:
+            image_encoder: From `load_image_encoder`.
+            images: [B, 3, H, W] in [-1, 1].
+            frames: Length of the clips that they begin.
         """
         if "image-to-video" not in self.pipelines.values():
-            raise ConfigError(f"{self.title} takes text alone: leave out the image, or choose a model for images")
+            raise ConfigError(f"{self.title} takes text only: remove the image, or choose an image-to-video model")
         return self.encode_video(vae, images.unsqueeze(2))
 
     def given(
@@ -603,11 +580,13 @@ class Family(ABC):
         kept: torch.Tensor | None = None,
         every_frame: bool = False,
     ) -> Given:
-        """What the model is shown of encoded pictures: by default, their latents in the place of the first frame.
+        """Build the conditioning from encoded first frames. By default, they replace the first latent frame.
 
-        noise:       standard normal, [B, *one_frame(latents_shape)], where the pictures' latents are sampled
-        kept:        [B] bool, the clips that are shown their picture; None: all
-        every_frame: the picture beside every frame instead of the first, where the model can be trained so
+        Args:
+            image: From `encode_image`.
+            noise: Standard normal [B, *one_frame(latents_shape)], to sample the pictures' latents.
+            kept: [B] bool, True for clips that see their picture; None for all.
+            every_frame: Put the picture beside every frame, not only the first, in models trained that way.
         """
         if latents_shape[self.frame_axis - 1] == 1:  # nothing would be left to learn
             return Given()
@@ -616,68 +595,69 @@ class Family(ABC):
     def given_to_sample(
         self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """What `denoise` is given of one encoded picture.
+        """Build the conditioning of `denoise` from one encoded first frame, drawing in the stock pipeline's order.
 
-        noise: of the processor, in the stock pipeline's order;  dtype: of the VAE, in which the pipelines draw it
+        Args:
+            noise: CPU generator.
+            dtype: The VAE's, in which the pipelines draw.
         """
         return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
 
     def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
-        """What a text-to-video model is shown of the clips it is trained on: their own first latent frame.
+        """Build the conditioning of a text-to-video model on its training clips' own first latent frame.
 
         Args:
-            latents: clean, [B, ...].
-            kept: [B] bool, the clips that are shown it.
+            latents: Clean, [B, ...].
+            kept: [B] bool, True for clips that see theirs.
 
         Returns:
-            None for a model that is never shown it, and where nothing would be left to learn.
+            None for models not trained that way, and for clips of one latent frame.
         """
         return None
 
-    # ---- what a model is told of a clip: see workbench.families.told
+    # ---- conditioning on given frames, masks, control and reference clips: see workbench.families.told
 
     def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """What `told` needs of what is told: of its frames or mask, its control, its reference; whichever are there.
+        """Encode pixels for `told`. Raises ConfigError for conditioning that the model does not support.
 
-        Encoded by itself, each gives tensors of its own, batch first, which may stand in one mapping. They depend on
-        the pixels alone. Raises ConfigError for what the model cannot be told.
+        Given frames or masks, control clips and reference clips may be encoded in separate calls: their tensors
+        [B, ...] have different names and depend on nothing but the pixels.
         """
-        raise ConfigError(f"{self.title} takes no frames beforehand: leave them out, or choose another model")
+        raise ConfigError(f"{self.title} does not support given frames: remove them, or choose another model")
 
     def told(
         self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """What the model is shown of what `encode_told` made, in training.
+        """Build the conditioning for training.
 
         Args:
-            tensors: {} where nothing is told.
-            latents_shape: Of the clips, without the batch axis.
-            noise: Of the processor, for latents that are sampled.
-            dtype: Of the VAE, in which the pipelines sample it.
+            tensors: From `encode_told`; {} for clips without conditioning.
+            noise: CPU generator, to sample latents.
+            dtype: The VAE's, in which the pipelines draw.
         """
         return Given()
 
     def told_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """The same for `denoise`, of one clip, in the stock pipeline's order."""
+        """Build the conditioning of `denoise` for one clip, drawing in the stock pipeline's order."""
         return self.told(tensors, latents_shape, noise, dtype)
 
     # ---- training
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> NoiseSchedule:
-        """How the model's noise is mixed, in float32, and drawn in training. chosen: by a person"""
+        """Return how noise is mixed in, predicted and, with the run's choices, drawn."""
         return FlowSchedule(chosen)
 
     @abstractmethod
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
-        """The transformer's prediction, shaped as the noisy latents [B, ...].
+        """Return the transformer's prediction, shaped as the noisy latents [B, ...].
 
-        Raises ConfigError for latents that the model cannot take.
+        The one place that knows the transformer's arguments. Raises ConfigError for latents of an unsupported size.
         """
 
     def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
-        """What the transformer makes of the latents noised to the inputs' timesteps, shaped as they are."""
+        """Noise the latents to the inputs' timesteps and return the transformer's prediction, shaped as they are."""
         noisy = self.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
         dtype = transformer.dtype
         text = {name: tensor.to(dtype) for name, tensor in inputs.text.items()}
@@ -685,12 +665,12 @@ class Family(ABC):
         return self.call(transformer, CallInputs(noisy.to(dtype), text, inputs.timesteps, given, inputs.fps))
 
     def mask_cells(self, folder: Path, mask: torch.Tensor) -> torch.Tensor:
-        """Average a mask over the pixels and frames that each cell of the latents stands for.
+        """Average a mask over the pixels and frames of each latent cell.
 
-        By default those of a causal video autoencoder: the first frame alone, then the others in groups.
+        By default, as a causal VAE groups frames: the first alone, then groups of equal length.
 
         Args:
-            mask: [B, 1, F, H, W], 0 to 1, of legal frames and size.
+            mask: [B, 1, F, H, W] in [0, 1], of a legal size.
 
         Returns:
             Shaped as the latents [B, ...], with one channel.
@@ -712,11 +692,11 @@ class Family(ABC):
         base: torch.Tensor | None = None,
         weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the `error` per sample [B] of what the transformer predicts. Pure.
+        """Return the loss of each clip, [B]. A pure function.
 
         Args:
-            base: What it is to predict in place of the target: the base model's prediction.
-            weights: How much each cell counts; None for all alike.
+            base: Prediction of the base model, to use as the target; None for the schedule's target.
+            weights: Weight of each latent cell, as from `mask_cells`; None for equal weights.
         """
         target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
         return self.error(self.predict(transformer, schedule, inputs), target, inputs.given, weights)
@@ -728,11 +708,11 @@ class Family(ABC):
         given: Given | None = None,
         weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the mean squared error per sample [B], in the target's dtype; known frames do not count.
+        """Return the mean squared error of each clip, [B], in the target's dtype, without known frames.
 
         Args:
-            weights: How much each cell counts, as `mask_cells` shapes them: a sample's error is sum(w e^2) / sum(w).
-                None: all alike. A sample whose weights are all 0 has the error 0.
+            weights: Weight w of each latent cell, as from `mask_cells`: the error is sum(w e^2) / sum(w), and 0 where
+                all weights are 0. None for equal weights.
         """
         error = (predicted.to(target.dtype) - target).square()
         counted = self._counted(error, given)
@@ -747,7 +727,7 @@ class Family(ABC):
         return (error * counted).flatten(1).sum(1) / total
 
     def with_known(self, noisy: torch.Tensor, given: Given | None) -> torch.Tensor:
-        """Noisy latents with the known frames in their place, where they are shown."""
+        """Put known frames into noisy latents [B, ...], in the clips that keep theirs."""
         import torch
 
         if given is None or given.known is None:
@@ -762,7 +742,7 @@ class Family(ABC):
         return torch.where(given.kept.view(-1, *[1] * (noisy.ndim - 1)), filled, noisy)
 
     def _counted(self, error: torch.Tensor, given: Given | None) -> torch.Tensor | None:
-        """1 where the loss counts, 0 at known frames that are shown, [B, 1, frames, 1, 1] or so; None: everywhere."""
+        """Return 0 for known latents and 1 elsewhere, broadcastable to `error`; None if nothing is known."""
         if given is None or given.known is None:
             return None
         if given.where is not None:
@@ -776,12 +756,12 @@ class Family(ABC):
     # ---- sampling
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
-        """The way from noise to latents in so many steps."""
+        """Return the steps from noise to latents."""
         made = self.load_scheduler(options.folder, options.scheduler, options.shift)
         return FlowSteps(made, options.steps, options.device)
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
-        """Refuse what the model cannot generate, before anything is computed. Raises ConfigError."""
+        """Refuse what the model cannot generate, before any computation. Raises ConfigError."""
         self.check_given(transformer, inputs.given)
         if inputs.guidance.wanted and inputs.negative_text is None:
             scale = inputs.guidance.scale
@@ -791,29 +771,28 @@ class Family(ABC):
         kept = self.as_prefix(inputs.prefix, inputs.latents_shape).shape[self.frame_axis]
         if kept >= (generated := inputs.latents_shape[self.frame_axis - 1]):
             raise ConfigError(
-                f"the clip to continue has {kept} latent frames and the new one {generated}: generate more frames, or "
-                f"continue fewer"
+                f"the clip to continue has {kept} latent frames, but the new clip only {generated}: generate more "
+                f"frames, or continue from fewer"
             )
 
     def check_given(self, transformer: Any, given: Given | None) -> None:
-        """Refuse a picture that the model cannot take, and that one is missing. Raises ConfigError."""
+        """Refuse a picture that the model cannot take, or a missing one that it needs. Raises ConfigError."""
         own = transformer.config
         takes = own.in_channels != (own.out_channels or own.in_channels)
         if takes and (given is None or given.beside is None):
-            raise ConfigError("this model starts from a first frame: give an image")
+            raise ConfigError("this model starts from a first frame: add an image")
         if given is not None and given.beside is not None and not takes:
-            raise ConfigError("this model takes text alone: leave out the image, or choose one for images")
+            raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
 
     def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
-        """Latents of a clip to be continued as they stand at the beginning of latents of a shape."""
+        """Lay out the latents of a clip to continue as they begin the latents of a longer clip."""
         return latents
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
-        """Generate the latents of one clip [1, *latents_shape], as the stock pipelines do, on the text's device.
-
-        Raises ConfigError.
-        """
+        """Generate one clip's latents [1, *latents_shape] as the stock pipelines do. Raises ConfigError."""
         return Denoising(self, transformer, inputs).run()
+
+    # ---- model cards
 
     def usage(
         self,
@@ -828,12 +807,16 @@ class Family(ABC):
         seed: int = 0,
         told: Sequence[str] = (),
     ) -> str:
-        """Python code that generates (frames, height, width) with a LoRA in plain diffusers, for model cards.
+        """Return Python code that generates with a LoRA in plain diffusers, for model cards.
 
-        experts: those that the LoRA is for, where the model has two; (): both
-        repository: of the Hub, from which the LoRA is loaded; "": the file `lora` in the folder of the code
-        told: the kinds of `told.NAMES` and `told.BESIDE` that it was trained with, where its run says so
-        Where plain diffusers would not do what training did, the code says so and does it.
+        Where plain diffusers differs from training, the code says so and makes up for it.
+
+        Args:
+            lora: File name of the LoRA, in the code's folder.
+            shape: (frames, height, width).
+            experts: The experts that the LoRA is for; () for all.
+            repository: Hub repository to load the LoRA from; "" to load the file `lora`.
+            told: Kinds of `told.NAMES` and `told.BESIDE` that the run trained with.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
         extras = self.usage_extras(model, folder, shape, image_scale)
@@ -843,14 +826,16 @@ class Family(ABC):
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
     ) -> UsageExtras:
-        """What the stock pipeline needs beside the common lines to do what training did."""
+        """Return the lines that make the stock pipeline match training."""
         return UsageExtras()
 
     def usage_told(
         self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
-        """The same for a LoRA that was trained with kinds of given frames: a last frame where the stock pipeline takes
-        one, and a remark on what it does not take."""
+        """Add to `extras` what a LoRA trained with given frames needs.
+
+        By default a last frame where the stock pipeline takes one, and a remark on kinds that it does not take.
+        """
         stock = self.stock_kinds if model.task == "image-to-video" else ()
         if "first+last" in told and "first+last" in stock:
             extras = replace(extras, arguments=f", {usage.LAST}{extras.arguments}")
@@ -862,34 +847,35 @@ class Family(ABC):
     # ---- other trainers' files
 
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
-        """A LoRA file of ours, of diffusers or of another trainer of this family. Raises ConfigError."""
+        """Convert a LoRA file of any known trainer of this family to our names. Raises ConfigError."""
         found, experts = lora_names.read(self.layer_names, tensors, metadata), experts_of(tensors, metadata)
         return replace(found, expert=experts[0]) if len(experts) == 1 else found
 
     def lora_tensors(self, path: Path) -> tuple[Tensors, Mapping[str, str]]:
-        """(tensors, metadata) of a LoRA file, for `lora_weights`. Raises ConfigError."""
+        """Read (tensors, metadata) of a LoRA file, for `lora_weights`. Raises ConfigError."""
         return read_lora(path)
 
     def export_lora(self, lora: LoraWeights, format: str) -> Written:
-        """(tensors, metadata) of a file in one of `lora_formats`. Raises ConfigError where it cannot hold the LoRA."""
+        """Return (tensors, metadata) of a LoRA in one of `lora_formats`. Raises ConfigError if it does not fit."""
         found, metadata = lora_writing.export(lora, format, self.lora_formats, self.layer_names)
         return found, {**metadata, **({EXPERT_KEY: lora.expert} if lora.expert else {})}
 
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
-        """Write weights or a LoRA in the other layout: from the authors' own code to diffusers', or back.
-
-        source: which way to go is read from it;  target: a new file or folder, never an old one
-        folder: a model of the same architecture in diffusers' layout, which gives configs and the parts that source
-                lacks
+        """Convert a model or a LoRA from the authors' layout to diffusers', or back.
 
         Returns a sentence that says what was written. Raises ConfigError, CannotWrite.
+
+        Args:
+            source: Its layout decides the direction.
+            target: A new file or folder.
+            folder: A model of the same architecture in diffusers' layout. It supplies configs and missing parts.
         """
         raise ConfigError(f"{source.name} cannot be converted: {self.title} has no layout but diffusers'")
 
     # ---- miniatures, for contract tests
 
     def toy(self, folder: Path, variant: str) -> Model:
-        """Write a random miniature of the architecture (a variant such as those in `toys`), in diffusers' layout."""
+        """Write a miniature with random weights, in diffusers' layout. `variant` is usually one of `toys`."""
         import torch
 
         with torch.random.fork_rng(devices=[]):
@@ -907,44 +893,41 @@ class Family(ABC):
             write_json(folder / model_files.MADE_FOR, sizes)
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        """(a random pipeline of one of `toys`, the frames, height and width it is made for where no config says it)"""
+        """Return (pipeline with random weights, frames, height and width that no config says)."""
         raise NotImplementedError
 
 
 class ResolvedModel(NamedTuple):
-    """What a model's name stands for. Made where a name comes in, and passed on."""
+    """A model's name, looked up. Made where a name comes in, and passed on."""
 
     family: Family
     model: Model
 
     @property
     def facts(self) -> ModelFacts:
-        """See Family.facts."""
         return self.family.facts(self.model)
 
     @property
     def own_settings(self) -> Mapping[str, OwnSetting]:
-        """See Family.own_settings."""
         return self.family.own_settings(self.model)
 
     def fetch(self, report: Report = print) -> Path:
-        """See Family.fetch."""
         return self.family.fetch(self.model, report)
 
     def whole_folder(self) -> Path:
-        """The fetched folder as stock diffusers loads it, with the parts that it shares: see model_files.whole."""
+        """Fetch the model and return a folder that stock diffusers can load: see model_files.whole."""
         return model_files.whole(self.fetch())
 
 
 def check_kernel(kernel: str, device: torch.device) -> None:
-    """Raises ConfigError for a kernel of the attention that the device does not have."""
+    """Refuse an attention kernel that the device does not have. Raises ConfigError."""
     if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
         sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
         raise ConfigError(sentence, {"attention": sentence})
 
 
 def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:
-    """Where a VAE computes, and in what: a pipeline that moves its parts keeps it elsewhere in between."""
+    """Return the device and dtype a VAE runs in. An offloading pipeline keeps its weights elsewhere between calls."""
     weight = next(vae.parameters())  # the VAE's own `device` and `dtype` walk through all its modules: 1 ms each
     hook = getattr(vae, "_hf_hook", None)
     return getattr(hook, "execution_device", None) or weight.device, weight.dtype

@@ -1,14 +1,14 @@
-"""From noise to latents, step by step: one loop for every family.
+"""The denoising loop of every family, from noise to latents.
 
-It equals the families' stock pipelines within rounding where they can do the same, and does what they lack: guidance
-in a part of the steps, inputs of one's own, continued clips, a callback after every step. Latents have the
-transformer's dtype between the steps, or float32 where the family's pipelines keep them so (`float32_latents`);
-guidance is always computed in float32, as the models' authors do.
+It matches the families' stock pipelines within rounding, and adds what they lack: guidance in part of the steps, clips
+to continue or change, and a callback after every step. Between steps, latents have the transformer's dtype, or float32
+if the family's pipelines keep them so (`float32_latents`). Guidance is always computed in float32, as the models'
+authors do.
 
-Sources of guidance: arXiv 2207.12598; the dynamic curves SAT's DynamicCFG (sgm/modules/diffusionmodules/guiders.py),
-which its samplers call with `num_steps - timestep` as the step (sampling.py), and diffusers' `use_dynamic_cfg`, which
-is the same; the interval arXiv 2404.07724; rescaling arXiv 2305.08891, section 3.4; CFG-Zero* arXiv 2503.18886, whose
-zeros in the first step are for flow models alone.
+Sources for guidance: arXiv 2207.12598. Dynamic curves: SAT's DynamicCFG (sgm/modules/diffusionmodules/guiders.py),
+whose samplers pass `num_steps - timestep` as the step (sampling.py), and diffusers' equal `use_dynamic_cfg`. Interval:
+arXiv 2404.07724. Rescaling: arXiv 2305.08891, section 3.4. CFG-Zero*: arXiv 2503.18886, without its zeros in the first
+step, which are for flow models only.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Curve = Literal["off", "cosine", "stock"]
 
 @dataclass(frozen=True)
 class Guidance:
-    """How one video is guided.
+    """Classifier-free guidance of one video.
 
-    scale:      1 or less is none
-    curve:      off: the scale is the same at every step; stock: the authors' samplers' and diffusers' pipelines', whose
-                formula is given the timestep (999 to 0) where it expects a step: it jumps between 1 and 1 + scale;
-                cosine: the same formula given the step: it rises from 1 to 1 + scale
-    begin, end: parts of the steps between which it is guided
-    rescale:    how much of what guidance adds to the prediction's spread is taken back, 0 to 1
-    second, below: the scale at timesteps below that, where a model has two experts; None: the same
-    zero_star:  whether the negative prediction is first scaled to lie as near as it can to the prompt's
+    scale: 1 or less turns guidance off.
+    curve: "off": the same scale at every step. "cosine": the scale rises from 1 to 1 + scale. "stock": the authors' and
+        diffusers' version of it, which passes the timestep (999 to 0) instead of the step, so that the scale jumps
+        between 1 and 1 + scale.
+    begin, end: the guided part of the steps, 0 to 1.
+    rescale: how much of the std that guidance adds to the prediction is removed, 0 to 1.
+    zero_star: first scale the negative prediction to fit the prompt's best (CFG-Zero*).
+    second, below: scale at timesteps below `below`, for models with two experts; None: the same.
     """
 
     scale: float
@@ -58,11 +58,11 @@ class Guidance:
         return max(self.scale, self.second or 0.0) > 1 and self.begin < self.end
 
     def guides(self, step: int, steps: int) -> bool:
-        """Whether this step, counted from 0, is guided."""
+        """Return whether a step, counted from 0, is guided."""
         return self.wanted and int(self.begin * steps) <= step < int(self.end * steps)
 
     def scale_at(self, step: int, steps: int, timestep: float) -> float:
-        """The scale of a step."""
+        """Return the scale of a step, counted from 0."""
         scale = self.second if self.second is not None and timestep < self.below else self.scale
         if self.curve == "off":
             return scale
@@ -70,11 +70,11 @@ class Guidance:
         return 1 + scale * (1 - math.cos(math.pi * part**5.0)) / 2
 
     def combine(self, prompt: torch.Tensor, negative: torch.Tensor, scale: float) -> torch.Tensor:
-        """The guided prediction of two, [B, ...] each."""
+        """Combine the predictions for the two prompts, [B, ...] each."""
         axes = tuple(range(1, prompt.dim()))
         if self.zero_star:
             along = (prompt * negative).sum(axes, keepdim=True)
-            # What it is multiplied by to come nearest to the prompt's, for each of the batch.
+            # The least-squares factor for each clip.
             negative = negative * (along / negative.square().sum(axes, keepdim=True).clamp(min=1e-8))
         guided = negative + scale * (prompt - negative)
         if not self.rescale:
@@ -83,22 +83,25 @@ class Guidance:
         return guided * (self.rescale * wanted / spread + (1 - self.rescale))
 
 
-# Which steps `skip_steps` skips: none of the first (at least FIRST_STEPS, and FIRST_PART of all) and of the last.
-# EXTRAPOLATION is between keeping the last clean latents (0) and continuing linearly (1): benchmarks/step_skipping.py
-# compares values.
+# `skip_steps` never skips the first steps (FIRST_STEPS of them, and FIRST_PART of all) or the last. EXTRAPOLATION lies
+# between repeating the last clean latents (0) and continuing linearly (1): benchmarks/step_skipping.py compares values.
 FIRST_STEPS, FIRST_PART, LAST_STEPS = 3, 0.2, 2
 EXTRAPOLATION = 0.75
 
 OnStep = Callable[[int, int, "torch.Tensor"], None]
-"""Called after each denoising step with (steps done, all steps, the clean latents as predicted); may raise."""
+"""Called after each denoising step with (steps done, all steps, predicted clean latents). It may raise."""
 
 
 def no_step(done: int, steps: int, clean: torch.Tensor) -> None:
-    """Where nobody follows the steps."""
+    """An OnStep that does nothing."""
 
 
 class SamplerSteps(Protocol):
-    """The steps of one call. `adds_noise`: whether fresh noise is added on the way."""
+    """The steps of one `denoise` call.
+
+    timesteps: one per step, most noise first.
+    adds_noise: a step adds fresh noise.
+    """
 
     timesteps: torch.Tensor
     adds_noise: bool
@@ -109,15 +112,15 @@ class SamplerSteps(Protocol):
     def step(
         self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(the latents after a step, the clean latents as predicted) from a prediction at a step's latents."""
+        """Return (latents after a step, predicted clean latents) from the prediction at the step's latents."""
 
     def given_at(self, given: Given, index: int, noise: torch.Generator) -> Given:
-        """What is given as the model is shown it at a step: as it is, where a pipeline does nothing else."""
+        """Return the conditioning at a step, for pipelines that change it from step to step."""
         return given
 
 
 class FlowSteps(SamplerSteps):
-    """The steps of a diffusers scheduler for flow matching. steps: None where `more` gives the noise levels"""
+    """Steps of a diffusers scheduler for flow matching. `steps` is None if `more` sets the noise levels."""
 
     adds_noise = False
 
@@ -140,9 +143,11 @@ class FlowSteps(SamplerSteps):
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Which steps go from noise to latents. scheduler: one of the family's `schedulers`, or "model" for the model's own
+    """Options of the steps from noise to latents.
 
-    shift: of the noise levels, for models with the setting `flow_shift`; None: the scheduler's own
+    latents_shape: without the batch axis.
+    scheduler: one of the family's `schedulers`, or "model" for the model's own.
+    shift: shift of the noise levels, for models with the setting `flow_shift`; None: the scheduler's own.
     """
 
     folder: Path
@@ -155,22 +160,25 @@ class StepOptions:
 
 @dataclass(frozen=True)
 class DenoiseInputs:
-    """What one clip is made of; `family.denoise` takes it.
+    """Inputs of `Family.denoise`, for one clip.
 
-    folder:     of the model
-    text, negative_text: of one caption each, on the device where the transformer computes, in its dtype; None where
-                nothing is guided
-    noise:      a generator of the processor; the pipelines' order: what `given_to_sample` takes goes first
-    scheduler, flow_shift: as `StepOptions` has them
-    given:      of a batch of one, for models that start from a picture
-    prefix:     latents of the clip that this one continues, as `sample_latents` makes them of one frame or a legal
-                number: they are put back at every step, noised to that step, and clean at the end
-    source:     latents of the clip to change; `strength` says how far: the part of the steps that is made
-    sequential_guidance: compute the two predictions of guidance one after the other, which takes less memory
-    skip_steps: skip steps in the middle whose clean latents can be extrapolated from earlier ones
-    at_timestep: gives the transformer for a timestep, where the model has two experts
-    temperature: of the first step, for models that sample codes; None: the family's own
-    conditioning_scale: of what a side branch adds, for models that have one
+    folder: the model's.
+    text, negative_text: encodings of one caption each, on the transformer's device and in its dtype. The negative one
+        may be None without guidance.
+    latents_shape: without the batch axis.
+    noise: CPU generator. `given_to_sample` draws from it first, as the pipelines do.
+    scheduler, flow_shift: see StepOptions.
+    on_step: called after each step.
+    given: conditioning, for a batch of one.
+    prefix: latents of the clip to continue, from `sample_latents`, of one frame or a legal number of frames. They are
+        put back at every step, noised to its level, and clean at the end.
+    source: latents of the clip to change.
+    strength: how far to change it: the part of the steps that runs.
+    sequential_guidance: predict for the two prompts one after the other, which takes less memory.
+    skip_steps: skip some of the middle steps by extrapolating their clean latents from earlier ones.
+    at_timestep: returns the transformer for a timestep, for models with two experts.
+    temperature: temperature of the first step, for models that sample codes; None: the family's own.
+    conditioning_scale: factor on a side branch's output, for models that have one.
     """
 
     folder: Path
@@ -200,12 +208,12 @@ class DenoiseInputs:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the transformer computes in."""
+        """The transformer's dtype."""
         return next(iter(self.text.values())).dtype
 
     def first_of(self, steps: int) -> int:
-        """The step that is made first of so many."""
-        return 0 if self.source is None else max(steps - min(int(steps * self.strength), steps), 0)
+        """Return the first of `steps` steps to run."""
+        return 0 if self.source is None else steps - min(int(steps * self.strength), steps)
 
 
 class Denoising:
@@ -218,11 +226,10 @@ class Denoising:
         self.steps = family.sampler_steps(
             StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, device, inputs.scheduler, inputs.flow_shift)
         )
-        self._given: Given | None = None
-        self._known: list[tuple[int, torch.Tensor]] = []  # (step, clean latents it predicted)
+        self._predictions: list[tuple[int, torch.Tensor]] = []  # (step, predicted clean latents), the last two
 
     def run(self) -> torch.Tensor:
-        """The latents [1, *latents_shape] after all steps. Raises ConfigError."""
+        """Run all steps and return the latents [1, *latents_shape]. Raises ConfigError."""
         import torch
 
         inputs = self.inputs
@@ -231,9 +238,9 @@ class Denoising:
         start = inputs.first_of(len(self.steps.timesteps))
         self.steps.begin(start)
         timesteps = self.steps.timesteps[start:]
-        self._given = inputs.given and inputs.given.to(device, dtype)
-        if self._given is not None and self._given.first is not None:
-            first = self._given.first
+        conditioning = inputs.given and inputs.given.to(device, dtype)
+        if conditioning is not None and conditioning.first is not None:
+            first = conditioning.first
         else:
             first = torch.randn(1, *inputs.latents_shape, generator=inputs.noise, dtype=dtype).to(device)
         latents = first
@@ -242,18 +249,17 @@ class Denoising:
         latents = self._with_prefix(latents, first, timesteps, 0)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
-                given = self._given and self.steps.given_at(self._given, start + step, inputs.noise)
+                given = conditioning and self.steps.given_at(conditioning, start + step, inputs.noise)
                 latents = self.family.with_known(latents, given)
                 if self._may_skip(step, len(timesteps)):
-                    # The prediction that leads to the clean latents extrapolated from the two computed last.
-                    (before, old), (last, new) = self._known
+                    (before, old), (last, new) = self._predictions
                     clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
                     predicted = self.schedule.prediction(latents, clean, timestep[None])
                 else:
                     predicted = self._predicted(latents, timestep, step, len(timesteps), given)
                     if inputs.skip_steps:
                         clean = self.schedule.clean(latents, predicted, timestep[None])
-                        self._known = [*self._known[-1:], (step, clean)]
+                        self._predictions = [*self._predictions[-1:], (step, clean)]
                 latents, clean = self.steps.step(start + step, predicted, latents, inputs.noise)
                 latents = self._with_prefix(latents.to(dtype), first, timesteps, step + 1)
                 inputs.on_step(step + 1, len(timesteps), clean)
@@ -262,7 +268,7 @@ class Denoising:
     def _predicted(
         self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
     ) -> torch.Tensor:
-        """The prediction of one step, guided if this step is, float32."""
+        """Return the float32 prediction of one step, with guidance if the step is guided."""
         import torch
 
         inputs = self.inputs
@@ -279,8 +285,7 @@ class Denoising:
         return inputs.guidance.combine(prompt, negative, scale)
 
     def _call(self, latents: torch.Tensor, text: Tensors, timestep: torch.Tensor, given: Given | None) -> torch.Tensor:
-        count = len(latents)
-        inputs = self.inputs
+        inputs, count = self.inputs, len(latents)
         given = given and given.repeated(count).to(inputs.device, inputs.dtype)
         transformer = self.transformer if inputs.at_timestep is None else inputs.at_timestep(float(timestep))
         latents = latents.to(inputs.dtype)
@@ -288,15 +293,17 @@ class Denoising:
         return self.family.call(transformer, call).float()
 
     def _may_skip(self, step: int, steps: int) -> bool:
-        """Whether the clean latents of this step can be extrapolated: in the middle, where they change evenly. Where
-        the scheduler adds fresh noise they change more, and fewer steps are skipped."""
+        """Return whether to extrapolate a step's clean latents: in the middle, where they change evenly.
+
+        Skip fewer steps if the scheduler adds fresh noise, since latents change more then.
+        """
         head, every = max(FIRST_STEPS, int(steps * FIRST_PART)), 2 if self.steps.adds_noise else 3
         return self.inputs.skip_steps and head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
 
     def _with_prefix(
         self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int
     ) -> torch.Tensor:
-        """Latents before the given step with the prefix in its place, noised as they are; clean after the last step."""
+        """Put the prefix into the latents before a step, noised to its level, or clean after the last step."""
         import torch
 
         if self.inputs.prefix is None:

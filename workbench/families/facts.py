@@ -1,9 +1,8 @@
-"""A model's sizes, known before a weight is read: enough to estimate the memory and the time of a run. No torch.
+"""A model's sizes, known before any weight is read: enough to estimate a run's memory and time. No torch.
 
-A family fills `ModelFacts` in from the sizes of a pipeline's parts, by their weights' names. Those come from the
-heads of its files, or of a published model from assets/architectures.json, which scripts/write_architectures.py makes
-by building the published configs on the meta device. Of another repository whose configs alone are on the disk a
-child process does the same, so that this one loads no torch.
+Sizes of a model on disk come from the headers of its weight files. Those of published models are in
+assets/architectures.json, which scripts/write_architectures.py writes by building the published configs on the meta
+device. If only a repository's configs are on disk, a child process builds them, so that this process needs no torch.
 """
 
 from __future__ import annotations
@@ -19,28 +18,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import ModelUnavailable
 from workbench.families import model_files
 from workbench.families.model import Model
+from workbench.families.told import NAMES
 from workbench.jobs import processes
 from workbench.paths import ASSETS, CODE
 from workbench.workspace import read_json
 
+if TYPE_CHECKING:
+    from workbench.families.base import Family
+
 On = Literal["video", "text", "picture", "clip"]
-BLOCK = "{}"  # stands for a block's number in a name
-ALL_LINEAR = "all-linear"  # of the setting `targets`, as peft calls it: every linear layer, those around the blocks too
+BLOCK = "{}"  # stands for a block's number in a layer's name
+ALL_LINEAR = "all-linear"  # value of `targets`, named as in peft: every linear layer, also outside the blocks
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer of the transformer, or the same one of every block.
+    """A linear layer of the transformer, or one that every block has.
 
-    name:   as in the transformer's parameters; a block's number is written as BLOCK
-    on:     what it computes: each token of the video (and of the caption where both stand beside each other), each
-            of the caption, each of a picture (cross-attention), or one vector a clip (the timestep's)
-    shared: whether another layer is given the same, and this one is not the first of them
+    name: its name in the transformer, with BLOCK for a block's number.
+    on: what it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
+        vector per clip, such as the timestep.
+    shared: another layer before it reads the same input.
     """
 
     name: str
@@ -55,24 +58,26 @@ class Linear:
 
     @property
     def block(self) -> int | None:
-        """The block that it is in, of a layer that not every block has; else None."""
+        """The block's number, for a layer that not every block has; else None."""
         match = IN_BLOCK.fullmatch(self.name)
         return int(match[2]) if match else None
 
     @property
     def values(self) -> int:
-        """Numbers in its matrix."""
+        """The size of its matrix."""
         return self.inputs * self.outputs
 
 
 @dataclass(frozen=True)
 class VaeFacts:
-    """The video autoencoder.
+    """Sizes of the video autoencoder.
 
-    encoder_width, decoder_width: channels at full resolution, the most on each side
-    encoder_tensors, decoder_tensors: of that width it holds at its worst moment
-    encoder_operations, decoder_operations: for a pixel and the width squared
-    frames_at_once: it works on so many at a time;  tile: (height, width) of one where it works in tiles
+    values: number of parameters.
+    encoder_width, decoder_width: most channels at full resolution.
+    frames_at_once: frames processed at a time.
+    tile: (height, width) of a tile, with tiling on.
+    encoder_tensors, decoder_tensors: tensors of that width in memory at the peak.
+    encoder_operations, decoder_operations: operations per pixel, divided by the width squared.
     """
 
     values: int
@@ -80,7 +85,7 @@ class VaeFacts:
     decoder_width: int
     frames_at_once: int
     tile: tuple[int, int]
-    # CogVideoX's: 8.3, and 9.9 where a tensor has more than 2 GB, which diffusers convolves in pieces.
+    # Measured on CogVideoX: 8.3, and 9.9 if a tensor has more than 2 GB, which diffusers convolves in pieces.
     encoder_tensors: float = 9.1
     decoder_tensors: float = 10.0
     encoder_operations: float = 540.0
@@ -89,24 +94,28 @@ class VaeFacts:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Sizes of one model. `values` are counts of numbers, whatever their format.
+    """Sizes of one model.
 
-    stored:   the format on disk: "float32", "float16" or "bfloat16"
-    spatial, temporal: pixels and frames that one latent stands for, in a row
-    patch, patch_frames: latents in a row that one token stands for
-    channels: of the latents;  in_channels: of the transformer's input, the condition included
-    presets:  names of layers by the presets of the setting `targets`, ALL_LINEAR aside
-    on_disk:  whether the sizes were read from the model's files
-    text_joint: whether the caption's tokens stand beside the video's, or are only looked at (cross-attention)
-    timed_bytes: of each number that a token's own timestep becomes, for known first frames; 0: one timestep a clip
-    position_bytes: for each token and unit of the width, of what stands for positions
-    picture_tokens, image_encoder_values: of the encoder through which a model looks at a picture; 0: it has none
-    shown_bytes: the same where a text-to-video run is shown its own first frame (first_frame_share); 0: it never is
-    told_bytes: the same where a run tells it frames that stand in its latents (given); 0: they stand beside, or never
-    reference_bytes: the same where a run shows it references, whose tokens are at time 0; 0: it takes none
-    reference_frames: latent frames that a reference takes; 0: as many as its clip has
-    auto: the dtype that the transformer computes in on a GPU where precision is `auto`; "": the stored one
-    float32_vae: whether the VAE and the image encoder compute in float32 whatever the transformer does
+    stored: the transformer's dtype on disk: "float32", "float16" or "bfloat16".
+    blocks, width, heads: of the transformer.
+    text_tokens, text_width: shape of a caption's embeddings.
+    values, text_encoder_values, image_encoder_values: number of parameters; 0 without an image encoder.
+    spatial, temporal: pixels per latent side, frames per latent frame.
+    patch, patch_frames: latent pixels per side and latent frames of one token.
+    channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
+    presets: value of the setting `targets` -> endings of layer names, without ALL_LINEAR.
+    on_disk: the sizes were read from the model's files.
+    text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
+    position_bytes: bytes of position embeddings, per token and unit of width.
+    picture_tokens: tokens of a picture from the image encoder.
+    timed_bytes: bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for
+        one timestep per clip.
+    shown_bytes: the same for text-to-video runs that see their own first frame (first_frame_share).
+    told_bytes: the same for runs with given frames that replace latents (given).
+    reference_bytes: the same for runs with references, whose tokens are at timestep 0.
+    reference_frames: latent frames of a reference; 0: as many as its clip.
+    auto: GPU dtype of the transformer under precision `auto`; "": the stored one.
+    float32_vae: VAE and image encoder run in float32.
     """
 
     stored: str
@@ -140,74 +149,129 @@ class ModelFacts:
     float32_vae: bool = False
 
     def vae_bytes(self, number: int) -> int:
-        """Bytes of a number of the VAE beside a transformer whose numbers have so many."""
+        """Return the VAE's bytes per number, given the transformer's."""
         return 4 if self.float32_vae else number
 
     def latents(self, frames: int, height: int, width: int) -> tuple[int, int, int, int]:
-        """(frames, channels, height, width) of one clip's latents as the transformer is given them."""
+        """Return (frames, channels, height, width) of one clip's latents, with padding frames."""
         count = (frames - 1) // self.temporal + 1
         padded = math.ceil(count / self.patch_frames) * self.patch_frames
         return padded, self.channels, height // self.spatial, width // self.spatial
 
     def tokens(self, frames: int, height: int, width: int) -> int:
-        """Tokens of one clip, with its caption's where they stand beside it."""
+        """Return the number of tokens of one clip, with its caption's in joint attention."""
         count, _, tall, wide = self.latents(frames, height, width)
         video = count // self.patch_frames * (tall // self.patch) * (wide // self.patch)
         return video + (self.text_tokens if self.text_joint else 0)
 
     def computed(self, linear: Linear, video: int) -> int:
-        """Vectors that a linear layer computes for a clip of so many tokens."""
+        """Return how many vectors a linear layer computes for a clip of `video` tokens."""
         return {"video": video, "text": self.text_tokens, "picture": self.picture_tokens, "clip": 1}[linear.on]
 
     @property
     def block_values(self) -> int:
-        """Numbers in the linear layers of one block; of layers that not every block has, each block's share."""
+        """Size of one block's linear layers, with an equal share of those that not every block has."""
         some = sum(linear.values for linear in self.linears if linear.block is not None)
         return sum(linear.values for linear in self.linears if linear.in_blocks) + some // self.blocks
 
     @property
     def two_streams(self) -> bool:
-        """Whether the caption's tokens, which stand beside the video's, have layers of their own in each block."""
+        """Whether the caption's tokens have layers of their own in joint-attention blocks."""
         return self.text_joint and any(one.in_blocks and one.on == "text" for one in self.linears)
 
     @property
     def side(self) -> tuple[Linear, ...]:
-        """The linear layers of blocks beside the equal ones, as a side branch has them, each under its own name."""
+        """Linear layers of a side branch's blocks, each under its own name."""
         lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}
         beside = (one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks)
         return tuple(one for one in beside if one.name.partition(".")[0] not in lists)
 
     @property
     def all_blocks(self) -> int:
-        """The number of blocks with those of a side branch."""
+        """Number of blocks, a side branch's included."""
         return self.blocks + len({tuple(one.name.split(".")[:2]) for one in self.side})
 
     @property
     def all_block_values(self) -> int:
-        """Numbers in the linear layers of all of them."""
+        """Size of all blocks' linear layers."""
         return self.blocks * self.block_values + sum(one.values for one in self.side)
 
     def named(self) -> Iterator[tuple[str, Linear]]:
-        """Every linear layer under its full name."""
+        """Yield every linear layer with its full name."""
         for linear in self.linears:
             for number in range(self.blocks) if linear.in_blocks else range(1):
                 yield linear.name.format(number), linear
+
+
+def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts:
+    """Return a model's sizes: see `Family.facts_of`, which a family overrides."""
+    found = architecture(model, folder, family.weighted_parts(model))
+    transformer, text = found.parts["transformer"], found.parts["text_encoder"]
+    sizes = family.sizes(transformer.config)
+    channels, temporal, spatial = family.compression(found.parts["vae"].config)
+    patch_frames, patch = family.patch(sizes)
+    heads, in_channels = sizes["num_attention_heads"], sizes["in_channels"]
+    picture, kinds = found.parts.get("image_encoder"), family.given_kinds(model)
+
+    def input_of(layer: str) -> On:
+        if re.fullmatch(family.text_layers, layer):
+            return "text"
+        if re.fullmatch(family.picture_layers, layer):
+            return "picture"
+        return "clip" if re.fullmatch(family.clip_layers, layer) else "video"
+
+    return ModelFacts(
+        stored=found.stored,
+        blocks=transformer.blocks,
+        width=heads * sizes["attention_head_dim"],
+        heads=heads,
+        text_tokens=family.text_length(sizes),
+        text_width=text.config.get("d_model") or text.config["hidden_size"],
+        values=transformer.values,
+        linears=tuple(
+            Linear(name, *shape, input_of(name), re.fullmatch(family.shared_layers, name) is not None)
+            for name, shape in transformer.layers.items()
+            if not name.endswith("embed")  # a lookup table
+        ),
+        text_encoder_values=text.values,
+        vae=family.vae_facts(found.parts["vae"]),
+        spatial=spatial,
+        temporal=temporal,
+        patch=patch,
+        patch_frames=patch_frames,
+        channels=channels,
+        in_channels=in_channels,
+        presets=family.lora_targets,
+        on_disk=folder is not None,
+        text_joint=family.text_joint,
+        timed_bytes=family.timed_number * (model.task == "image-to-video" and in_channels == channels),
+        position_bytes=family.positions(sizes),
+        # A vision transformer's patches and its class token.
+        picture_tokens=(picture.config["image_size"] // picture.config["patch_size"]) ** 2 + 1 if picture else 0,
+        image_encoder_values=picture.values if picture else 0,
+        auto=family.auto_dtype(found.stored),
+        float32_vae=family.float32_vae,
+        told_bytes=family.timed_number * (in_channels == channels and any(kinds.get(name) == "" for name in NAMES)),
+        reference_bytes=family.timed_number * (kinds.get("reference") == ""),
+        reference_frames=int(family.told_as_one(model)),
+    )
 
 
 # ---- the parts of a pipeline
 
 FILE = ASSETS / "architectures.json"
 IN_BLOCK = re.compile(r"((?:\w+_)?blocks)\.(\d+)\.(.+)")
-PATIENCE = 300.0
+PATIENCE = 300.0  # seconds
 
 
 @dataclass(frozen=True)
 class Part:
     """One part of a pipeline, such as the transformer.
 
-    config: as diffusers or transformers writes it;  values: numbers in all its weights
-    blocks: how many equal blocks it has, 0 where it has none
-    layers: linear layers and convolutions, name -> (inputs, outputs); a block's number is written as BLOCK
+    config: as diffusers or transformers writes it.
+    values: number of parameters.
+    blocks: number of equal blocks.
+    layers: name of a linear layer or convolution, with BLOCK for a block's number -> (inputs, outputs).
     """
 
     config: Mapping[str, Any]
@@ -218,14 +282,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The parts of a pipeline that hold weights. stored: the transformer's format on disk"""
+    """The parts of a pipeline that hold weights, and the transformer's dtype on disk."""
 
     parts: Mapping[str, Part]
     stored: str
 
 
 def architecture(model: Model, folder: Path | None, parts: Iterable[str]) -> Architecture:
-    """Of a model's files, or as published where it is not on the disk. Raises ModelUnavailable."""
+    """Return a model's architecture from its files, or as published if `folder` is None. Raises ModelUnavailable."""
     if folder is not None:
         found = {name: part(model_files.config(folder, name), model_files.shapes(folder, name)) for name in parts}
         return Architecture(found, model_files.stored_dtype(folder))
@@ -234,12 +298,12 @@ def architecture(model: Model, folder: Path | None, parts: Iterable[str]) -> Arc
         return Architecture(known.parts, stored or known.stored)
     configs = model_files.find_configs(model.source, model.revision)
     if configs is None:
-        raise ModelUnavailable(f"the configs of {model.id} are no longer on the disk: name the model anew")
+        raise ModelUnavailable(f"the configs of {model.id} are no longer on disk: choose the model again")
     return Architecture(_built_by_a_child(configs, tuple(parts)), stored or "bfloat16")
 
 
 def part(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Part:
-    """Of a part's config and the shapes of its weights."""
+    """Return a part from its config and the shapes of its weights."""
     found: dict[str, tuple[int, int]] = {}
     in_blocks: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for name, shape in sorted(shapes.items()):
@@ -254,14 +318,14 @@ def part(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Pa
     for layer, numbers in in_blocks.items():
         if len(numbers) == blocks and len(set(numbers.values())) == 1:
             found[layer] = next(iter(numbers.values()))
-        else:  # blocks that differ, as those of a VAE
+        else:  # blocks differ, as in a VAE
             found |= {layer.replace(BLOCK, number): sizes for number, sizes in numbers.items()}
     return Part(dict(config), sum(math.prod(shape) for shape in shapes.values()), blocks, found)
 
 
 @cache
 def published() -> dict[str, Architecture]:
-    """Hub repository -> its architecture."""
+    """Return the published architectures by Hub repository."""
     found: dict[str, Architecture] = {}
     for entry in read_json(FILE)["pipelines"]:
         parts = {name: _read(one) for name, one in entry["parts"].items()}
@@ -278,7 +342,7 @@ def _read(part: Mapping[str, Any]) -> Part:
 
 
 def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
-    """Of a class of diffusers or transformers, built on the meta device from a config. Raises ModelUnavailable."""
+    """Build a class of diffusers or transformers on the meta device from a config. Raises ModelUnavailable."""
     import torch
 
     made = model_files.class_named(library, kind)
@@ -288,14 +352,14 @@ def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
     else:
         with torch.device("meta"):
             module = made(made.config_class(**config))
-    # A tensor that two names share is stored once.
+    # A tensor with two names is stored once.
     tensors = {id(tensor): (name, tuple(tensor.shape)) for name, tensor in module.state_dict(keep_vars=True).items()}
     return part(config, dict(tensors.values()))
 
 
 @lru_cache(maxsize=32)
 def _built_by_a_child(configs: Path, parts: tuple[str, ...]) -> dict[str, Part]:
-    """Raises ModelUnavailable for configs that cannot be built."""
+    """Build the configs in a child process. Raises ModelUnavailable."""
     command = processes.command(__name__, configs, *parts)
     path = os.pathsep.join(filter(None, [str(CODE), os.environ.get("PYTHONPATH")]))
     environment = {**processes.bare_environment(), "PYTHONPATH": path}

@@ -1,7 +1,7 @@
-"""Latents and text embeddings computed elsewhere: a safetensors file that takes the place of a clip.
+"""Clips as files of latents and text embeddings computed elsewhere. No torch.
 
-`read_facts` and `check_values` judge a file on import, `Fit` says why a model cannot be trained on it. The format is in
-docs/given_latents.md; it is that of samples kept as latents. No torch.
+`read_facts` and `check_values` check a file on import; `Fit` says why a model cannot train on it. The format, that of
+samples kept as latents, is in docs/given_latents.md.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Head
 if TYPE_CHECKING:
     import numpy as np
 
-READ = ("latents", "mean", "std", "codes", "embeddings", "mask")
+READ = ("latents", "mean", "std", "codes", "embeddings", "mask")  # tensors that training reads
 LAYOUTS = {"latents": "[channels, frames, height, width]", "codes": "[frames, height, width]"}
-FASTEST = 240.0
-DAMAGED = "it is no whole safetensors file ({}): write or copy it again"
+FASTEST = 240.0  # frames per second
+DAMAGED = "it is not a complete safetensors file ({}): write or copy it again"
 
 
 @dataclass(frozen=True)
 class LatentsFacts:
-    """What a file's latents are.
+    """What a file says about its latents.
 
-    model: the id of the model whose VAE made them, or only its family's name
-    frames, height, width: of the video that they would decode to;  caption: what the file says of it, or ""
-    embeddings: whether it holds the caption's embeddings, too;  notes: what a person should know
+    model: id of the model whose VAE made them, or only its family's name.
+    fps, frames, height, width: of the video they decode to.
+    caption: the file's caption, or "".
+    embeddings: the file also holds the caption's embeddings.
+    notes: remarks for the user.
     """
 
     model: str
@@ -51,7 +53,7 @@ class LatentsFacts:
 
 
 def _header_of(path: Path) -> Header:
-    """The tensors' shapes and the metadata. Raises DataError."""
+    """Read a file's header: tensor shapes and metadata. Raises DataError."""
     try:
         about = path.stat()
     except OSError as error:
@@ -73,11 +75,11 @@ def _header(path: Path, *version: int) -> Header:
     return header
 
 
-# ---- what it holds ---------------------------------------------------------------------------------------------------
+# ---- a file's contents -----------------------------------------------------------------------------------------------
 
 
 def read_facts(path: Path) -> LatentsFacts:
-    """What a file's header says, checked against the model that it names. Raises DataError."""
+    """Read a file's header and check it against the model that it names. Raises DataError."""
     header = _header_of(path)
     name = header.metadata.get("model", "").strip()
     if not name:
@@ -98,17 +100,17 @@ def read_facts(path: Path) -> LatentsFacts:
     for side, pixels in size.items():
         if (said := header.metadata.get(side, "")) and said != str(pixels):
             raise DataError(
-                f"its metadata says that {side} is {said[:20]}, its latents decode to {pixels}: correct it, or leave "
-                f"it out"
+                f"its metadata says that {side} is {said[:20]}, but its latents decode to {pixels}: correct it, or "
+                f"leave it out"
             )
-    # Of a family's name any of its models may be meant: each run finds out whether its own is.
+    # A family's name may mean any of its models: each run checks its own.
     meant = _with_channels(family, facts.channels) if name == family.name else [model]
     problems = [_embeddings_misfit(header, family, one, family.facts(one)) for one in meant]
     if all(problems):
         raise DataError(problems[0])
     fps, notes = _fps(header, model)
     if unread := sorted(header.tensors.keys() - set(READ)):
-        notes.append(f"tensors that training does not read: {', '.join(unread[:4])}")
+        notes.append(f"training does not read these tensors: {', '.join(unread[:4])}")
     return LatentsFacts(
         model=name if name == family.name else model.id,
         fps=fps,
@@ -120,48 +122,50 @@ def read_facts(path: Path) -> LatentsFacts:
 
 
 def _made_by(name: str, header: Header) -> tuple[Family, Model]:
-    """The model that a file names; of a family's name the first whose latents have as many channels."""
+    """Return the model that a file names, or the first model of a family that matches the channels."""
     family = next((one for one in families() if one.name == name), None)
     try:
         if family is None:
             return find_model(name)
         if any(family.codes(model) for model in family.models):
-            raise DataError(f"its metadata says that model is {name}, whose models differ in their codes: name one")
+            raise DataError(f"its metadata says that model is {name}, whose models have different codes: name one")
         shape = _stored_latents(header, "latents").shape
         if found := _with_channels(family, shape[0]):
             return family, found[0]
     except (ConfigError, ModelUnavailable) as error:
-        raise DataError(f"its metadata names a model that is not known here: {error}") from error
-    raise DataError(f"its metadata says that model is {name}, none of whose models has {shape[0]} channels: name one")
+        raise DataError(f"its metadata names an unknown model: {error}") from error
+    raise DataError(f"its metadata says that model is {name}, but none of its models has {shape[0]} channels: name one")
 
 
 def _with_channels(family: Family, channels: int) -> list[Model]:
-    """The family's models whose latents have so many channels, the small built-in ones last."""
+    """Return the family's models with that many latent channels, built-in ones last."""
     found = [model for model in family.models if family.facts(model).channels == channels]
     return sorted(found, key=lambda model: model.embedded)
 
 
 def _stored_latents(header: Header, wanted: str) -> Stored:
-    """The tensor of latents or codes, of mean and std the mean. Raises DataError."""
+    """Return the tensor of latents or codes; of mean and std, the mean. Raises DataError."""
     found = {name: header.tensors[name] for name in ("latents", "mean", "std", "codes") if name in header.tensors}
     legal = ({"codes"},) if wanted == "codes" else ({"latents"}, {"mean", "std"})
     if found.keys() not in legal:
         rule = "codes" if wanted == "codes" else "latents, or mean and std"
         held = ", ".join(found) or ", ".join(list(header.tensors)[:4]) or "no tensor"
-        raise DataError(f"it holds {held}, must hold {rule}: write that tensor {LAYOUTS[wanted]}")
+        raise DataError(f"it holds {held}, must hold {rule}: write that tensor as {LAYOUTS[wanted]}")
     kinds = INTEGERS if wanted == "codes" else FLOATS
     for name, one in found.items():
         if one.dtype not in kinds:
             raise DataError(f"its tensor {name} is {one.dtype}, must be {' or '.join(kinds)}: convert it")
         if len(one.shape) != LAYOUTS[wanted].count(",") + 1 or not math.prod(one.shape):
-            raise DataError(f"its tensor {name} is {list(one.shape)}, must be {LAYOUTS[wanted]}: write one clip a file")
+            raise DataError(
+                f"its tensor {name} is {list(one.shape)}, must be {LAYOUTS[wanted]}: write one clip per file"
+            )
     if len({one.shape for one in found.values()}) > 1:
         raise DataError(f"its mean is {found['mean']}, its std {found['std']}: give both the same shape")
     return next(iter(found.values()))
 
 
 def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) -> tuple[int, int, int]:
-    """(frames, height, width) of the latents. Raises DataError."""
+    """Return (frames, height, width) of the latents. Raises DataError."""
     wanted = "codes" if family.codes(model) else "latents"
     shape, channels = _stored_latents(header, wanted).shape, facts.channels
     if wanted == "latents" and shape[0] != channels:
@@ -175,7 +179,7 @@ def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) ->
 def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
     said = header.metadata.get("fps", "").strip()
     if not said:
-        return float(model.fps), [f"its metadata has no fps: {model.fps:g} taken, as {model.title} has"]
+        return float(model.fps), [f"its metadata has no fps: using {model.fps:g}, as for {model.title}"]
     try:
         fps = float(said)
     except ValueError:
@@ -188,7 +192,7 @@ def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
 
 
 def _embeddings_misfit(header: Header, family: Family, model: Model, facts: ModelFacts) -> str:
-    """Why the file's embeddings are none of the model's, or ""."""
+    """Say why the file's embeddings do not fit the model; "" if they do."""
     found = header.tensors.get("embeddings")
     if found is None:
         return ""
@@ -203,12 +207,12 @@ def _embeddings_misfit(header: Header, family: Family, model: Model, facts: Mode
     mask = header.tensors.get("mask")
     if family.text_mask and (mask is None or mask.shape != found.shape[:1] or mask.dtype not in BYTES):
         held = "no mask" if mask is None else f"a mask of {mask}"
-        return f"it holds embeddings and {held}, {model.title} needs a mask of [{wanted[0]}]: 1 a token, 0 for padding"
+        return f"it holds embeddings and {held}, {model.title} needs a mask [{wanted[0]}]: 1 for tokens, 0 for padding"
     return ""
 
 
 def check_values(path: Path) -> None:
-    """Read every tensor that training does. Raises DataError for what is no number or out of range."""
+    """Check the values of every tensor that training reads. Raises DataError."""
     import numpy as np
 
     header = _header_of(path)
@@ -223,7 +227,7 @@ def check_values(path: Path) -> None:
         if name == "std" and values.min() < 0:
             raise DataError(f"its std has {values.min():g}, must not be negative: write deviations, not logarithms")
         if name == "mask" and not np.isin(values, (0, 1)).all():
-            raise DataError(f"its mask has {values.min():g} to {values.max():g}, must be 1 a token and 0 for padding")
+            raise DataError(f"its mask has {values.min():g} to {values.max():g}, must be 1 for tokens, 0 for padding")
         if name == "codes" and not (values.min() >= 0 and values.max() < family.codes(model)):
             raise DataError(
                 f"its codes are {values.min()} to {values.max()}, {model.title} has 0 to {family.codes(model) - 1}: "
@@ -232,7 +236,7 @@ def check_values(path: Path) -> None:
 
 
 def _values(path: Path, stored: Stored) -> np.ndarray:
-    """A tensor's numbers in any shape; those of bfloat16 as float32."""
+    """Read a tensor's numbers, flat, those of bfloat16 as float32."""
     import numpy as np
 
     with path.open("rb") as file:
@@ -245,22 +249,22 @@ def _values(path: Path, stored: Stored) -> np.ndarray:
     return np.frombuffer(data, f"<{stored.dtype[0].lower()}{BYTES[stored.dtype]}")
 
 
-# ---- whether a model can be trained on it ----------------------------------------------------------------------------
+# ---- whether a model can train on a file -----------------------------------------------------------------------------
 
 
 class Fit:
-    """Whether one model can be trained on files of latents. What it looks up for one file serves the next."""
+    """Check whether one model can train on files of latents. Lookups are cached across files."""
 
     def __init__(self, family: Family, model: Model) -> None:
         self._family, self._model = family, model
-        self._others = {family.name: ""}  # name of a model or family -> why its latents are none of the model's
+        self._others = {family.name: ""}  # name of a model or family -> why its latents do not fit the model
 
     @cached_property
     def _facts(self) -> ModelFacts:
         return self._family.facts(self._model)
 
     def misfit(self, path: Path) -> str:
-        """Say why the model cannot be trained on a file, whatever its size; "" where it can. Raises DataError."""
+        """Say why the model cannot train on a file, size aside; "" if it can. Raises DataError."""
         header = _header_of(path)
         name = header.metadata.get("model", "").strip()
         if name not in self._others:
@@ -272,17 +276,18 @@ class Fit:
 
     def _misfit_of(self, family: Family, model: Model) -> str:
         if family is not self._family:
-            return f"its latents are of {model.title}, the run trains {self._model.title}: encode the clip with its VAE"
+            mine = self._model.title
+            return f"its latents are from {model.title}, the run trains {mine}: encode the clip with the run's VAE"
         if model.id == self._model.id or _same_vae(family, model, self._model):
             return ""
         return (
-            f"its latents are of {model.title}, whose VAE or scale is not that of {self._model.title}: encode the clip "
-            f"with that one, or train {model.title}"
+            f"its latents are from {model.title}, whose VAE or scale differs from that of {self._model.title}: encode "
+            f"the clip with that one, or train {model.title}"
         )
 
 
 def _same_vae(family: Family, one: Model, other: Model) -> bool:
-    """Whether two models of a family have one VAE: the same config, and of a model in a folder the same weights."""
+    """Return whether two models share a VAE: the same config and, for models in folders, the same weights."""
     folders = [family.on_disk(model) for model in (one, other)]
     if one.local or other.local:
         return None not in folders and len({_weights(folder) for folder in folders if folder}) == 1
@@ -295,7 +300,7 @@ def _same_vae(family: Family, one: Model, other: Model) -> bool:
 
 
 def _weights(folder: Path) -> tuple[str, ...]:
-    """The digests of a VAE's files."""
+    """Return the digests of a VAE's files."""
     files = sorted(part_folder(folder, "vae").glob("*.safetensors"))
     return tuple(_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 

@@ -1,6 +1,6 @@
-"""A LoRA file's contents by our names, whichever trainer wrote it; and what all families' formats have in common.
+"""LoRA weights under our names, whichever trainer wrote the file, and helpers shared by all families' formats.
 
-A layer's change of the model's weight is `scale_of(layer) * B @ A`.
+A LoRA adds `scale_of(layer) * B @ A` to a layer's weight.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     import torch
 
 Value = TypeVar("Value")
-DIFFUSERS_FILE = "pytorch_lora_weights.safetensors"  # what diffusers calls the LoRA of a folder or a repository
-PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's folder of a LoRA
+DIFFUSERS_FILE = "pytorch_lora_weights.safetensors"  # diffusers' name for the LoRA of a folder or repository
+PEFT_FILE, PEFT_NOTES = "adapter_model.safetensors", "adapter_config.json"  # peft's names in a LoRA's folder
 PEFT_FILES = (PEFT_FILE, "adapter_model.bin")
 TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
-FILES = (".safetensors", ".sft", *TORCH_FILES)  # endings of LoRA files
-# What PyTorch's wrappers (torch.compile, activation checkpointing, FSDP, DeepSpeed, DDP) put into names.
+FILES = (".safetensors", ".sft", *TORCH_FILES)  # suffixes of LoRA files
+# Name parts that PyTorch's wrappers add (torch.compile, activation checkpointing, FSDP, DeepSpeed, DDP).
 WRAPPERS = {"_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_fpw_module", "_forward_module"}
 WRAPPERS |= {"module"}
 FLAT_WRAPPERS = re.compile(r"_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)_")
-# A number beside a matrix in fewer bits: times it, the matrix is what was trained. The others say nothing of weights.
+# Tensors next to a quantized matrix: its scale, and markers without weights.
 SCALES = re.compile(r"(?P<stem>.+)\.(?:scale_weight|(?:weight[._])?(?:weight_)?scale(?:_inv)?)")
 MATRIX = re.compile(r"[._](lora|lokr|hada|matrix)_|\.lora\.")
 MARKERS = re.compile(r"(.+\.)?(scaled_fp8|comfy_quant|input_scale|scale_input|num_batches_tracked)")
@@ -40,9 +40,9 @@ TEXT_ENCODER = re.compile(
     r"((base_model\.model|model|module|lora_unet)\.)*(lora_te\d?_|te\d?[._]|text_encoders?(_\d)?[._]|cond_stage_model\.|t5\w*\.|"
     r"umt5\w*\.|clip_?\w*\.)"
 )
-PEFT_KEY = PEFT_NOTES  # under which `read_lora` gives what peft's notes say
+PEFT_KEY = PEFT_NOTES  # key under which `read_lora` returns adapter_config.json
 NOTES_LIMIT = 1 << 20
-# Ends of tensors' names in trainers' other kinds of small files (LyCORIS, and peft under the same names) -> the kind.
+# Ending of tensor names in other kinds of adapters (LyCORIS, and peft under the same names) -> the kind.
 OTHER_KINDS = {
     r"\.oft_\w+(\.\w+)*": "an OFT",
     r"\.boft_\w+(\.\w+)*": "a BOFT",
@@ -57,8 +57,8 @@ OTHER_KINDS = {
     r"\.[ab][12]\.weight": "a GLoRA (LyCORIS)",
     r"\.vera_\w+(\.\w+)*": "a VeRA",
 }
-DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's settings as JSON
-# What every supported peft knows of a LoRA, and a loader needs; peft refuses a file whose notes have another key.
+DIFFUSERS_KEY = "lora_adapter_metadata"  # diffusers' key in a file's metadata: peft's config as JSON
+# Keys of a LoRA's config that a loader needs and every supported peft knows: it refuses files with other keys.
 NOTED = (
     "r",
     "lora_alpha",
@@ -70,16 +70,17 @@ NOTED = (
     "lora_bias",
     "lora_dropout",
 )
-# The same of a LoKr.
+# The same for a LoKr.
 LOKR_NOTED = ("peft_type", "r", "alpha", "rank_pattern", "alpha_pattern", "target_modules", "decompose_factor")
 DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector"
 
 
 @dataclass(frozen=True)
 class Factors:
-    """A LoKr's factors by layer and LyCORIS' names, the layer's strength multiplied into the first.
+    """A LoKr's original factors.
 
-    pairs: the matrices made of them: a LoRA whose tensors are others is no longer this LoKr
+    layers: layer -> LyCORIS' name -> factor, the first with the layer's strength multiplied in.
+    pairs: the LoRA matrices made from them. A LoRA with other tensors is no longer this LoKr.
     """
 
     layers: Mapping[str, Mapping[str, torch.Tensor]]
@@ -88,20 +89,21 @@ class Factors:
 
 @dataclass(frozen=True)
 class LoraWeights:
-    """A LoRA file of any known trainer, by the names of ours.
+    """A LoRA from any known trainer, under our names.
 
-    tensors: by peft's names, without the family's `lora_prefix`, as `set_peft_model_state_dict` takes them
-    rank:    of its matrices, the largest where layers differ
-    alpha:   what makes alpha / rank the scale it was trained with (a rank-stabilized scale is included); None when the
-             file does not say, then stock loaders take alpha = rank
-    origin:  who wrote it, in words: "diffusers", "SAT" ...
-    alphas:  layer -> its alpha, where it is another than `alpha`
-    expert:  which of a model's two transformers it is for (families.model.Expert); "" where the file does not say
-    left_out: what the file holds besides, and a LoRA cannot: the layer as the file names it -> why
-    alpha_from: where the file says alpha, "" where it does not
-    converted: what it was before it became a LoRA ("a LoKr"), "" for a LoRA;  lost: of its change on the way, relative
-    wide:     input layer -> the inputs that whole weights in the file have for it (a control LoRA)
-    factors:  of a file that is a LoKr in every layer, what its tensors were made from
+    tensors: under peft's names, without the family's `lora_prefix`, as for `set_peft_model_state_dict`.
+    rank: of its matrices, the largest if layers differ.
+    alpha: trained scale times rank, also for rank-stabilized LoRAs; None if the file does not say: stock loaders then
+        use the rank.
+    origin: the program that wrote it: "diffusers", "SAT" ...
+    alphas: layer -> its alpha, if it differs from `alpha`.
+    expert: the expert it is for (families.model.Expert); "" if the file does not say.
+    left_out: layer, as the file names it -> why its tensors are not used.
+    alpha_from: where the file says alpha, in words; "" if it does not.
+    converted: what it was before its conversion to a LoRA ("a LoKr"); "" for a LoRA.
+    lost: relative error of the conversion.
+    wide: input layer -> number of inputs of its whole weights in the file (a control LoRA).
+    factors: the original factors, if every layer is a LoKr.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -119,13 +121,13 @@ class LoraWeights:
 
     @property
     def lokr(self) -> Mapping[str, Mapping[str, torch.Tensor]]:
-        """The factors of its layers where it is a LoKr as it was read, its strength multiplied in; {} of any other."""
+        """The factors of an unchanged LoKr by layer, with its strength multiplied in; {} for anything else."""
         whole = self.factors is not None and self.factors.pairs is self.tensors
         return self.factors.layers if self.factors is not None and whole else {}
 
     @property
     def dora(self) -> bool:
-        """Whether it also holds the lengths of weight rows (DoRA)."""
+        """Whether it also holds the lengths of weight rows (DoRA magnitudes)."""
         return any(LENGTHS in name for name in self.tensors)
 
     @property
@@ -135,7 +137,7 @@ class LoraWeights:
 
     @property
     def layers(self) -> list[str]:
-        """Names of the layers it changes, in order."""
+        """Names of the layers it changes, sorted."""
         return sorted(name.removesuffix(f".{DOWN}") for name in self.tensors if name.endswith(f".{DOWN}"))
 
     @property
@@ -145,7 +147,7 @@ class LoraWeights:
 
     @property
     def nothing(self) -> str:
-        """Why it changes nothing, in words; "" where it changes something."""
+        """Why it changes nothing, in words; "" if it changes something."""
         if self.dora or any(name.endswith(UP_BIAS) and bool(one.any()) for name, one in self.tensors.items()):
             return ""
         if all(self.scale_of(layer) == 0 for layer in self.layers):
@@ -155,7 +157,7 @@ class LoraWeights:
             if self.scale_of(layer) and up.any() and down.any():
                 return ""
         zero = "B" if not any(bool(self.tensors[f"{layer}.{UP}"].any()) for layer in self.layers) else "A or B"
-        return f"in every layer the matrix {zero} is zero, as before the first step of training"
+        return f"the matrix {zero} of every layer is zero, as before the first training step"
 
     def rank_of(self, layer: str) -> int:
         return int(self.tensors[f"{layer}.{DOWN}"].shape[0])
@@ -164,24 +166,25 @@ class LoraWeights:
         return self.alphas.get(layer, self.rank_of(layer) if self.alpha is None else self.alpha)
 
     def scale_of(self, layer: str) -> float:
-        """What the layer's B @ A counts when the LoRA's own scale is 1."""
+        """Return the factor of a layer's B @ A when the LoRA is applied at scale 1."""
         return self.alpha_of(layer) / self.rank_of(layer)
 
 
-EXPERT_KEY = "expert"  # of our files' metadata
-DROPPED_KEY = "dropped_caption"  # likewise: "zeros" where a dropped caption had no embedding when it was trained
-# Likewise, of an in-context LoRA, as LTX-2's trainer writes and ComfyUI-LTXVideo reads it: how many times smaller than
-# the video its reference was.
+# Keys of our files' metadata.
+EXPERT_KEY = "expert"
+DROPPED_KEY = "dropped_caption"  # "zeros" if dropped captions had zero embeddings in training
+# How many times smaller than the video an in-context LoRA's reference is, as LTX-2's trainer writes and
+# ComfyUI-LTXVideo reads it.
 REFERENCE_KEY = "reference_downscale_factor"
-TRAINING_KEYS = (DROPPED_KEY, REFERENCE_KEY)  # how it was trained, which sampling has to follow: every copy keeps them
-# What a file with both experts' LoRAs calls each transformer, and by which words people name files of one.
+TRAINING_KEYS = (DROPPED_KEY, REFERENCE_KEY)  # sampling must follow these, so every copy keeps them
+# How files with both experts' LoRAs number the transformers, and words in the names of files for one.
 NUMBERS = {HIGH_NOISE: "1", LOW_NOISE: "2"}
 NUMBERED = re.compile(r"(?P<before>(?:\w+\.)*?)transformer_(?P<number>[12])\.(?P<after>.+)")
 IN_FILE_NAMES = {HIGH_NOISE: r"(?<![a-z])high(?![a-z])|highnoise", LOW_NOISE: r"(?<![a-z])low(?![a-z])|lownoise"}
 
 
 def experts_of(names: Iterable[str], metadata: Mapping[str, str], file: str = "") -> tuple[str, ...]:
-    """The experts that a LoRA file is for: by its metadata, its tensors' names, its own name; () where nothing says."""
+    """Return the experts a LoRA file is for, by its metadata, tensor names or file name; () if nothing says."""
     if expert := metadata.get(EXPERT_KEY):
         return (expert,)
     if found := tuple(by_expert(dict.fromkeys(names))):
@@ -191,9 +194,9 @@ def experts_of(names: Iterable[str], metadata: Mapping[str, str], file: str = ""
 
 
 def by_expert(tensors: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """The tensors for each expert that a file's names tell apart, named as in a file for one; {} where none is named.
+    """Split a file's tensors by expert, named as in a file for one; {} if no name has an expert's number.
 
-    ai-toolkit names both (transformer_1, transformer_2); where the second alone is named, the others are the first's.
+    ai-toolkit numbers both (transformer_1, transformer_2). If only the second is numbered, the rest is the first's.
     """
     found: dict[str, dict[str, Value]] = {expert: {} for expert in NUMBERS}
     numbered = False
@@ -206,24 +209,24 @@ def by_expert(tensors: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
 
 def of_expert(tensors: Mapping[str, Value], expert: str) -> Mapping[str, Value]:
-    """The tensors for one expert of a file for both, named as in a file for one; all of another file."""
+    """Return one expert's tensors, named as in a file for one; all tensors of a file that is not for both."""
     parts = by_expert(tensors)
     return parts.get(expert, {}) if parts else tensors
 
 
 def plain_names(tensors: Mapping[str, Value]) -> dict[str, Value]:
-    """The tensors by names without what PyTorch's wrappers put into them. Raises ConfigError where two become one."""
+    """Strip what PyTorch's wrappers add to tensor names. Raises ConfigError if two names become the same."""
     found = {unwrapped(name): tensor for name, tensor in tensors.items()}
     if len(found) < len(tensors):
         raise ConfigError(
-            "the LoRA holds some layers twice, with and without a wrapper of PyTorch (as _orig_mod) in the name: save "
-            "it once more from the unwrapped model"
+            "the LoRA holds some layers twice, with and without a PyTorch wrapper's name (such as _orig_mod): save it "
+            "again from the unwrapped model"
         )
     return found
 
 
 def unwrapped(name: str) -> str:
-    """A tensor's name without what PyTorch's wrappers put into it."""
+    """Strip what PyTorch's wrappers add to a tensor's name."""
     parts = [part for part in name.split(".") if part not in WRAPPERS]
     return ".".join([FLAT_WRAPPERS.sub("", parts[0]), *parts[1:]]) if parts else name
 
@@ -231,19 +234,17 @@ def unwrapped(name: str) -> str:
 def weights(
     tensors: Mapping[str, torch.Tensor], alphas: Mapping[str, float], origin: str, alpha_known: bool = True
 ) -> LoraWeights:
-    """Put tensors by our names together; layers without an entry in `alphas` have alpha = rank. Raises ConfigError.
+    """Check tensors under our names, and make a LoRA of them. Raises ConfigError.
 
-    alpha_known: whether the file says anything about alpha
+    `alphas` has the alpha of layers where it is not the rank. `alpha_known` says whether the file has any alpha.
     """
     downs = {name.removesuffix(f".{DOWN}"): tensor for name, tensor in tensors.items() if name.endswith(f".{DOWN}")}
     if not downs:
-        raise ConfigError("the LoRA holds no lora_A matrix: it is damaged, or no LoRA")
+        raise ConfigError("the LoRA holds no lora_A matrix: it is damaged, or not a LoRA")
     for name, tensor in tensors.items():
         layer = name.rpartition(".lora_")[0]
         if layer not in downs or f"{layer}.{UP}" not in tensors:
-            raise ConfigError(
-                f"the LoRA has one matrix of {layer[:80]} and lacks the other: download or export it again"
-            )
+            raise ConfigError(f"the LoRA has only one of the two matrices of {layer[:80]}: download or export it again")
         if name.endswith(UP) and tensor.shape[1] != downs[layer].shape[0]:
             raise ConfigError(f"the two matrices of {layer[:80]} have different ranks: download or export it again")
     ranks = {layer: int(down.shape[0]) for layer, down in downs.items()}
@@ -256,24 +257,23 @@ def weights(
 
 
 def without_layers(lora: LoraWeights, layers: Container[str]) -> LoraWeights:
-    """The same LoRA without some layers."""
+    """Return a LoRA without some layers."""
     kept = {name: tensor for name, tensor in lora.tensors.items() if name.rpartition(".lora_")[0] not in layers}
     return replace(lora, tensors=kept, alphas={layer: one for layer, one in lora.alphas.items() if layer not in layers})
 
 
 def without_alpha(lora: LoraWeights) -> LoraWeights:
-    """The same LoRA with its scale multiplied into B, so that every loader that knows nothing of alpha is right."""
-    scales = {layer: lora.scale_of(layer) for layer in lora.layers}
+    """Multiply a LoRA's scale into B, for loaders that ignore alpha."""
     scaled = {}
     for name, tensor in lora.tensors.items():
-        scale = scales[name.rpartition(".lora_")[0]]
+        scale = lora.scale_of(name.rpartition(".lora_")[0])
         wants = scale != 1 and name.endswith((UP, UP_BIAS))
         scaled[name] = (tensor.float() * scale).to(tensor.dtype) if wants else tensor
     return LoraWeights(scaled, lora.rank, None, lora.origin)
 
 
 def even(lora: LoraWeights) -> LoraWeights:
-    """The same LoRA with one rank and one alpha for all layers: smaller layers get rows and columns of zeros."""
+    """Return a LoRA with one rank and alpha for all layers, padding smaller ones with zeros."""
     import torch
 
     if not lora.mixed:
@@ -289,18 +289,18 @@ def even(lora: LoraWeights) -> LoraWeights:
 
 
 def refuse_more_than_matrices(lora: LoraWeights, target: str) -> None:
-    """Raises ConfigError when the LoRA holds what the target's programs cannot read, or read otherwise."""
+    """Refuse a DoRA and biases, which the target's programs read differently or not at all. Raises ConfigError."""
     if lora.dora:
         raise ConfigError(
-            f"this is a DoRA, and {target} computes a DoRA otherwise or not at all: resize it first, which makes a "
-            f"plain LoRA of it"
+            f"this is a DoRA, which {target} computes differently or not at all: resize it first, to make it a plain "
+            f"LoRA"
         )
     if lora.biased:
-        raise ConfigError(f"this LoRA also changes biases, which {target} has no place for: choose diffusers")
+        raise ConfigError(f"this LoRA also changes biases, which {target} does not support: choose diffusers")
 
 
 def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
-    """The metadata from which diffusers' loader knows ranks and alphas."""
+    """Return the metadata that tells diffusers' loader ranks and alphas."""
     ranks = {layer: lora.rank_of(layer) for layer in lora.layers}
     alphas = {layer: lora.alpha_of(layer) for layer in lora.layers}
     rank, alpha = Counter(ranks.values()).most_common(1)[0][0], Counter(alphas.values()).most_common(1)[0][0]
@@ -318,18 +318,17 @@ def diffusers_notes(lora: LoraWeights, prefix: str) -> dict[str, str]:
 
 
 def is_lokr(names: Iterable[str]) -> bool:
-    """Whether a file with tensors of these names holds a LoKr."""
     return any(".lokr_w" in name for name in names)
 
 
 def adapter_notes(config: Mapping[str, Any], prefix: str, noted: Container[str] = NOTED) -> dict[str, str]:
-    """The same metadata of a LoRA that peft has configured: the keys of `noted`, and no other."""
+    """Return that metadata for a peft config, with only the keys in `noted`."""
     kept = {f"{prefix}.{key}": value for key, value in config.items() if key in noted}
     return {"format": "pt", DIFFUSERS_KEY: json.dumps(kept, indent=2, sort_keys=True, default=sorted)}
 
 
 def shortened(notes: str) -> str:
-    """What a file has under DIFFUSERS_KEY, without keys that an older peft refuses. Raises ValueError."""
+    """Drop the keys that an older peft refuses from the JSON under DIFFUSERS_KEY. Raises ValueError."""
     found = from_json(notes)
     if not isinstance(found, dict):
         raise ValueError("not an object")
@@ -342,33 +341,31 @@ def _short(number: float) -> float | int:
 
 
 def refuse_other_kinds(names: Iterable[str]) -> None:
-    """Raises ConfigError, with its name, for a file that holds something that cannot be made a LoRA."""
+    """Refuse a file with another kind of adapter, which cannot be converted to a LoRA. Raises ConfigError."""
     for name in names:
         kind = next((kind for end, kind in OTHER_KINDS.items() if re.search(f"{end}$", name)), None)
         if kind is not None:
             raise ConfigError(
-                f"this is {kind}, no LoRA (it has {name[:80]!r}): use it in the program that trained it, or have that "
-                f"program train a LoRA"
+                f"this is {kind}, not a LoRA (it has {name[:80]!r}): use it in the program that trained it, or train a "
+                f"LoRA there"
             )
 
 
 def is_lora_file(name: str) -> bool:
-    """Whether a file of this name can be a LoRA."""
     return name.lower().endswith(FILES)
 
 
 def is_of_torch(path: Path) -> bool:
-    """Whether torch wrote the file, by its name."""
     return path.suffix.lower() in TORCH_FILES
 
 
 def file_in(folder: Path) -> Path:
-    """The LoRA in a folder of diffusers or peft, or the only file that can be one. Raises ConfigError."""
+    """Find the LoRA in a folder of diffusers or peft, or the only file that can be one. Raises ConfigError."""
     for name in (DIFFUSERS_FILE, *PEFT_FILES, DIFFUSERS_FILE.replace(".safetensors", ".bin")):
         if (path := folder / name).is_file():
             return path
     if (folder / "model_index.json").is_file() or any(folder.glob("diffusion_pytorch_model*")):
-        raise ConfigError(f"{folder} holds a whole model, no LoRA: {WHOLE_MODEL}")
+        raise ConfigError(f"{folder} holds a whole model, not a LoRA: {WHOLE_MODEL}")
     found = [path for path in sorted(folder.iterdir()) if is_lora_file(path.name) and path.name != ALSO]
     if len(found) != 1:
         inside = sorted(path for name in (DIFFUSERS_FILE, *PEFT_FILES) for path in folder.glob(f"*/{name}"))
@@ -376,7 +373,7 @@ def file_in(folder: Path) -> Path:
             return inside[0]
         which = ", ".join([path.name for path in found[:10]] or [f"{path.parent.name}/" for path in inside[:10]])
         raise ConfigError(
-            f"{folder} holds {len(found) or len(inside)} files that can be a LoRA: name one of those in it ({which})"
+            f"{folder} holds {len(found) or len(inside)} files that can be a LoRA: name one of them ({which})"
             if found or inside
             else f"{folder} holds no LoRA ({DIFFUSERS_FILE}, {PEFT_FILE} or another .safetensors file): check the name"
         )
@@ -390,9 +387,10 @@ WHOLE_MODEL = (
 
 
 def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """(tensors, metadata) of a LoRA file, numbers of 8 bits as float32, names without wrappers of PyTorch.
+    """Read (tensors, metadata) of a LoRA file. Raises ConfigError.
 
-    In peft's folder also what the folder's notes say. Raises ConfigError.
+    8-bit tensors become float32, and names lose the parts that PyTorch's wrappers add. If the file is in a peft folder,
+    the metadata includes adapter_config.json.
     """
     if is_of_torch(path):
         tensors, metadata = read_checkpoint(path), dict[str, str]()
@@ -402,13 +400,12 @@ def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     if path.name in PEFT_FILES and notes.is_file():
         if notes.stat().st_size > NOTES_LIMIT:
             raise ConfigError(f"{PEFT_NOTES} beside the LoRA is larger than {NOTES_LIMIT:,} bytes: it is damaged")
-        text = notes.read_text(encoding="utf-8", errors="replace")
-        metadata[PEFT_KEY] = text
+        metadata[PEFT_KEY] = notes.read_text(encoding="utf-8", errors="replace")
     return _as_floats(plain_names(tensors)), metadata
 
 
 def _as_floats(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Matrices in 8 bits as float32, times their scales. Raises ConfigError for numbers that are no weights."""
+    """Convert 8-bit matrices to float32, times their scales. Raises ConfigError for formats that cannot be read."""
     scales: dict[str, torch.Tensor] = {}
     found: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
@@ -422,36 +419,36 @@ def _as_floats(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _as_float(name: str, tensor: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
-    """A tensor as it is, or as float32 where it is no ordinary number or has a scale. Raises ConfigError."""
+    """Convert a tensor to float32 if it is quantized or has a scale. Raises ConfigError."""
     ordinary = tensor.is_floating_point() and tensor.itemsize > 1
     if scale is None and (ordinary or (not tensor.is_floating_point() and not MATRIX.search(name))):
         return tensor
     kind, problem = str(tensor.dtype).removeprefix("torch."), ""
     if scale is None and not tensor.is_floating_point():
-        problem = "without a scale, so its numbers are unknown"
+        problem = "without a scale, so its values are unknown"
     elif scale is not None and scale.numel() not in (1, tensor.shape[0]):
-        problem = "with a scale for each block, which is not read here"
+        problem = "with a scale for each block, which is not supported"
     try:
         whole = tensor.float()
     except (RuntimeError, NotImplementedError, TypeError):  # torch cannot convert 4-bit floats
-        problem = "which is not read here"
+        problem = "which is not supported"
     if problem:
         raise ConfigError(f"the LoRA holds {name[:80]!r} as {kind}, {problem}: get it in float16, bfloat16 or float32")
     return whole if scale is None else whole * scale.float().reshape(-1, *[1] * (tensor.ndim - 1))
 
 
 def check_finite(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raises ConfigError for a LoRA with a number that is none."""
+    """Refuse a LoRA with NaN or infinite values. Raises ConfigError."""
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise ConfigError(
-                f"the LoRA {path.name} holds NaN or infinite numbers (in {name[:80]!r}): its training went wrong, use "
-                f"an earlier checkpoint"
+                f"the LoRA {path.name} holds NaN or infinite numbers (in {name[:80]!r}): its training failed, use an "
+                f"earlier checkpoint"
             )
 
 
 def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """(tensors, metadata) of a safetensors file. Raises ConfigError."""
+    """Read (tensors, metadata) of a safetensors file. Raises ConfigError."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -462,12 +459,12 @@ def read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name as it is without a LoRA beside it."""
+    """Return a parameter's name as it was before peft wrapped its layer."""
     return name.replace(".base_layer.", ".")
 
 
 def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
-    """A safetensors file with metadata in sorted order; the library's own order changes from process to process."""
+    """Write metadata into a safetensors file in sorted order; the library's order differs between processes."""
     length = int.from_bytes(data[:8], "little")
     entries = json.loads(data[8 : 8 + length])
     entries.pop("__metadata__", None)
@@ -477,30 +474,30 @@ def with_metadata(data: bytes, metadata: Mapping[str, str]) -> bytes:
     return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]
 
 
-# ---- checkpoints that torch wrote: read as tensors and nothing else
+# ---- checkpoints written by torch, of which only tensors are read
 
-INSIDE = ("model", "module", "state_dict")  # under which trainers keep the weights
+INSIDE = ("model", "module", "state_dict")  # keys under which trainers keep the weights
 
 
 def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint, from the disk as they are used. Raises ConfigError.
+    """Return a checkpoint's tensors, memory-mapped. Raises ConfigError.
 
-    Nothing but tensors and plain values is read: a pickle that wants more could run code.
+    Only tensors and plain values are read: a pickle of anything else could run code.
     """
     import numpy as np
     import torch
 
-    plain = [np.ndarray, np.dtype, type(np.dtype(np.uint32)), np.array(0).__reduce__()[0]]  # states of generators
+    plain = [np.ndarray, np.dtype, type(np.dtype(np.uint32)), np.array(0).__reduce__()[0]]  # in generator states
     try:
         with torch.serialization.safe_globals(plain):
             found: Any = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except pickle.UnpicklingError as error:
         raise ConfigError(
-            f"{path.name} holds more than weights, which could run code: save its weights alone with torch.save"
+            f"{path.name} holds more than weights, which could run code: save only its weights with torch.save"
         ) from error
     except (RuntimeError, OSError, EOFError) as error:
         raise ConfigError(
-            f"{path.name} is no checkpoint that torch can read ({str(error).splitlines()[0][:120]}): copy it again"
+            f"torch cannot read {path.name} ({str(error).splitlines()[0][:120]}): copy it again"
         ) from error
     for key in INSIDE:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
@@ -512,7 +509,7 @@ def read_checkpoint(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _weights(value: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """The tensors with names of a dictionary and of those in it, under whatever name a trainer keeps them."""
+    """Yield the tensors of a dictionary and, separately, of every dictionary nested in it."""
     import torch
 
     if isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""LoRA files of other trainers, read by a family's table of layer names, and how what was read fits a model.
+"""Read other trainers' LoRA files with a family's table of layer names, and report how they fit a model.
 
-Known for every family: ours and diffusers' (alpha in the metadata, or nowhere), finetrainers (alpha in a metadata key
-of its own), ComfyUI, kohya and what diffusers converts for it, LyCORIS (alpha in a tensor of each layer; LoKr, LoHa and
-whole differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth, VideoX-Fun,
-lightx2v (whole differences of weights and biases beside the matrices), and alpha in any metadata by its usual names.
-Ranks and alphas may differ from layer to layer, and any layer may be missing. What cannot become a LoRA is refused by
-name, and so is a file with a LoRA for each of two experts (`lora_files.by_expert` takes it apart).
+Known for every family: our files and diffusers' (alpha in the metadata, or nowhere), finetrainers (alpha under its own
+metadata key), ComfyUI, kohya and diffusers' conversions for it, LyCORIS (alpha in a tensor per layer; LoKr, LoHa and
+full weight differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth,
+VideoX-Fun, lightx2v (full differences of weights and biases beside the matrices), and alpha in any metadata under its
+usual names. Ranks and alphas may differ between layers, and layers may be missing. Adapters that cannot become a LoRA
+are refused by name, and so are files with a LoRA for each of two experts, which `lora_files.by_expert` splits.
 
-The report on how a file fits is kept beside an imported LoRA, in the result of a conversion and in a sample's record.
+The report on how a file fits is stored with an imported LoRA, in a conversion's result and in a sample's record.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ TENSOR = re.compile(
 PER_LAYER = re.compile(r"(?P<layer>.+)\.(?P<what>alpha|dora_scale)(?:\.weight)?")
 WHOLE = re.compile(r"(?P<layer>.+)\.(?P<what>diff|diff_b|diff_m|w_norm|b_norm)")
 REPLACED = re.compile(r"(?P<layer>.+)\.(?P<what>weight|bias|set_weight|reshape_weight|modulation|scale_shift_table)")
-PATTERNS = (PER_LAYER, TENSOR, low_rank.FACTOR, WHOLE, REPLACED)  # the first that a name fits says what it is
-LOW_RANK = re.compile(r"[._](lora|lokr|hada)[._]")  # in names of a LoRA's own tensors
+PATTERNS = (PER_LAYER, TENSOR, low_rank.FACTOR, WHOLE, REPLACED)  # the first match says what a tensor is
+LOW_RANK = re.compile(r"[._](lora|lokr|hada)[._]")  # in names of a LoRA's tensors
 KOHYA = re.compile(r"[._]lora_(down|up)\b")
 FINETRAINERS_KEY = "lora_config"
-# Names under which trainers note alpha for all layers, the surest first; `KOHYAS` is another matter.
+# Metadata keys for an alpha of all layers, the most reliable first. KOHYAS needs a look at the layers' names, too.
 SAID, KOHYAS = ("lora_alpha", "network_alpha", "alpha"), "ss_network_alpha"
-NOT_SAID = ("", "None", "none", "null", "Dynamic", "auto")
-MODULATION = "a table of modulations, for which a LoRA has no place"
-TABLE = "a norm or a table, for which a LoRA has no place"
+NOT_SAID = ("", "None", "none", "null", "Dynamic", "auto")  # values that mean no alpha
+MODULATION = "a modulation table, which a LoRA cannot change"
+TABLE = "a norm or a table, which a LoRA cannot change"
 OF_TEXT_ENCODER = "a layer of a text encoder, which is not trained here"
-COLUMNS = "this DoRA keeps the lengths of columns, diffusers those of rows: it cannot be converted"
+COLUMNS = "this DoRA stores the lengths of columns, diffusers those of rows: it cannot be converted"
 DAMAGED = "the LoRA's notes on rank and alpha are damaged: export it again"
 PREFIXES = (
     *("base_model.model.", "module.", "diffusion_model.", "transformer.", "unet.", "model.", "pipe.", "dit.", "net."),
     *("transformer_1.", "transformer_2.", "vace."),
 )
 FLAT_PREFIXES = ("lycoris_", "lora_unet_", "lora_transformer_", "transformer_")
-# What a file's first name begins with -> who wrote it, where the metadata does not say.
+# Prefix of a file's first tensor -> the program that wrote it, if the metadata does not say.
 ORIGINS = {
     "diffusion_model.": "ComfyUI",
     "model.diffusion_model.": "ComfyUI",
@@ -81,13 +81,13 @@ ORIGINS = {
     "transformer_transformer_": "diffusers' conversion for kohya",
     "lycoris_": "LyCORIS",
 }
-# What diffusers calls the usual layers of a block.
+# diffusers' names for the usual layers of a block.
 ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
 BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
 
 
 def without_prefixes(name: str) -> str:
-    """A layer's name without what programs put before it."""
+    """Strip the prefixes that programs add to a layer's name."""
     while (prefix := next((one for one in PREFIXES if name.startswith(one)), None)) is not None:
         name = name.removeprefix(prefix)
     return name
@@ -95,14 +95,17 @@ def without_prefixes(name: str) -> str:
 
 @dataclass(frozen=True)
 class LayerNames:
-    """What a family's layers are called.
+    """The names of a family's layers.
 
-    title:    of the family;  blocks: what diffusers calls the list of its blocks
-    in_block: diffusers' name within a block -> the authors', which ComfyUI keeps;  outside: the same of other layers
-    readers:  whose files are known, for messages;  authors_blocks: what the authors call the list of blocks
-    more_parts: other parts of the model that have layers, which are called the same everywhere
-    side:     what all call the blocks of a side branch, which have the layers of the others; "" where there is none
-    in_side:  their own layers, diffusers' name -> the authors'
+    title: the family's.
+    blocks: diffusers' name for the list of blocks.
+    in_block: diffusers' name within a block -> the authors', which ComfyUI keeps.
+    outside: the same for layers outside the blocks.
+    readers: programs whose files are known, for messages.
+    authors_blocks: the authors' name for the list of blocks.
+    more_parts: other parts with layers that have the same names everywhere.
+    side: everyone's name for the blocks of a side branch, which have the other blocks' layers and more; "" for none.
+    in_side: the side branch's additional layers, diffusers' name -> the authors'.
     """
 
     title: str
@@ -117,26 +120,26 @@ class LayerNames:
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
-        """Every spelling of a layer without its block's number -> diffusers' name."""
+        """Every spelling of a layer, without its block's number -> diffusers' name."""
         found = {
             spelling: name
             for table in (self.in_block, self.outside)
             for name, authors in table.items()
             for spelling in (name, authors, name.replace(".", "_"), authors.replace(".", "_"))
         }
-        # An old diffusers left the 0 of to_out out.
-        ended = [name for name in self.in_block if name.endswith("to_out.0")]
-        short = {name.removesuffix(".0"): name for name in ended}
+        # Old versions of diffusers wrote to_out for to_out.0.
+        short = {name.removesuffix(".0"): name for name in self.in_block if name.endswith("to_out.0")}
         return found | short | {spelling.replace(".", "_"): name for spelling, name in short.items()}
 
     def layer_of(self, text: str) -> str | None:
-        """diffusers' name of a layer that any known program calls `text`; None for what is no layer's name."""
+        """Return diffusers' name for any known program's name of a layer; None if it is not a layer's name."""
         name = without_prefixes(text.replace(".processor.", "."))
         if "." not in name and not BLOCK.match(name):
             prefix = next((one for one in FLAT_PREFIXES if name.startswith(one)), "")
             name = name.removeprefix(prefix).lstrip("_")  # VideoX-Fun writes lora_unet__transformer_blocks_0
-        if (match := self._of_side(name)) is not None:
-            inside = {**self._spellings, **self._own_of_side}.get(match[2])
+        if (match := self._in_side_branch(name)) is not None:
+            of_side = {spelling: name for name, authors in self.in_side.items() for spelling in (name, authors)}
+            inside = {**self._spellings, **of_side}.get(match[2])
             return None if inside is None else f"{self.side}.{match[1]}.{inside}"
         if (match := BLOCK.fullmatch(name)) is not None:
             inside = self._spellings.get(match[2])
@@ -148,8 +151,8 @@ class LayerNames:
         return name if "." in name and name.partition(".")[0] in parts else None
 
     def authors_name(self, layer: str) -> str | None:
-        """The authors' name of a layer, which ComfyUI uses; None for one that their model lacks."""
-        if (match := self._of_side(layer)) is not None:
+        """Return the authors' name of a layer, which ComfyUI uses; None if their model lacks it."""
+        if (match := self._in_side_branch(layer)) is not None:
             inside = {**self.in_block, **self.in_side}.get(match[2])
             return None if inside is None else f"{self.side}.{match[1]}.{inside}"
         if (match := BLOCK.fullmatch(layer)) is not None:
@@ -157,25 +160,24 @@ class LayerNames:
             return None if inside is None else f"{self.authors_blocks}.{match[1]}.{inside}"
         return self.outside.get(layer)
 
-    def _of_side(self, name: str) -> re.Match[str] | None:
-        """The number and the rest of the name of a side branch's layer."""
+    def _in_side_branch(self, name: str) -> re.Match[str] | None:
+        """Split the name of a side branch's layer into the block's number and the rest."""
         return re.fullmatch(rf"{self.side}[._](\d+)[._](.+)", name) if self.side else None
-
-    @cached_property
-    def _own_of_side(self) -> dict[str, str]:
-        return {spelling: name for name, one in self.in_side.items() for spelling in (name, one)}
 
 
 @dataclass
 class _Contents:
-    """What a file holds, sorted by what it is; layers by our names unless said otherwise.
+    """A file's tensors by kind. Layers have our names unless stated otherwise.
 
-    named:    pairs of matrices and lengths of rows, by peft's names;  cores: between two matrices (LoCon)
-    factors:  of LoKr and LoHa, by layer;  alphas: from a tensor of the layer
-    whole:    differences of whole weights, as matches of WHOLE
-    called:   layer -> what the file calls it;  left_out, unknown: what the file calls it -> why
-    wide:     input layer -> how many inputs its whole weights have
-    kept:     the factors of each layer of a file that holds a LoKr alone, their strength multiplied in
+    named: pairs of matrices and lengths of rows, under peft's names.
+    cores: layer -> the matrix between the two (LoCon).
+    factors: layer -> its LoKr or LoHa factors.
+    alphas: layer -> alpha, from the layer's tensor.
+    whole: full weight differences, as matches of WHOLE.
+    called: layer -> its name in the file.
+    left_out, unknown: a layer's name in the file -> why it is not used.
+    wide: input layer -> number of inputs of its whole weights.
+    kept: layer -> factors with the strength multiplied in, for files with only LoKr layers.
     """
 
     named: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -189,17 +191,13 @@ class _Contents:
     wide: dict[str, int] = field(default_factory=dict)
     kept: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
-    @property
-    def empty(self) -> bool:
-        return not (self.named or self.factors)
-
     def take(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
-        """Sort in a tensor of a LoRA of this layer. Raises ConfigError for an alpha or lengths that cannot be used."""
+        """Add a LoRA tensor of a layer. Raises ConfigError for an unusable alpha or lengths of columns."""
         self.called[layer] = match["layer"]
         if match.re is PER_LAYER and match["what"] == "alpha":
             self.alphas[layer] = _alpha(tensor, match["layer"])
         elif match.re is PER_LAYER:
-            if tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] > 1:  # as LyCORIS had them at first
+            if tensor.ndim > 1 and tensor.shape[0] == 1 and tensor.shape[1] > 1:  # early LyCORIS
                 raise ConfigError(COLUMNS)
             self.named[f"{layer}.{LENGTHS}"] = tensor
         elif match.re is low_rank.FACTOR:
@@ -209,33 +207,33 @@ class _Contents:
         elif (part := _part(match)) is not None:
             self.named[f"{layer}.{part}"] = tensor
         elif tensor.any():
-            self.left_out[match["layer"]] = "a bias of the first matrix, for which a LoRA has no place"
+            self.left_out[match["layer"]] = "a bias of the first matrix, which a LoRA cannot have"
 
-    def replaced(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
-        """Note whole weights of a layer, or the size that its weights get."""
+    def note_whole_weights(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
+        """Note whole weights of a layer, or a new shape for them."""
         resized = match["what"] == "reshape_weight"
         shape = tuple(int(one) for one in tensor) if resized else tuple(tensor.shape)
         if layer in INPUT_LAYERS and len(shape) > 1:
             self.wide[layer] = math.prod(shape[1:])
         if not resized:
-            self.left_out[match["layer"]] = "whole weights, for which a LoRA has no place"
+            self.left_out[match["layer"]] = "whole weights, which a LoRA cannot hold"
 
 
 def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
-    """A LoRA file's tensors and metadata, of any known trainer. Raises ConfigError.
+    """Convert any known trainer's tensors and metadata to our names. Raises ConfigError.
 
-    Names that nobody knows are in `left_out`; whether they are too many is for the caller to say (check_fit).
+    Unknown names end up in `left_out`; `check_fit` decides whether there are too many.
     """
     if len(by_expert(tensors)) > 1:
         raise ConfigError(
-            "the file holds two LoRAs, one for each expert (high noise, low noise): import it, which makes two of it"
+            "the file holds two LoRAs, one for each expert (high noise, low noise): import it to split it"
         )
     refuse_other_kinds(tensors)
     musubi = low_rank.MUSUBI in tensors
     found = _sorted(names, {name: one for name, one in tensors.items() if name != low_rank.MUSUBI})
     left_out = found.left_out | found.unknown
-    if found.empty and not found.whole:
-        _refuse_none(names, tensors, found)
+    if not (found.named or found.factors or found.whole):
+        _refuse_not_a_lora(names, tensors, found)
     _check_lengths(found.named)
     for layer, core in found.cores.items():
         if (down := found.named.get(f"{layer}.{DOWN}")) is not None and f"{layer}.{UP}" in found.named:
@@ -249,7 +247,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         left_out, lost = left_out | more, share if full else lost
         converted = "a file of whole weights' differences (LyCORIS full)" if full else converted
         if not ranks(found.named):
-            raise ConfigError("the LoRA changes norms, biases and tables alone, for which a LoRA here has no place")
+            raise ConfigError("the LoRA changes only norms, biases and tables, which is not supported")
         if full:
             alphas = {layer: float(rank) for layer, rank in ranks(found.named).items()}
     lora = weights(found.named, alphas, _origin(tensors, metadata, bool(alpha_from)), alpha_known=bool(alphas))
@@ -266,7 +264,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
 
 
 def _sorted(names: LayerNames, tensors: Tensors) -> _Contents:
-    """A file's tensors by what they are. Raises ConfigError for an alpha that is no number."""
+    """Sort a file's tensors by kind. Raises ConfigError for an alpha that is not a number."""
     found = _Contents()
     for name, tensor in tensors.items():
         match = next((match for one in PATTERNS if (match := one.fullmatch(name))), None)
@@ -279,25 +277,25 @@ def _sorted(names: LayerNames, tensors: Tensors) -> _Contents:
         elif match is None or layer is None:
             found.unknown.setdefault(match["layer"] if match else name, UNKNOWN)
         elif match.re is REPLACED:
-            found.replaced(layer, match, tensor)
+            found.note_whole_weights(layer, match, tensor)
         else:
             found.take(layer, match, tensor)
     return found
 
 
-def _refuse_none(names: LayerNames, tensors: Tensors, found: _Contents) -> None:
-    """Raises ConfigError for a file without any layer of a LoRA, saying what it is instead."""
+def _refuse_not_a_lora(names: LayerNames, tensors: Tensors, found: _Contents) -> None:
+    """Raise ConfigError for a file without LoRA layers, saying what it is instead."""
     weights = [name for name in tensors if REPLACED.fullmatch(name) and not LOW_RANK.search(name)]
     if len(weights) > len(tensors) / 2:
         raise ConfigError(
-            f"the file holds a model's whole weights ({weights[0][:80]!r} and {len(tensors) - 1:,} more), no LoRA: "
+            f"the file holds a model's whole weights ({weights[0][:80]!r} and {len(tensors) - 1:,} more), not a LoRA: "
             f"{WHOLE_MODEL}"
         )
     if not found.unknown:
         first = next(iter(found.left_out), next(iter(tensors)))
         raise ConfigError(
-            f"the LoRA changes the text encoder alone ({first[:80]!r}), which is not trained here: give one that "
-            f"changes the video model"
+            f"the LoRA changes only the text encoder ({first[:80]!r}), which is not trained here: use one that changes "
+            f"the video model"
         )
     raise unknown_names(list(found.unknown), f"{names.readers}, of {names.title}")
 
@@ -305,16 +303,13 @@ def _refuse_none(names: LayerNames, tensors: Tensors, found: _Contents) -> None:
 def _whole_differences(
     names: LayerNames, tensors: Tensors, found: _Contents, alphas: Mapping[str, float], approximate: bool
 ) -> tuple[dict[str, str], float]:
-    """Add what a file holds as whole differences of weights and biases (lightx2v) to the pairs in `found`.
+    """Add full differences of weights and biases (lightx2v) to the pairs in `found`, except zeros.
 
-    A difference of a weight is a pair with the identity, or the best pair of a limited rank; one of a bias is its
-    layer's. What changes nothing is passed over.
-
-    Args:
-        approximate: limit the rank, for a file of nothing but such differences
+    A weight's difference becomes a pair with the identity or, if `approximate`, the best pair of a limited rank.
+    Differences of norms and tables, and of biases whose layer has no pair, are left out.
 
     Returns:
-        (what is left out and why: differences of norms and tables, of biases whose layer has no pair; what is lost)
+        (names that are left out -> why, relative error).
     """
     import torch
 
@@ -331,7 +326,7 @@ def _whole_differences(
         ):
             left_out |= {match[0]: MODULATION} if match["what"] == "diff_m" else {text: TABLE}
         elif match["what"] == "diff" and f"{layer}.{DOWN}" in named:
-            left_out[text] = "a whole difference of a layer that also has matrices"
+            left_out[text] = "a full difference of a layer that also has matrices"
         elif match["what"] == "diff" and approximate:
             pair = low_rank_of_matrix(tensor.flatten(1), RankLimit(low_rank.LARGEST))
             lost, total = lost + pair.lost, total + pair.total
@@ -347,7 +342,7 @@ def _whole_differences(
         else:
             rank = down.shape[0]
             named[f"{layer}.{UP_BIAS}"] = tensor / (1.0 if approximate else alphas.get(layer, rank) / rank)
-    if any(name.endswith(UP_BIAS) for name in named):  # peft gives every layer one, or none
+    if any(name.endswith(UP_BIAS) for name in named):  # in peft, all layers have one or none has
         for layer in ranks(named):
             up = named.get(f"{layer}.{UP}")
             if up is not None:
@@ -356,9 +351,9 @@ def _whole_differences(
 
 
 def _from_factors(found: _Contents, notes: _Notes, alphas: dict[str, float], musubi: bool) -> tuple[str, float]:
-    """Make pairs of matrices of what LoKr and LoHa have; (what it was, what is lost). Changes `found` and `alphas`.
+    """Convert LoKr and LoHa factors to pairs of matrices, in place in `found` and `alphas`.
 
-    musubi: whether musubi-tuner wrote them, which divides alpha by the longer side of a whole factor
+    musubi-tuner divides alpha by the longer side of a whole factor. Returns (what the file was, relative error).
     """
     import torch
 
@@ -394,18 +389,16 @@ def _add_pair(
 
 
 def _alpha(tensor: torch.Tensor, layer: str) -> float:
-    """A layer's alpha. Raises ConfigError for what is no number."""
+    """Return a layer's alpha. Raises ConfigError if it is not one finite number."""
     if tensor.numel() != 1:
-        raise ConfigError(
-            f"the alpha of {layer[:80]} holds {tensor.numel()} numbers, and one is needed: export the LoRA again"
-        )
+        raise ConfigError(f"the alpha of {layer[:80]} has {tensor.numel()} numbers, must be one: export the LoRA again")
     if not math.isfinite(alpha := float(tensor)):
-        raise ConfigError(f"the alpha of {layer[:80]} is {alpha}, no finite number: use an earlier checkpoint")
+        raise ConfigError(f"the alpha of {layer[:80]} is {alpha}, must be finite: use an earlier checkpoint")
     return alpha
 
 
 def _part(match: re.Match[str]) -> str | None:
-    """peft's name of a matrix; None for a bias of the first one."""
+    """Return peft's name of a matrix; None for a bias of the first one."""
     matrix = match["matrix"]
     if matrix == LENGTHS:
         return LENGTHS
@@ -414,7 +407,7 @@ def _part(match: re.Match[str]) -> str | None:
 
 
 def _check_lengths(named: dict[str, torch.Tensor]) -> None:
-    """Lengths of rows as peft has them: one number a row. Raises ConfigError for those of columns."""
+    """Flatten lengths of rows as in peft, in place. Raises ConfigError for lengths of columns."""
     for name, tensor in [pair for pair in named.items() if pair[0].endswith(LENGTHS)]:
         up = named.get(name.replace(LENGTHS, UP))
         if up is not None and tensor.numel() != up.shape[0]:
@@ -423,7 +416,7 @@ def _check_lengths(named: dict[str, torch.Tensor]) -> None:
 
 
 def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) -> str:
-    """Which program wrote a file, by its metadata and names."""
+    """Return which program wrote a file, by its metadata and names."""
     name = next(iter(tensors), "")
     if PEFT_KEY in metadata:  # diffusion-pipe saves with peft, by ComfyUI's names
         return "diffusion-pipe" if name.startswith("diffusion_model.") else "peft"
@@ -447,17 +440,19 @@ def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) ->
     return "a trainer that writes no alpha, as diffusers' examples and cogvideox-factory"
 
 
-# ---- alpha outside of the tensors -----------------------------------------------------------------------------------
+# ---- alpha in the metadata -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Notes:
-    """What a file's metadata, or the notes beside it, say of alpha.
+    """What a file's metadata, or adapter_config.json next to it, says about alpha.
 
-    alpha: for all layers, None where nothing says it;  source: where it stands, in words
-    patterns: a part of a layer's name -> its alpha (peft);  rslora: whether the scale is alpha / sqrt(rank)
-    kron_rank, rank_patterns: of peft's LoKr and LoHa, whose rank the tensors do not always show
-    folded: whether alpha was multiplied into the matrices after it was noted
+    alpha: alpha of all layers; None if nothing says.
+    source: where it was found, in words.
+    patterns: pattern in a layer's name -> its alpha (peft).
+    rslora: the scale is alpha / sqrt(rank).
+    kron_rank, rank_patterns: ranks of peft's LoKr and LoHa, which the tensors do not always show.
+    folded: alpha has already been multiplied into the matrices.
     """
 
     alpha: float | None = None
@@ -469,13 +464,13 @@ class _Notes:
     folded: bool = False
 
     def alpha_of(self, spellings: Sequence[str], rank: int) -> float:
-        """What makes alpha / rank the scale of a layer. spellings: its names, by any of which a pattern may call it"""
+        """Return a layer's scale times its rank. A pattern may match any of its `spellings`."""
         alpha = _of_layer(spellings, self.patterns, self.alpha)
         return alpha * math.sqrt(rank) if self.rslora else alpha
 
 
 def _notes(metadata: Mapping[str, str], kohya: bool) -> _Notes:
-    """kohya: whether the matrices have kohya's names. Raises ConfigError for notes that are damaged."""
+    """Read the notes on alpha. `kohya`: the matrices have kohya's names. Raises ConfigError for damaged notes."""
     for key in (PEFT_KEY, DIFFUSERS_KEY, *(key for key in metadata if key not in (PEFT_KEY, DIFFUSERS_KEY))):
         text = metadata.get(key, "")
         if key in (PEFT_KEY, DIFFUSERS_KEY, FINETRAINERS_KEY) and text:
@@ -494,13 +489,13 @@ def _notes(metadata: Mapping[str, str], kohya: bool) -> _Notes:
         alpha, source = _number(values[KOHYAS]), f"{KOHYAS} in the file's metadata"
         if kohya:
             return _Notes(alpha, source)
-        # Only musubi-tuner's conversion leaves this beside such names, and it multiplies alpha into the matrices.
+        # Only musubi-tuner's conversion keeps this key with other names, and it multiplies alpha into the matrices.
         return _Notes(alpha, f"the rank, since {KOHYAS} ({alpha:g}) was multiplied in by a conversion", folded=True)
     return _Notes()
 
 
 def _of_object(values: Mapping[str, Any], source: str) -> _Notes | None:
-    """Notes of keys and values; None where they do not say alpha."""
+    """Return the notes in a config's values; None if they do not say alpha."""
     name = next((name for name in SAID if values.get(name) not in (None, *NOT_SAID)), None)
     if name is None:
         return None
@@ -519,12 +514,12 @@ def _of_object(values: Mapping[str, Any], source: str) -> _Notes | None:
 
 
 def _plain_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys without the prefix of the part of a pipeline; those of a text encoder are left out."""
+    """Strip the pipeline part from keys, leaving out those of a text encoder."""
     return {key.rpartition(".")[2]: one for key, one in values.items() if "text_encoder" not in key.rpartition(".")[0]}
 
 
 def _alphas(found: _Contents, notes: _Notes) -> tuple[dict[str, float], str]:
-    """(layer -> alpha, where that is said); both empty where nothing says it."""
+    """Return (layer -> alpha, where it was found, in words), both empty if nothing says."""
     own = ranks(found.named)
     if found.alphas:
         return dict(found.alphas), "a tensor of each layer"
@@ -537,7 +532,7 @@ def _alphas(found: _Contents, notes: _Notes) -> tuple[dict[str, float], str]:
 
 
 def _spellings(found: _Contents, layer: str) -> tuple[str, ...]:
-    """A layer's names in the file, with and without prefixes, and ours."""
+    """Return a layer's names: in the file, the same without prefixes, and ours."""
     called = found.called.get(layer, layer)
     return called, without_prefixes(called), layer
 
@@ -547,7 +542,7 @@ def ranks(named: Tensors) -> dict[str, int]:
 
 
 def _of_layer(spellings: Sequence[str], patterns: Mapping[str, Any], otherwise: Any) -> float:
-    """peft's rule: the first pattern that matches a layer's name, or its end, decides."""
+    """Return a layer's value by peft's rule: that of the first pattern to match its name or the end of it."""
     for pattern, value in patterns.items():
         try:
             if any(re.match(rf"(.*\.)?({pattern})$", layer) for layer in spellings):
@@ -558,7 +553,7 @@ def _of_layer(spellings: Sequence[str], patterns: Mapping[str, Any], otherwise: 
 
 
 def _json(text: str, strict: bool = True) -> dict[str, Any]:
-    """An object of a file's notes; {} for what is none unless `strict`. Raises ConfigError."""
+    """Parse a JSON object. For anything else, return {} or, if `strict`, raise ConfigError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -569,7 +564,7 @@ def _json(text: str, strict: bool = True) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    """A finite number of a file's notes. Raises ConfigError."""
+    """Return a finite number from a file's notes. Raises ConfigError."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -579,23 +574,23 @@ def _number(value: Any) -> float:
     return number
 
 
-# ---- does it fit a model?
+# ---- fitting a LoRA to a model ---------------------------------------------------------------------------------------
 
-FIT_LIMIT = 0.95  # of a file's layers must fit the model; the others are left out
-NAMED = 5  # names that a sentence has of the layers that were left out for one reason
-UNKNOWN = "a name of no trainer known here"
+FIT_LIMIT = 0.95  # share of a file's layers that must fit the model; the others are left out
+NAMED = 5  # layers to name per reason for leaving them out
+UNKNOWN = "a name that no known trainer uses"
 FORCE = "--force (in samples --force-loras)"
 INPUT_LAYERS = ("patch_embedding", "patch_embed.proj", "proj_in")  # of Wan, CogVideoX, LTX-Video
-Sizes = Mapping[str, tuple[int, int]]
+Sizes = Mapping[str, tuple[int, int]]  # layer -> (outputs, inputs)
 
 
 def unknown_names(names: Sequence[str], readers: str) -> ConfigError:
-    """The refusal of a file whose names nobody knows. readers: whose are known"""
-    return ConfigError(f"the LoRA holds {names[0][:80]!r}, {UNKNOWN}: give a file of {readers}")
+    """Return the error for a file of unknown names. `readers` are the programs whose files are known."""
+    return ConfigError(f"the LoRA holds {names[0][:80]!r}, {UNKNOWN}: use a file from {readers}")
 
 
 def misfits(lora: LoraWeights, sizes: Sizes) -> dict[str, str]:
-    """The layers of a LoRA that a model lacks or has in another size, and why. sizes: layer -> (outputs, inputs)"""
+    """Return the layers of a LoRA that do not fit a model -> why."""
     found = {}
     for layer in lora.layers:
         own = (int(lora.tensors[f"{layer}.{UP}"].shape[0]), lora.tensors[f"{layer}.{DOWN}"][0].numel())
@@ -607,23 +602,17 @@ def misfits(lora: LoraWeights, sizes: Sizes) -> dict[str, str]:
 
 
 def unread(lora: LoraWeights) -> list[str]:
-    """What a file calls layers by names that nobody knows."""
+    """Return the unknown names in a file."""
     return [name for name, why in lora.left_out.items() if why == UNKNOWN]
 
 
 def check_fit(
     title: str, lora: LoraWeights, sizes: Sizes, model: str, force: bool = False, made_for: str = ""
 ) -> dict[str, str]:
-    """The layers that a model lacks or has in another size, and why.
+    """Return the layers of a LoRA that do not fit a model -> why.
 
-    Args:
-        title, model: of the LoRA and of the model, for people
-        sizes: layer -> (outputs, inputs)
-        force: take what fits, as long as anything does
-        made_for: the model that the LoRA's file names
-
-    Raises:
-        ConfigError: Fewer layers fit than FIT_LIMIT, or the LoRA's input layer is for more inputs.
+    Raises ConfigError if fewer layers fit than FIT_LIMIT, or if the LoRA's input layer has more inputs. With `force`,
+    one fitting layer is enough. `title`, `model` and `made_for` (the model that the LoRA names) are for messages.
     """
     wrong, strange = misfits(lora, sizes), unread(lora)
     total = len(lora.layers) + len(strange)
@@ -640,16 +629,16 @@ def check_fit(
     if not force and (wide := _wider(lora, sizes)):
         layer, inputs = wide
         sentence = (
-            f"{title} is for a model with more input: its {layer} takes {inputs} values, that of {model} "
-            f"{sizes[layer][1]}, so this is a control or image-to-video LoRA, and without its input layer it has "
-            f"nothing to follow; choose the model it was made for, or take the other layers with {FORCE}"
+            f"{title} is for a model with more inputs: its {layer} takes {inputs} values, that of {model} "
+            f"{sizes[layer][1]}, so this is a control or image-to-video LoRA, which does not work without its input "
+            f"layer; choose the model it was made for, or take the other layers with {FORCE}"
         )
         raise ConfigError(sentence, {"model": sentence})
     return wrong
 
 
 def _wider(lora: LoraWeights, sizes: Sizes) -> tuple[str, int] | None:
-    """(the input layer that needs more inputs than the model has, how many)."""
+    """Return (input layer, number of inputs) if the LoRA's has more inputs than the model's."""
     inputs = {layer: lora.tensors[f"{layer}.{DOWN}"][0].numel() for layer in INPUT_LAYERS if layer in lora.layers}
     for layer, count in {**inputs, **lora.wide}.items():
         if layer in sizes and count > sizes[layer][1]:
@@ -658,12 +647,14 @@ def _wider(lora: LoraWeights, sizes: Sizes) -> tuple[str, int] | None:
 
 
 def match_report(lora: LoraWeights, sizes: Sizes | None = None) -> dict[str, Any]:
-    """The report as plain data; without sizes, of what the file itself says.
+    """Return the report on how a LoRA fits a model, as plain data. Without `sizes`, it covers only the file.
 
-    layers, matched: how many there are, and fit;  rank, alpha, alpha_from: in words;  written_by: the trainer
-    left_out: [{"why", "count", "names"}], names being the first few
-    converted: what it was before ("a LoKr"), and lost: what that loses of its change, relative; only of such
-    nothing: why it changes nothing; only of such
+    layers, matched: number of layers, and of those that fit.
+    left_out: [{"why", "count", "names"}], with the first few names.
+    rank, alpha, alpha_from: in words.
+    written_by: the program that wrote the file.
+    converted, lost: what it was before its conversion ("a LoKr"), and the relative error; only if converted.
+    nothing: why the LoRA changes nothing; only then.
     """
     wrong = misfits(lora, sizes) if sizes is not None else {}
     reasons: dict[str, list[str]] = {}
@@ -687,7 +678,7 @@ def match_report(lora: LoraWeights, sizes: Sizes | None = None) -> dict[str, Any
 
 
 def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(label, value) of a report for people; [] for an empty one."""
+    """Return a report as (label, value) lines; [] for an empty one."""
     if not report:
         return []
     found = [("LoRA", report["lora"])] if "lora" in report else []
@@ -702,12 +693,12 @@ def lines(report: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def loss(share: float) -> str:
-    """What a conversion loses of a LoRA's change, to end a sentence with."""
+    """Return what a conversion loses of a LoRA's change, as the end of a sentence."""
     return ", exactly" if (words := percent(share)) == "nothing" else f", {words} of the change is lost"
 
 
 def left_out(reason: Mapping[str, Any]) -> str:
-    """What a report says of the layers that were left out for one reason."""
+    """Return a line on the layers that were left out for one reason."""
     more = reason["count"] - len(reason["names"])
     names = ", ".join(reason["names"]) + (f" and {more:,} more" if more > 0 else "")
     return f"{names}: {reason['why']}"

@@ -1,17 +1,17 @@
-"""LoRAs written for other programs, each so that its reader gets the same change of every weight.
+"""Write LoRAs for other programs, so that each applies the same change to every weight.
 
-    diffusers         diffusers' names, rank and alpha in the metadata; DoRA and biases too
-    portable          diffusers' names, the scale multiplied in: readers that know nothing of alpha
-    finetrainers      portable, and finetrainers' own metadata key
-    comfyui           the authors' layers, as ComfyUI's own models name them, alpha in a tensor of each; lightx2v too
-    ai-toolkit        comfyui's names, the scale multiplied in; DiffSynth-Studio and VideoX-Fun read it, too
-    kohya             flat names, alpha in a tensor of each
-    lycoris           flat names of diffusers' layers, alpha in a tensor of each
+    diffusers         diffusers' names, rank and alpha in the metadata; also DoRA and biases
+    portable          diffusers' names, the scale multiplied in, for readers that ignore alpha
+    finetrainers      portable, with finetrainers' metadata key
+    comfyui           the authors' names, as in ComfyUI's models, and a tensor with alpha per layer; also for lightx2v
+    ai-toolkit        comfyui's names, the scale multiplied in; also for DiffSynth-Studio and VideoX-Fun
+    kohya             flat names, and a tensor with alpha per layer
+    lycoris           flat diffusers names, and a tensor with alpha per layer
 
-A LoKr stays one in comfyui, lycoris, and kohya of the models that musubi-tuner has; every other format has the nearest
-LoRA of it, as its programs read no LoKr.
+A LoKr stays one in comfyui, in lycoris, and in kohya for models that musubi-tuner supports. Other formats get the
+nearest LoRA, since their programs do not read a LoKr.
 
-Which program reads which is measured, not remembered: docs/loras.md.
+docs/loras.md has measurements of which program reads which format.
 """
 
 from __future__ import annotations
@@ -38,20 +38,22 @@ if TYPE_CHECKING:
     import torch
 
 Tensors = dict[str, "torch.Tensor"]
-Written = tuple[Tensors, dict[str, str]]  # tensors and metadata of a file
+Written = tuple[Tensors, dict[str, str]]  # a file's tensors and metadata
 PREFIX = "transformer"
 
 
 @dataclass(frozen=True)
 class LoraFormat:
-    """One way of writing a LoRA that some program reads.
+    """A file format of LoRAs.
 
-    id: its name in settings;  title, help: for people;  suffix: of its files
-    write: makes a file's contents, by the family's names of layers. Raises ConfigError for what the file cannot hold
-    readers: the programs that apply such a file exactly (docs/loras.md has the measurements)
-    outside: the one of them that also applies it to layers outside the blocks; "" where none is known to
-    lokr: who reads a LoKr in it as what it is; "" where it becomes a LoRA
-    warning: where such a file loads without an error and changes nothing, "" where nothing is known of that
+    id: its name in settings.
+    title, help: for people.
+    write: returns a file's contents, given the family's layer names. Raises ConfigError for a LoRA that does not fit.
+    readers: programs that apply such a file exactly (measured in docs/loras.md).
+    outside: the reader that also applies layers outside the blocks; "" if none is known.
+    suffix: of its files.
+    warning: where such a file loads without an error and has no effect; "" if nothing is known.
+    lokr: programs that read a LoKr as one from such a file; "" if it becomes a LoRA.
     """
 
     id: str
@@ -66,14 +68,14 @@ class LoraFormat:
 
     @property
     def read_by(self) -> str:
-        """Who reads it, as a sentence without its period."""
+        """Its readers, as a sentence without its period."""
         *others, last = self.readers
-        return f"Read by {', '.join(others)} and {last}" if others else f"Read by {last} alone"
+        return f"Read by {', '.join(others)} and {last}" if others else f"Read only by {last}"
 
 
 def export(lora: LoraWeights, id: str, formats: Sequence[LoraFormat], names: LayerNames) -> Written:
-    """(tensors, metadata) of the LoRA in one of the formats. Raises ConfigError where the format cannot hold it."""
-    # Formats that some program applies whole are named first.
+    """Return (tensors, metadata) of a LoRA in one of the formats. Raises ConfigError if it does not fit."""
+    # Suggest formats that some program applies completely first.
     known = {format.id: format for format in sorted(formats, key=lambda one: not one.outside)}
     if id not in known:
         *others, last = known
@@ -92,13 +94,13 @@ def diffusers(lora: LoraWeights, names: LayerNames) -> Written:
 
 
 def portable(lora: LoraWeights, names: LayerNames) -> Written:
-    if lora.biased:  # an older loader does not look for them
+    if lora.biased:  # older loaders ignore them
         refuse_more_than_matrices(lora, "an older loader")
     return _named(even(without_alpha(lora))), {"format": "pt"}
 
 
 def finetrainers(lora: LoraWeights, names: LayerNames) -> Written:
-    """finetrainers samples with diffusers, which ignores this key: alpha is the rank, and the scale is in B."""
+    """Multiply the scale into B: finetrainers samples with diffusers, which ignores the metadata key."""
     refuse_more_than_matrices(lora, "finetrainers")
     one = even(without_alpha(lora))
     targets = sorted({layer.split(".", 2)[-1] if "blocks" in layer else layer for layer in one.layers})
@@ -121,9 +123,9 @@ def comfyui(lora: LoraWeights, names: LayerNames) -> Written:
 
 
 def _lokr(lora: LoraWeights, names: Mapping[str, str], musubi: bool = False) -> Tensors:
-    """A LoKr's factors by the names given, as LyCORIS writes them and ComfyUI reads them.
+    """Return a LoKr's factors under the layer names given, as LyCORIS writes and ComfyUI reads them.
 
-    musubi: as musubi-tuner reads them, too: the first factor whole, and an alpha even where both are
+    musubi-tuner needs the first factor whole, and an alpha even if both factors are.
     """
     import torch
 
@@ -142,7 +144,7 @@ def _lokr(lora: LoraWeights, names: Mapping[str, str], musubi: bool = False) -> 
 
 
 def comfyui_without_alpha(program: str) -> Callable[[LoraWeights, LayerNames], Written]:
-    """For a program that reads ComfyUI's names, whether it looks for alpha or not. ComfyUI itself reads a LoKr, too."""
+    """Return a writer for programs that read ComfyUI's names, with or without alpha. ComfyUI also reads a LoKr."""
 
     def write(lora: LoraWeights, names: LayerNames) -> Written:
         refuse_more_than_matrices(lora, program)
@@ -159,7 +161,7 @@ def comfyui_without_alpha(program: str) -> Callable[[LoraWeights, LayerNames], W
 
 
 def kohya(lora: LoraWeights, names: LayerNames | None) -> Written:
-    """names: None where kohya's trainers know the layers by diffusers' names"""
+    """Write kohya's flat names, from the authors' layer names or, if `names` is None, from diffusers'."""
     refuse_more_than_matrices(lora, "kohya's format")
     layers = {layer: layer for layer in lora.layers} if names is None else _authors(lora, names)
     flat = {layer: f"lora_unet_{name.replace('.', '_')}" for layer, name in layers.items()}
@@ -170,14 +172,14 @@ def kohya(lora: LoraWeights, names: LayerNames | None) -> Written:
 
 
 def lycoris(lora: LoraWeights, names: LayerNames) -> Written:
-    """As LyCORIS itself names what it wraps: a LoKr as one, a LoRA as what it calls LoCon."""
+    """Write a LoKr, or a LoRA as LyCORIS' LoCon, under LyCORIS' own names."""
     refuse_more_than_matrices(lora, "LyCORIS' format")
     flat = {layer: f"lycoris_{layer.replace('.', '_')}" for layer in lora.layers}
     return _lokr(lora, flat) if lora.lokr else _down_and_up(lora, flat), {"format": "pt"}
 
 
 def _authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
-    """The authors' name of each layer of a LoRA. Raises ConfigError for one that their model lacks."""
+    """Return the authors' name of each layer of a LoRA. Raises ConfigError for one that their model lacks."""
     found = {}
     for layer in lora.layers:
         if (name := names.authors_name(layer)) is None:
@@ -187,7 +189,7 @@ def _authors(lora: LoraWeights, names: LayerNames) -> dict[str, str]:
 
 
 def _down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
-    """Pairs of matrices by the names given, with each layer's alpha as a tensor."""
+    """Return pairs of matrices under the layer names given, with each layer's alpha as a tensor."""
     import torch
 
     found = dict[str, torch.Tensor]()
@@ -198,11 +200,11 @@ def _down_and_up(lora: LoraWeights, names: Mapping[str, str]) -> Tensors:
     return found
 
 
-# What every family of diffusers' can write.
+# Formats for every diffusers family.
 DIFFUSERS = LoraFormat(
     "diffusers",
     "diffusers",
-    "As in the library: rank and alpha in the file's metadata, which diffusers reads from 0.34 on.",
+    "As in the library: rank and alpha in the file's metadata, which diffusers reads since 0.34.",
     diffusers,
     ("diffusers",),
     "diffusers",
@@ -210,7 +212,7 @@ DIFFUSERS = LoraFormat(
 PORTABLE = LoraFormat(
     "portable",
     "portable",
-    "diffusers' names with the strength multiplied into the weights, for programs that know nothing of alpha.",
+    "diffusers' names with the strength multiplied into the weights, for programs that ignore alpha.",
     portable,
     ("diffusers",),
     "diffusers",
@@ -218,7 +220,7 @@ PORTABLE = LoraFormat(
 FINETRAINERS = LoraFormat(
     "finetrainers",
     "finetrainers",
-    "As portable, with finetrainers' notes, which say that alpha is the rank.",
+    "As portable, with finetrainers' metadata, in which alpha equals the rank.",
     finetrainers,
     ("finetrainers", "diffusers"),
     "diffusers",
@@ -226,7 +228,7 @@ FINETRAINERS = LoraFormat(
 LYCORIS = LoraFormat(
     "lycoris",
     "LyCORIS",
-    "Flat names of diffusers' layers (lycoris_...), alpha for each layer: LyCORIS' own, as SimpleTuner has it.",
+    "Flat diffusers names (lycoris_...), alpha per layer: LyCORIS' own format, which SimpleTuner uses.",
     lycoris,
     ("LyCORIS",),
     "LyCORIS",
@@ -236,13 +238,9 @@ FORMATS = (DIFFUSERS, PORTABLE, FINETRAINERS)
 
 
 def passed_over_by_comfyui(title: str, *formats: LoraFormat) -> tuple[LoraFormat, ...]:
-    """The formats, with a warning that ComfyUI's loader skips such names with no more than a line in its log.
-
-    Args:
-        title: of the family, for whose model ComfyUI knows no names but those of `comfyui`
-    """
+    """Add a warning that ComfyUI, which only logs unknown names, knows those of the format comfyui alone."""
     warning = (
-        f"ComfyUI's own {title} model does not know these names: there the file loads without an error and changes "
-        f"nothing. For ComfyUI, convert it to comfyui"
+        f"ComfyUI's own {title} model does not know these names: the file loads without an error but has no effect. "
+        f"For ComfyUI, convert it to comfyui"
     )
     return tuple(replace(one, warning=warning) for one in formats)

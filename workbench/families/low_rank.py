@@ -1,13 +1,14 @@
-"""The best pair of low-rank matrices for a product, for a whole matrix and for a Kronecker product.
+"""Best low-rank approximations of matrix products, whole matrices and Kronecker products.
 
-Everything is computed in float64, so that the stated errors are the errors. Of LyCORIS' kinds of layers pairs are made:
+Everything is computed in float64, so that rounding does not add to the reported errors. LyCORIS layers become pairs of
+LoRA matrices:
 
-    LoKr     kron(w1, w2), each whole or a product      lokr_w1, or lokr_w1_a and lokr_w1_b; the same of w2; lokr_t2
+    LoKr     kron(w1, w2), each whole or a product      lokr_w1, or lokr_w1_a and lokr_w1_b; w2 likewise; lokr_t2
     LoHa     (w1_a @ w1_b) * (w2_a @ w2_b), by element  hada_w1_a, hada_w1_b, hada_w2_a, hada_w2_b; hada_t1, hada_t2
     LoCon    up @ core @ down                           lora_up, lora_mid, lora_down
 
-A LoCon with a core is a LoRA exactly, and so are a LoKr and a LoHa whose factors have a low rank. Of others the best
-approximation of rank LARGEST is taken, and what that loses is told. peft uses the same names.
+A LoCon with a core becomes an exact LoRA, and so do a LoKr and a LoHa of low rank. Others become the best approximation
+of rank LARGEST, with the error reported. peft uses the same names.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
 
     Factors = Mapping[str, torch.Tensor]
 
-NOTHING = 1e-6  # singular values below this share of the largest are rounding
+NOTHING = 1e-6  # singular values below this share of the largest are rounding errors
 
 
 @dataclass(frozen=True)
 class RankLimit:
-    """How much rank is kept: at most `rank`, and no more than holds `share` of the sum of squares; None: no limit."""
+    """How much rank to keep: at most `rank`, and no more than `share` of the sum of squares needs; None: no limit."""
 
     rank: int | None = None
     share: float | None = None
 
     def kept(self, squares: torch.Tensor) -> int:
-        """How many of the squared singular values, largest first, are kept; at least one."""
+        """Return how many of the squared singular values, largest first, to keep; at least one."""
         total = float(squares.sum())
-        there = int((squares > NOTHING**2 * squares[0]).sum())
-        limit = there if self.rank is None else min(self.rank, there)
+        nonzero = int((squares > NOTHING**2 * squares[0]).sum())
+        limit = nonzero if self.rank is None else min(self.rank, nonzero)
         if self.share is None or total == 0:
             return max(1, limit)
         enough = int((squares.cumsum(0) < self.share * total * (1 - 1e-12)).sum()) + 1
@@ -47,9 +48,9 @@ class RankLimit:
 
 @dataclass(frozen=True)
 class LowRankProduct:
-    """Two matrices and what their product lacks: up [outputs, rank] @ down [rank, inputs].
+    """A low-rank approximation, up [outputs, rank] @ down [rank, inputs].
 
-    lost, total: sums of squares of what is missing and of the whole change
+    lost, total: sums of squares of the error and of the original.
     """
 
     up: torch.Tensor
@@ -59,7 +60,7 @@ class LowRankProduct:
 
 
 def low_rank_of_product(up: torch.Tensor, down: torch.Tensor, cut: RankLimit) -> LowRankProduct:
-    """The best pair for up @ down, without ever making the product."""
+    """Approximate up @ down without computing the product."""
     import torch
 
     left, above = torch.linalg.qr(up.double())
@@ -72,13 +73,13 @@ def low_rank_of_product(up: torch.Tensor, down: torch.Tensor, cut: RankLimit) ->
 
 
 def low_rank_of_matrix(change: torch.Tensor, cut: RankLimit) -> LowRankProduct:
-    """The best pair for a change [outputs, inputs]."""
+    """Approximate a matrix [outputs, inputs]."""
     import torch
 
     wide = change.double()
     if tall := wide.shape[0] < wide.shape[1]:
         wide = wide.T
-    # The eigenvectors of the smaller Gram matrix: several times faster than the singular values of the whole.
+    # Eigenvectors of the smaller Gram matrix are several times faster than an SVD.
     squares, vectors = torch.linalg.eigh(wide.T @ wide)
     squares, vectors = squares.flip(0).clamp(min=0), vectors.flip(1)
     rank = cut.kept(squares)
@@ -93,13 +94,10 @@ def low_rank_of_matrix(change: torch.Tensor, cut: RankLimit) -> LowRankProduct:
 def low_rank_of_kronecker(
     left: tuple[torch.Tensor, torch.Tensor], right: tuple[torch.Tensor, torch.Tensor], cut: RankLimit
 ) -> LowRankProduct:
-    """The best pair for the Kronecker product of two products, from the singular values of each.
-
-    left, right: (up, down) of the product on either side
-    """
+    """Approximate the Kronecker product of two products, each given as (up, down), from their singular values."""
     no_limit = RankLimit()
     first, second = low_rank_of_product(*left, no_limit), low_rank_of_product(*right, no_limit)
-    # The columns of `up` and the rows of `down` are orthogonal and equally long: their squares are singular values.
+    # The columns of `up` and rows of `down` are orthogonal and equally long: their squared lengths are singular values.
     ours, theirs = first.up.square().sum(0), second.up.square().sum(0)
     values, order = (ours[:, None] * theirs).flatten().sort(descending=True)
     rank = cut.kept(values.square())
@@ -110,7 +108,7 @@ def low_rank_of_kronecker(
 
 
 def factorized(size: int, factor: int) -> tuple[int, int]:
-    """The two factors of a layer's inputs or outputs in a LoKr, as LyCORIS and peft choose them."""
+    """Split a layer's inputs or outputs into the two factors of a LoKr, as LyCORIS and peft do."""
     if size % factor == 0:
         return factor, size // factor
     first, second, length = 1, size, 1 + size
@@ -129,21 +127,20 @@ def factorized(size: int, factor: int) -> tuple[int, int]:
 FACTOR = re.compile(
     r"(?P<layer>.+)\.(?P<factor>lokr_w[12](?:_[ab])?|lokr_t2|hada_w[12]_[ab]|hada_t[12])(?:\.(?!weight)\w+)?(?:\.weight)?"
 )
-MUSUBI = "lokr_factor"  # a tensor of musubi-tuner's LoKr files, which says nothing of a layer
-LARGEST = 256  # rank that a conversion has at most: a file as large as one of a large plain LoRA
+MUSUBI = "lokr_factor"  # a tensor in musubi-tuner's LoKr files that belongs to no layer
+LARGEST = 256  # most rank of a conversion, whose file is then as large as that of a large LoRA
 
 
 def kind(factors: Factors) -> str:
-    """What a layer's factors are, in words."""
+    """Return what a layer's factors are, in words."""
     return "a LoKr" if any(name.startswith("lokr_") for name in factors) else "a LoHa"
 
 
 def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | None) -> LowRankProduct:
-    """The pair of LoRA matrices of a layer, its strength multiplied in; a convolution's `down` is flat.
+    """Convert a layer's factors to LoRA matrices with its strength multiplied in. A convolution's `down` is flat.
 
-    alpha: of the layer, as LyCORIS means it;  scale: what counts instead where it is not None (peft)
-
-    Raises ConfigError for factors that do not belong together.
+    The strength is `scale` or, if that is None, follows from LyCORIS' alpha. Raises ConfigError for factors that do not
+    belong together.
     """
     try:
         if kind(factors) == "a LoKr":
@@ -164,14 +161,14 @@ def as_pair(layer: str, factors: Factors, alpha: float | None, scale: float | No
 
 
 def strength(factors: Factors, alpha: float | None) -> float:
-    """What a layer's product counts, as LyCORIS means its alpha."""
+    """Return a layer's strength, as LyCORIS defines its alpha."""
     dim = next((one.shape[0] for name, one in factors.items() if name.endswith("_b")), None)
     # Without a decomposed factor there is no rank to divide by, and LyCORIS ignores alpha.
     return 1.0 if alpha is None or dim is None else alpha / dim
 
 
 def with_strength(factors: Factors, scale: float) -> dict[str, torch.Tensor]:
-    """A LoKr's factors with its strength multiplied into the first."""
+    """Return a LoKr's factors with its strength multiplied into the first."""
     first = "lokr_w1" if "lokr_w1" in factors else "lokr_w1_a"
     return {
         name: (one.float() * scale).to(one.dtype) if name == first and scale != 1 else one
@@ -180,41 +177,35 @@ def with_strength(factors: Factors, scale: float) -> dict[str, torch.Tensor]:
 
 
 def without_core(core: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
-    """`down` of a LoCon with its core multiplied in, which becomes [rank, inputs, kernel ...]."""
+    """Multiply a LoCon's core into its `down`, which becomes [rank, inputs, kernel ...]."""
     import torch
 
     return torch.einsum("ij...,jq->iq...", core.float(), down.flatten(1).float()).to(down.dtype)
 
 
 def _side(factors: Factors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(up, down) of one side of a Kronecker product, float64."""
+    """Return (up, down) of one side of a Kronecker or elementwise product, float64."""
     import torch
 
-    core = factors.get(name.replace("_w", "_t"))
     if name in factors:
         whole = factors[name].double().flatten(1)
         one = torch.eye(min(whole.shape), dtype=torch.float64)
         return (one, whole) if whole.shape[0] <= whole.shape[1] else (whole, one)
     first, second = factors[f"{name}_a"].double(), factors[f"{name}_b"].double()
-    if core is None:
+    if (core := factors.get(name.replace("_w", "_t"))) is None:
         return first, second
     return first.T, torch.einsum("ij...,jr->ir...", core.double(), second).flatten(1)
 
 
 def _loha(factors: Factors) -> LowRankProduct:
-    import torch
-
     ups, downs = [], []
-    for number in (1, 2):
-        first, second = factors[f"hada_w{number}_a"].double(), factors[f"hada_w{number}_b"].double()
-        core = factors.get(f"hada_t{number}")
-        if core is not None:
-            first, second = first.T, torch.einsum("ij...,jr->ir...", core.double(), second).flatten(1)
-        if first.shape[1] != second.shape[0]:
+    for name in ("hada_w1", "hada_w2"):
+        up, down = _side(factors, name)
+        if up.shape[1] != down.shape[0]:
             raise RuntimeError("different ranks")
-        ups.append(first)
-        downs.append(second)
-    # The elementwise product of two products is one product, of all pairs of columns and of all pairs of rows.
+        ups.append(up)
+        downs.append(down)
+    # The elementwise product of two products is a product of all pairs of columns and all pairs of rows.
     up = (ups[0][:, :, None] * ups[1][:, None, :]).flatten(1)
     down = (downs[0][:, None, :] * downs[1][None, :, :]).flatten(0, 1)
     return low_rank_of_product(up, down, RankLimit(LARGEST))

@@ -1,31 +1,29 @@
-"""The LTX-Video family: 2B (0.9.0, 0.9.1, 0.9.5) and 13B (0.9.7), from text and from a first frame.
+"""The LTX-Video family: 2B (0.9.0, 0.9.1, 0.9.5) and 13B (0.9.7), text-to-video and image-to-video.
 
-Sources: diffusers' LTXPipeline and LTXImageToVideoPipeline (0.9.0, 0.9.1) and, from 0.9.5 on, LTXConditionPipeline,
-which this equals, and their defaults; Lightricks' LTX-Video (configs); Lightricks' LTX-Video-Trainer (the density of
-noise levels, first frames in the latents at timestep 0 and without loss; decoding at timestep 0.05 with noise 0.025).
-Flow matching: x = (1 - s) clean + s noise, the transformer predicts noise - clean and is given 1000 s; s is drawn
-logit-normal around a mean that rises with the number of tokens. Positions depend on the frame rate. A text-to-video
-run is shown the clip's own first frame in a tenth of the clips, as the trainer's configurations for 2B do
-(first_frame_conditioning_p: 0.1; 0.5 for effects on 13B).
+Sources: diffusers' LTXPipeline and LTXImageToVideoPipeline (0.9.0, 0.9.1) and LTXConditionPipeline (since 0.9.5), which
+this matches; the configs of Lightricks' LTX-Video; Lightricks' LTX-Video-Trainer for the density of noise levels, first
+frames in the latents (at timestep 0, without loss), and decoding (timestep 0.05, noise 0.025).
 
-LTXConditionPipeline is the pipeline of 0.9.5 (the example in its own documentation) and later. The Hub's folder of
-0.9.5 still names LTXPipeline: such folders are known by their autoencoder. Captions have 256 tokens, and the text
-encoder does not see their padding. Latent frame k stands at (8 k - 7) / fps and the first one at 0: it is one frame
-where the other latents are eight. The authors' code (causal_temporal_positioning in the model's config) and ComfyUI
-(causal_fix) place frames in the same way; LTX-Video-Trainer places them at 8 k / fps for every model, which this does
-not follow, so that a model is trained as it is used. Noise levels fall in a line, then in a curve. A first frame is
-shown with some noise, less at every step.
+Flow matching: x = (1 - s) clean + s noise; the transformer gets 1000 s and predicts noise - clean. s is drawn
+logit-normal around a mean that rises with the number of tokens. Positions depend on the frame rate. Text-to-video runs
+see the clip's own first frame in a tenth of the clips, as in the trainer's configs for 2B (first_frame_conditioning_p:
+0.1; 0.5 for effects on 13B).
 
-What a model is told of a clip is clean, at timestep 0 and without loss. Frames from the beginning on stand in the
-latents. From 0.9.5 on other frames can be told, too, laid out as LTXConditionPipeline does: a picture becomes tokens
-in front of the latents' own, at the position of its frame; of a video that begins later, the first two latent frames
-become such tokens and the others stand in the latents. Of a mask, those latents are known whose pixels all are. A
-reference (in-context LoRA) stands in front of all of these, at its own positions, as LTX-Video-Trainer trains it
-(ReferenceVideoTrainingStrategy) and generates with it; one that is smaller by a factor has its positions in space
-multiplied by that factor, as the LTX-2 trainer does.
+Since 0.9.5, models use LTXConditionPipeline. The Hub's folder of 0.9.5 still names LTXPipeline, so the autoencoder
+tells. Captions have 256 tokens, and the text encoder does not attend to padding. The first latent frame is one frame at
+time 0, and latent frame k is eight frames at (8 k - 7) / fps, as in the authors' code (causal_temporal_positioning in
+the config) and ComfyUI (causal_fix). LTX-Video-Trainer uses 8 k / fps for every model; this does not, so that training
+matches inference. Noise levels fall linearly, then quadratically. A first frame gets some noise, less at every step.
 
-All of it computes in bfloat16 on a GPU, as the authors' configs say (precision), also where a folder holds float32;
-latents stay float32 between denoising steps.
+Conditioning is clean, at timestep 0 and without loss. Frames from the start of the clip replace latents. Since 0.9.5,
+other frames are laid out as in LTXConditionPipeline: a picture becomes tokens in front of the latents', at the position
+of its frame; the first two latent frames of a video that starts later become such tokens, and the rest replace latents.
+With a mask, latents are known if all of their pixels are. A reference (in-context LoRA) goes in front of everything,
+with positions of its own, as in LTX-Video-Trainer (ReferenceVideoTrainingStrategy). If it is smaller by a factor, its
+spatial positions are multiplied by the factor, as in the LTX-2 trainer.
+
+On a GPU everything runs in bfloat16, as the authors' configs say (precision), even if a folder holds float32. Latents
+stay float32 between denoising steps.
 """
 
 from __future__ import annotations
@@ -51,40 +49,32 @@ from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
-    from typing import Any
-
     import torch
-
-    from workbench.families.model_inputs import Tensors
 
 # ---- LTXConditionPipeline
 
 CONDITION = "LTXConditionPipeline"
 NEWER_VAE = "LTXVideo095DownBlock3D"
 TEXT_TOKENS = 256
-FIRST_FRAME_NOISE = 0.15  # the pipeline's image_cond_noise_scale, times the square of the share of noise
-TEMPORAL, SPATIAL = 8, 32  # frames and pixels in a row that a position stands for, whatever the VAE's own
+FIRST_FRAME_NOISE = 0.15  # the pipeline's image_cond_noise_scale, times the square of the noise level
+TEMPORAL, SPATIAL = 8, 32  # frames and pixels per unit of position, whatever the VAE's compression
 
 
 def is_condition(folder: Path) -> bool:
-    """Whether this is the pipeline of a model's folder: one that names it, or has 0.9.5's autoencoder."""
+    """Return whether a model needs LTXConditionPipeline: its folder names it, or has the autoencoder of 0.9.5."""
     return names_condition(folder) or NEWER_VAE in config(folder, "vae").get("down_block_types", ())
 
 
 def names_condition(folder: Path) -> bool:
-    """Whether the folder itself names this pipeline."""
+    """Return whether a folder names LTXConditionPipeline."""
     return bool(index(folder).get("_class_name") == CONDITION)
 
 
 def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: float = 1.0) -> torch.Tensor:
-    """Where latents of (frames, height, width) begin: int64 [4, tokens].
+    """Return the places of latents of (frames, height, width), int64 [4, tokens].
 
-    Args:
-        start: The frame of the clip at which they begin.
-        scale: How many times smaller in space they are than the clip's.
-
-    Returns:
-        Rows: the frame at which they all begin, the latent frame counted from there, pixels down and to the right.
+    The rows are the frame of the clip at which the latents start, the latent frame from there, pixels down, and pixels
+    right. `scale` says how many times smaller in space than the clip they are.
     """
     import torch
 
@@ -95,9 +85,9 @@ def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: fl
 
 
 def coordinates(places: torch.Tensor, fps: float, causal: bool = True) -> torch.Tensor:
-    """Seconds and pixels [B, 3, tokens], float32, of places [B, 4, tokens].
+    """Convert places [B, 4, tokens] to seconds and pixels, float32 [B, 3, tokens].
 
-    causal: a first latent frame is one frame where the others are eight, as the model's pipeline is
+    If `causal`, as since 0.9.5, the first latent frame is one frame and the others are eight.
     """
     import torch
 
@@ -107,7 +97,7 @@ def coordinates(places: torch.Tensor, fps: float, causal: bool = True) -> torch.
 
 
 class ConditionSteps(FlowSteps):
-    """Its noise levels, and the noise that is put on a first frame at every step."""
+    """LTXConditionPipeline's noise levels, and the noise that it adds to known frames at every step."""
 
     def __init__(self, scheduler: Any, options: StepOptions) -> None:
         from diffusers.pipelines.ltx.pipeline_ltx_condition import linear_quadratic_schedule
@@ -124,7 +114,7 @@ class ConditionSteps(FlowSteps):
             return given
         channels, *sizes = self._shape
         count = 0 if extra is None else extra.shape[1]
-        drawn = torch.randn(1, count + math.prod(sizes), channels, generator=noise)  # of all tokens, in their order
+        drawn = torch.randn(1, count + math.prod(sizes), channels, generator=noise)  # for all tokens, in order
         share = self.timesteps[index].item() / 1000
         if known is not None:
             own = drawn[:, count:].unflatten(1, sizes).movedim(-1, 1)[:, :, : known.shape[2]]
@@ -135,17 +125,17 @@ class ConditionSteps(FlowSteps):
         return replace(given, known=known, tokens=tokens)
 
 
-# ---- what is told of a clip
+# ---- conditioning on given frames
 
-# Tokens in front of the latents' own [B, n, C], and their `places` [B, 4, n].
+# Tokens in front of the latents' [B, n, C], and their `places` [B, 4, n].
 EXTRA, PLACES = "extra", "places"
-LATER_TOKENS = 2  # latent frames of a video that begins later that become tokens: num_prefix_latent_frames
+LATER_TOKENS = 2  # latent frames that become tokens in a video that starts later (num_prefix_latent_frames)
 
 
 def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
-    """What known frames, in order, are told as: (first frame, frames) of pictures and of videos of 8k + 1 frames.
+    """Split known frames, in order, into pictures and videos of 8k + 1 frames: (first frame, number of frames) each.
 
-    A video that does not begin the clip ends where its frames do, and what is left of them is told as pictures.
+    A video starts with the clip, or else ends with its run of known frames. The rest of the run becomes pictures.
     """
     found: list[tuple[int, int]] = []
     runs: list[list[int]] = []
@@ -157,7 +147,7 @@ def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
     for run in runs:
         count = (len(run) - 1) // TEMPORAL * TEMPORAL + 1
         start = run[0] if run[0] == 0 else run[-1] + 1 - count
-        if run[0] > 0 and start % TEMPORAL:  # only as many as become tokens: the rest has no place in the latents
+        if run[0] > 0 and start % TEMPORAL:  # out of step with the latents, so only what becomes tokens
             count = min(count, TEMPORAL * (LATER_TOKENS - 1) + 1)
             start = run[-1] + 1 - count
         video = range(start, start + count)
@@ -166,9 +156,9 @@ def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def known_latents(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Which latents of (frames, height, width) are known, float32 [B, 1, f, h, w]: those whose pixels all are.
+    """Return which latents of (frames, height, width) have only known pixels, float32 [B, 1, f, h, w].
 
-    mask: [B, 1, F, H, W], 1 where a pixel is known
+    `mask` is [B, 1, F, H, W], 1 for known pixels.
     """
     import torch
     from torch.nn.functional import adaptive_max_pool3d
@@ -181,7 +171,7 @@ def known_latents(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def packed(latents: torch.Tensor) -> torch.Tensor:
-    """Latents [B, C, f, h, w] as tokens [B, f * h * w, C]."""
+    """Convert latents [B, C, f, h, w] to tokens [B, f * h * w, C]."""
     return latents.flatten(2).transpose(1, 2)
 
 
@@ -243,15 +233,15 @@ MODELS = tuple(
 
 CONDITIONS = """
 
-# It was trained to be told {kinds} beforehand. Give the call below what you have of them, each at its frame_index (of
-# videos in steps of 8){instead}: conditions=[LTXVideoCondition(image=load_image("first.png"), frame_index=0)]
+# The LoRA was trained with given frames: {kinds}. Pass yours to the call below{instead}, each at its frame_index (a
+# multiple of 8 for videos): conditions=[LTXVideoCondition(image=load_image("first.png"), frame_index=0)]
 from diffusers.pipelines.ltx.pipeline_ltx_condition import LTXVideoCondition"""
 
 
 # ---- names of layers, and formats of LoRA files
 
 DECODE_TIMESTEP, DECODE_NOISE = 0.05, 0.025
-SMALL_LAYERS = 28  # of 2B
+SMALL_LAYERS = 28  # number of blocks of 2B
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
 IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {
@@ -282,11 +272,10 @@ FORMATS = (
 
 
 class TokensSchedule(FlowSchedule):
-    """Noise levels around a mean that rises with the number of tokens, as in LTX-Video-Trainer's
-    ShiftedLogitNormalTimestepSampler: a line that has no ends.
+    """Noise levels around a mean that is linear in the number of tokens.
 
-    121 frames of 704x512 have 5,632 tokens and a mean of 2.60. By the first version of the defaults the line ended at
-    1,024 and at 4,096 tokens.
+    As in LTX-Video-Trainer's ShiftedLogitNormalTimestepSampler. 121 frames of 704x512 have 5,632 tokens and a mean of
+    2.60. In version 1 of the defaults, the line was clamped at 1,024 and 4,096 tokens.
     """
 
     def __init__(self, chosen: NoiseSettings) -> None:
@@ -294,14 +283,14 @@ class TokensSchedule(FlowSchedule):
         self._ends = (0, math.inf) if chosen.defaults > 1 else (1024, 4096)
 
     def mean(self, latents_shape: tuple[int, ...]) -> float:
-        """0.95 at 1,024 tokens, 2.05 at 4,096."""
+        """Return the mean: 0.95 at 1,024 tokens, 2.05 at 4,096."""
         lowest, highest = self._ends
         share = (min(max(math.prod(latents_shape[1:]), lowest), highest) - 1024) / (4096 - 1024)
         return 0.95 + share * (2.05 - 0.95)
 
 
 class LTXVideo(Family):
-    """The LTX-Video family; see Family for what each method promises."""
+    """The LTX-Video family. See Family for the methods."""
 
     name = "ltx"
     title = "LTX-Video"
@@ -313,7 +302,7 @@ class LTXVideo(Family):
     pipelines = {
         "LTXPipeline": "text-to-video",
         "LTXImageToVideoPipeline": "image-to-video",
-        CONDITION: "text-to-video",  # or from an image: made_for.json may say so
+        CONDITION: "text-to-video",  # or image-to-video, if made_for.json says so
     }
     text_tokens = 128
     text_mask = True
@@ -344,7 +333,7 @@ class LTXVideo(Family):
             values=vae.values,
             encoder_width=width,
             decoder_width=width,
-            frames_at_once=LONGEST,  # a clip is never cut in time
+            frames_at_once=LONGEST,  # clips are never split in time
             tile=(512, 512),
             encoder_tensors=7.0,
             encoder_operations=46e3,
@@ -355,15 +344,17 @@ class LTXVideo(Family):
     # ---- captions
 
     def text_form(self, folder: Path) -> str:
-        """0.9.5 was once read as the folder says, by LTXPipeline."""
+        """Tag 0.9.5, which an earlier version encoded for LTXPipeline, as its folder says."""
         return CONDITION if is_condition(folder) and not names_condition(folder) else ""
 
     def caption_length(self, folder: Path) -> int:
         return TEXT_TOKENS if is_condition(folder) else self.text_tokens
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, 128, D], "mask": [B, 128]}, from 0.9.5 on 256. The transformer does not see the
-        padding; the encoder does before 0.9.5."""
+        """Return {"prompt_embeds": [B, tokens, D], "mask": [B, tokens]}, with 128 tokens, or 256 since 0.9.5.
+
+        The transformer does not attend to padding; the encoder does before 0.9.5.
+        """
         import torch
 
         found = text_encoder.tokens(captions)
@@ -391,7 +382,7 @@ class LTXVideo(Family):
         return video
 
     def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
-        """The autoencoder is causal: the clip's first latent frame is that of its first picture."""
+        """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
 
     def given_to_sample(
@@ -401,22 +392,25 @@ class LTXVideo(Family):
 
         if not is_condition(folder):
             return super().given_to_sample(folder, image, latents_shape, noise, dtype)
-        first = torch.randn(1, *latents_shape, generator=noise)  # this pipeline draws the video's noise first
+        first = torch.randn(1, *latents_shape, generator=noise)  # the pipeline draws the video's noise first
         return replace(super().given_to_sample(folder, image, latents_shape, noise, dtype), first=first)
 
-    # ---- what is told of a clip
+    # ---- conditioning on given frames
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         control = "has no channels for a control video: use it as the reference of an in-context LoRA"
         able = {NOTHING: "", "first": "", "prefix": "", "reference": "", "control": control}
         if model.pipeline == CONDITION:
             return dict.fromkeys(KINDS, "") | able
-        why = "is told a first frame or a prefix alone: its pipeline knows no others, 0.9.5 and later do"
+        why = "supports only a first frame or a prefix: its pipeline takes no others, those since 0.9.5 do"
         return dict.fromkeys(KINDS, why) | able
 
     def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """Moments by what they are of: "frame 8" of a picture or video that begins at that frame, "shown" of what a
-        mask leaves, "reference"; and "mask" [B, 1, f, h, w], 1 where latents are known."""
+        """Return moments, each named after its source, and "mask" [B, 1, f, h, w], 1 for known latents.
+
+        Sources are "frame 8" for a picture or video that starts at frame 8, "shown" for a mask's known part, and
+        "reference".
+        """
         if told.control is not None:
             raise ConfigError(f"{self.title} has no channels for a control video: use it as the reference")
         parts: dict[str, torch.Tensor] = {} if told.reference is None else {"reference": told.reference}
@@ -446,7 +440,7 @@ class LTXVideo(Family):
 
         if not is_condition(folder):
             return self._laid_out(tensors, latents_shape, noise, dtype)
-        first = torch.randn(1, *latents_shape, generator=noise)  # this pipeline draws the video's noise first
+        first = torch.randn(1, *latents_shape, generator=noise)  # the pipeline draws the video's noise first
         return replace(self._laid_out(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
 
     def _laid_out(
@@ -457,10 +451,10 @@ class LTXVideo(Family):
         dtype: torch.dtype,
         redrawn: bool = False,
     ) -> Given:
-        """What `encode_told` made in the latents and in front of them: the reference, then frames in their order.
+        """Lay out what `encode_told` returned: in the latents and, in front of them, the reference, then other frames.
 
-        redrawn: draw the noise that LTXConditionPipeline draws for each picture or video that begins later, and that
-            leaves nothing of itself at full strength
+        If `redrawn`, draw and discard noise for each picture or video that starts later, as LTXConditionPipeline does
+        at full strength.
         """
         import torch
 
@@ -474,7 +468,7 @@ class LTXVideo(Family):
         like = next(iter(tensors.values()))
         count, device, sizes = len(like), like.device, latents_shape[1:]
         known = torch.zeros(count, *latents_shape, device=device)
-        front: list[tuple[torch.Tensor, torch.Tensor]] = []  # latents that become tokens, with their places
+        front: list[tuple[torch.Tensor, torch.Tensor]] = []  # (latents that become tokens, their places)
         shown = torch.zeros(count, 1, *sizes, dtype=torch.bool, device=device)
         if "mask" in tensors:
             known, shown = sampled("shown"), tensors["mask"] > 0.5
@@ -520,13 +514,11 @@ class LTXVideo(Family):
 
         latents, given = inputs.latents, inputs.given
         frames, height, width = latents.shape[2:]
-        times = inputs.timesteps[:, None]  # one a clip, unless some of its tokens have another
+        times = inputs.timesteps[:, None]  # one per clip, or else one per token
         if given is not None and given.known is not None:
             times = given.times_of_tokens(inputs.timesteps, frames, height * width)
         tokens, extra = packed(latents), None if given is None else given.tokens.get(EXTRA)
-        causal = (
-            inputs.text["mask"].shape[1] == TEXT_TOKENS
-        )  # a batch says by its captions' length which pipeline's it is
+        causal = inputs.text["mask"].shape[1] == TEXT_TOKENS  # the captions' length tells the pipeline
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
         if causal or extra is not None:
             where = places(latents.shape[2:], latents.device).expand(len(latents), -1, -1)
@@ -559,7 +551,7 @@ class LTXVideo(Family):
             return ConditionSteps(made, options)
         tokens, values = math.prod(options.latents_shape[1:]), made.config
         if steps < 2 and values.shift_terminal:
-            sentence = f"steps is {steps}, {self.title} needs two noise levels at least: use 2 or more"
+            sentence = f"steps is {steps}, {self.title} needs at least two noise levels: use 2 or more"
             raise ConfigError(sentence, {"steps": sentence})
         slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
         mu = values.base_shift + slope * (tokens - values.base_image_seq_len)
@@ -570,7 +562,7 @@ class LTXVideo(Family):
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
     ) -> UsageExtras:
-        # A VAE without a timestep (0.9.0) passes these over.
+        # A VAE without a timestep (0.9.0) ignores these.
         decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
 
@@ -586,7 +578,7 @@ class LTXVideo(Family):
         return replace(found, changes=changes, helpers=("load_image",))
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        """A random pipeline; "0.9.5" and "13b" with the newer autoencoder, whose decoder is given a timestep and noise.
+        """Return a random pipeline; for "0.9.5" and "13b" with the newer autoencoder, whose decoder adds noise.
 
         Their folders name different pipelines, as on the Hub: LTXPipeline and LTXConditionPipeline.
         """

@@ -1,22 +1,21 @@
-"""Mochi 1 preview, from text (Apache-2.0).
+"""Mochi 1 preview, text-to-video (Apache-2.0).
 
-Sources: genmo's mochi (demos/fine_tuner: loss, LoRA configuration; pipelines.py: the sampler, the zeroed empty prompt);
-cogvideox-factory's training/mochi-1, the same for diffusers; diffusers' MochiPipeline, which this equals.
+Sources: genmo's mochi (demos/fine_tuner for the loss and LoRA config; pipelines.py for the sampler and the zeroed empty
+prompt); cogvideox-factory's training/mochi-1, the same for diffusers; diffusers' MochiPipeline, which this matches.
 
-Flow matching, told backwards: x = (1 - s) clean + s noise, the transformer is given 1000 (1 - s) and predicts
-clean - noise. Here, as for the other families, time is 1000 s and the prediction noise - clean. Training draws s
-uniformly; samples take small even steps down to s = 0.975, then larger and larger ones. Latents have a mean and a
-deviation for each channel. genmo's fine-tuner gives its transformer latents that are not normalized, and normalizes
-the target alone, mean included; here all is in normalized latents, as the sampler has them.
+Flow matching, reversed: x = (1 - s) clean + s noise; the transformer gets 1000 (1 - s) and predicts clean - noise.
+Here, as in other families, timesteps are 1000 s and predictions noise - clean. Training draws s uniformly. Samples take
+small even steps down to s = 0.975, then larger and larger ones. Latents are normalized per channel. genmo's fine-tuner
+feeds the transformer latents without normalization, and normalizes only the target, with its mean; here everything is
+in normalized latents, as in the sampler.
 
-The transformer has two streams, 3072 wide for the video and 1536 for the caption, which meet in attention. It never
-looks at padding, and an empty caption has no tokens at all: the authors zero it in training (caption_dropout) and as
-negative prompt; diffusers does the same with force_zeros_for_empty_prompt. diffusers' attention reads back from the
-GPU, in every block, which tokens are padding; here their number is read once a call, and a mask is used only where
-captions differ in length.
+The transformer has two streams, 3072 wide for the video and 1536 for the caption, joined in attention. It never attends
+to padding, and an empty caption has no tokens at all: the authors zero it in training (caption_dropout) and as negative
+prompt, as diffusers does with force_zeros_for_empty_prompt. diffusers' attention reads from the GPU in every block
+which tokens are padding. Here their number is read once per call, and a mask is used only if captions differ in length.
 
-The authors compute in bfloat16 and keep latents in float32 between steps. diffusers keeps them in the transformer's
-dtype, where rounding swallows the small steps at the beginning.
+The authors compute in bfloat16 and keep latents in float32 between steps. diffusers keeps latents in the transformer's
+dtype, in which rounding swallows the small first steps.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.base import BACKENDS, Family, ImageScale, OwnSetting, check_kernel
+from workbench.families.base import BACKENDS, Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import (
@@ -60,7 +59,7 @@ MODEL = Model(
     source="genmo/mochi-1-preview",
     revision=None,
     task="text-to-video",
-    frames=85,  # the longest clip that the authors' fine-tuner takes; the model itself makes 163
+    frames=85,  # the longest clip that the authors' fine-tuner takes; the model generates up to 163
     fps=30,
     height=480,
     width=848,
@@ -75,10 +74,10 @@ MODEL = Model(
 
 # ---- names of layers
 
-CAPTION = ("add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")  # attention's layers for the caption's tokens
+CAPTION = ("add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")  # attention layers of the caption's tokens
 ATTENTION_LAYERS = tuple(f"attn1.{name}" for name in (*ATTENTION, *CAPTION))
 FEED_FORWARD_LAYERS = tuple(f"{ff}.{name}" for ff in ("ff", "ff_context") for name in ("net.0.proj", "net.2"))
-LAST_NORM = "norm1_context.linear_1"  # of the last block, behind which the caption's tokens are not needed
+LAST_NORM = "norm1_context.linear_1"  # of the last block, after which the caption's tokens are not needed
 NORM_LAYERS = ("norm1.linear", "norm1_context.linear", LAST_NORM)
 OUTSIDE = (
     "patch_embed.proj",
@@ -100,8 +99,8 @@ NAMES = LayerNames(
     authors_blocks="transformer_blocks",
 )
 
-# The authors' layers -> ours, which stand below each other in theirs. The first layer of a feed-forward has the halves
-# of its output the other way round.
+# The authors' layers -> ours, whose rows are stacked in theirs. The first layer of a feed-forward has the halves of its
+# output swapped.
 FUSED = {
     "attn.qkv_x": ("attn1.to_q", "attn1.to_k", "attn1.to_v"),
     "attn.qkv_y": ("attn1.add_q_proj", "attn1.add_k_proj", "attn1.add_v_proj"),
@@ -119,19 +118,21 @@ OF_AUTHORS = re.compile(
     r"\.lora_(?P<matrix>[AB])(?:\.weight)?"
 )
 BLOCK = re.compile(r"transformer_blocks\.(\d+)\.(.+)")
-KWARGS = "kwargs"  # of the fine-tuner's metadata: ranks and alphas, as JSON
+KWARGS = "kwargs"  # key of the fine-tuner's metadata: ranks and alphas as JSON
 
 
 def halves_swapped(tensor: torch.Tensor) -> torch.Tensor:
-    """The rows of a feed-forward's first layer in the other order: gate and value."""
+    """Swap the halves of a feed-forward's first layer: gate and value."""
     import torch
 
     return torch.cat(tensor.chunk(2)[::-1])
 
 
 def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
-    """The file of Mochi's fine-tuner: layers that stand below each other in the authors' weights have one pair of
-    matrices, whose second is made of blocks. The strength is multiplied in. Raises ConfigError."""
+    """Write a file for Mochi's fine-tuner, the strength multiplied in. Raises ConfigError.
+
+    Layers that the authors stack become one pair of matrices, whose B is block-diagonal.
+    """
     import torch
 
     refuse_more_than_matrices(lora, "ComfyUI")
@@ -140,15 +141,12 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
     for layer in one.layers:
         match = BLOCK.fullmatch(layer)
         if match is None or match[2] not in ours:
-            raise ConfigError(
-                f"the LoRA changes {layer[:80]}, which Mochi's own file has no place for: choose portable"
-            )
+            raise ConfigError(f"the LoRA changes {layer[:80]}, which Mochi's own format does not have: choose portable")
         parts.setdefault(f"blocks.{match[1]}.{ours[match[2]]}", []).append(layer)
     found = dict[str, torch.Tensor]()
     for name, layers in parts.items():
         _, number, theirs = name.split(".", 2)
-        every = [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
-        every = layers if theirs == "mod_y" else every
+        every = layers if theirs == "mod_y" else [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
         rows = one.tensors[f"{layers[0]}.{UP}"].shape[0]
         ups, at = [], 0
         for layer in every:
@@ -158,30 +156,18 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
                 up[:, at : at + one.rank] = halves_swapped(own) if theirs.endswith("w1") else own
                 at += one.rank
             ups.append(up)
-        order = [layer for layer in every if layer in layers]
-        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in order])
+        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in every if layer in layers])
         found[f"{name}.lora_B"] = torch.cat(ups)
-    ranks = {kind: _rank_of(found, f"attn.{kind}_") for kind in ("qkv", "proj")}
-    kwargs = {
-        f"{'out' if kind == 'proj' else kind}_proj_lora_{what}": rank
-        for kind, rank in ranks.items()
-        if rank
-        for what in ("rank", "alpha")
-    }
+    kwargs: dict[str, int] = {}
+    for kind, part in (("qkv_proj", "attn.qkv_"), ("out_proj", "attn.proj_")):
+        ranks = [down.shape[0] for name, down in found.items() if part in name and name.endswith("lora_A")]
+        if ranks:
+            kwargs |= {f"{kind}_lora_rank": max(ranks), f"{kind}_lora_alpha": max(ranks)}
     return found, {"format": "pt", KWARGS: json.dumps(kwargs)}
 
 
-def _rank_of(tensors: Tensors, part: str) -> int:
-    """The rank of the authors' layers whose names have `part`; 0 where there are none."""
-    return max((one.shape[0] for name, one in tensors.items() if part in name and name.endswith("lora_A")), default=0)
-
-
 def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    """Such a file by our names, its strength multiplied in; what it has besides stays as it is.
-
-    Raises:
-        ConfigError: The metadata is damaged, or a pair of matrices is not whole.
-    """
+    """Convert such a file to our names, the strength multiplied in, and keep other tensors. Raises ConfigError."""
     import torch
 
     try:
@@ -202,12 +188,12 @@ def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Te
     for (block, theirs), pair in pairs.items():
         layers = FUSED[theirs]
         if len(pair) != 2 or pair["B"].shape[0] % len(layers) or pair["B"].shape[1] != pair["A"].shape[0]:
-            raise ConfigError(f"the LoRA's pair of matrices of blocks.{block}.{theirs} is not whole: export it again")
+            raise ConfigError(f"the LoRA's matrices of blocks.{block}.{theirs} are incomplete: export it again")
         if theirs == "mod_y" and pair["B"].shape[0] < pair["A"].shape[1]:  # the last block's has a quarter of the rows
             layers = (LAST_NORM,)
         up = pair["B"] * scales.get(theirs.partition(".")[2].partition("_")[0], 1.0)
         for layer, part in zip(layers, up.chunk(len(layers)), strict=True):
-            used = part.any(dim=0)  # columns of other layers are zero where they were joined
+            used = part.any(dim=0)  # columns of the other stacked layers are zero
             if not used.any():
                 if pair["B"].any():
                     continue
@@ -225,7 +211,7 @@ FORMATS = (
         "comfyui",
         "ComfyUI, Mochi's fine-tuner",
         "The authors' names (blocks.0.attn.qkv_x) with query, key and value in one pair of matrices, the strength "
-        "multiplied into the weights. The fine-tuner reads the layers of attention alone.",
+        "multiplied into the weights. The fine-tuner reads only attention layers.",
         as_authors,
         ("ComfyUI",),
     ),
@@ -234,7 +220,7 @@ FORMATS = (
 
 ZEROED = """
 
-# An empty prompt has no tokens, as the authors train and generate.
+# Give an empty prompt no tokens, as the authors do in training and sampling.
 pipe.register_to_config(force_zeros_for_empty_prompt=True)"""
 
 
@@ -242,9 +228,9 @@ pipe.register_to_config(force_zeros_for_empty_prompt=True)"""
 
 
 class JointAttention:
-    """diffusers' MochiAttnProcessor2_0 for a whole batch at once, through one of its attention backends.
+    """diffusers' MochiAttnProcessor2_0 for a whole batch at once, with one of diffusers' attention backends.
 
-    It takes a mask of whole numbers as one without padding: see Mochi.call.
+    An integer mask means that there is no padding: see Mochi.call.
     """
 
     def __init__(self, backend: str) -> None:
@@ -285,7 +271,7 @@ class JointAttention:
         mask = None
         if attention_mask.dtype == torch.bool:
             if not self.takes_masks:
-                sentence = "attention is flash, which cannot leave out padding: choose auto, or a batch of one clip"
+                sentence = "attention is flash, which cannot mask padding: choose auto, or a batch of one clip"
                 raise ConfigError(sentence, {"attention": sentence})
             mask = torch.nn.functional.pad(attention_mask, (video.shape[1], 0), value=True)[:, None, None]
         found = dispatch_attention_fn(*tokens, attn_mask=mask, backend=self.backend).flatten(2).to(video.dtype)
@@ -295,9 +281,9 @@ class JointAttention:
 
 
 def lengths(mask: torch.Tensor) -> tuple[int, int]:
-    """Tokens of the shortest and of the longest caption of a batch's mask [B, tokens].
+    """Return the number of tokens of a batch's shortest and longest caption, from its mask [B, tokens].
 
-    Tensors that have sizes and no numbers, on which memory is simulated, count as full.
+    Tensors without values, used to simulate memory, count as full.
     """
     import torch
 
@@ -308,7 +294,7 @@ def lengths(mask: torch.Tensor) -> tuple[int, int]:
 
 
 class Mochi(Family):
-    """Mochi 1; see Family for what each method promises."""
+    """Mochi 1. See Family for the methods."""
 
     name = "mochi"
     title = "Mochi"
@@ -341,7 +327,7 @@ class Mochi(Family):
             values=vae.values,
             encoder_width=vae.config["encoder_block_out_channels"][0],
             decoder_width=vae.config["decoder_block_out_channels"][0],
-            frames_at_once=LONGEST,  # a clip is never cut in time: the encoder's attention looks at all of its frames
+            frames_at_once=LONGEST,  # clips are never split in time: the encoder attends to all of their frames
             tile=(256, 256),
         )
 
@@ -355,7 +341,7 @@ class Mochi(Family):
     # ---- captions
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, 256, D], "mask": [B, 256]}. An empty caption has no tokens."""
+        """Return {"prompt_embeds": [B, 256, D], "mask": [B, 256]}. An empty caption has no tokens."""
         import torch
 
         found = text_encoder.tokens(captions)
@@ -366,7 +352,7 @@ class Mochi(Family):
         return {"prompt_embeds": embeds, "mask": mask.to(embeds)}
 
     def no_text(self, text: Tensors) -> Tensors:
-        """No tokens at all, as the authors' fine-tuner drops captions: what it looks at is the video alone."""
+        """Return no tokens at all, as the authors' fine-tuner drops captions: attention then covers only the video."""
         return {name: tensor.new_zeros(tensor.shape) for name, tensor in text.items()}
 
     # ---- training and sampling
@@ -374,21 +360,18 @@ class Mochi(Family):
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         from diffusers.models.attention_processor import MochiAttnProcessor2_0
 
-        check_kernel(kernel, device)
-        if kernel not in BACKENDS:
-            sentence = f"attention is {kernel}, which {self.title} cannot use: choose auto"
-            raise ConfigError(sentence, {"attention": sentence})
+        backend = self._attention_backend(kernel, device)
         for block in transformer.transformer_blocks:
-            block.attn1.processor = MochiAttnProcessor2_0() if kernel == "stock" else JointAttention(BACKENDS[kernel])
+            block.attn1.processor = MochiAttnProcessor2_0() if kernel == "stock" else JointAttention(backend)
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return FlowSchedule(chosen, density="uniform")
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
-        """Padding that no caption of the batch needs is cut. Where none is left the mask is one of whole numbers, which
-        tells `JointAttention` that nothing needs to be masked; to diffusers' layers both are the same.
+        """Cut padding that no caption of the batch needs. If none is left, pass an integer mask.
 
-        Compiled blocks keep all padding: each length of captions would be compiled anew.
+        It tells `JointAttention` that nothing needs masking, and makes no difference to diffusers' layers. Compiled
+        blocks keep all padding, since they would recompile for each length of captions.
         """
         import torch
 
@@ -407,7 +390,7 @@ class Mochi(Family):
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         if options.steps < 2:
-            sentence = f"steps is {options.steps}, {self.title} needs two noise levels at least: use 2 or more"
+            sentence = f"steps is {options.steps}, {self.title} needs at least two noise levels: use 2 or more"
             raise ConfigError(sentence, {"steps": sentence})
         return MochiSteps(self.load_scheduler(options.folder, options.scheduler), options.steps, options.device)
 
@@ -439,7 +422,7 @@ class Mochi(Family):
             text_embed_dim=32,
             time_embed_dim=4,
         )
-        torch.nn.init.normal_(transformer.pos_frequencies)  # zeros as they are made: positions would not count
+        torch.nn.init.normal_(transformer.pos_frequencies)  # initialized to zero, which would ignore positions
         vae = diffusers.AutoencoderKLMochi(
             encoder_block_out_channels=(32,) * 4, decoder_block_out_channels=(32,) * 4, layers_per_block=(1,) * 5
         )
@@ -451,7 +434,7 @@ class Mochi(Family):
 
 
 class MochiSteps(FlowSteps):
-    """Mochi's scheduler runs from 0 (noise) to 1 (clean); the loop is given the share of noise and noise - clean."""
+    """Steps of Mochi's scheduler, which runs from 0 (noise) to 1 (clean), converted to the loop's conventions."""
 
     def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
         import numpy as np

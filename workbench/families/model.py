@@ -1,4 +1,7 @@
-"""One set of weights that a family can train: facts for forms, checks and downloads. Not the sizes: see `facts`."""
+"""A model, as forms, checks and downloads see it: its source, legal clip sizes and sampling defaults.
+
+`facts` has its sizes.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ from typing import Literal
 from workbench.errors import ConfigError
 from workbench.families.denoising import Curve
 
-# What LoRAs on the built-in models should leave alone.
+# Preservation prompts for the built-in models.
 TINY_PROMPTS = (
     "a red circle moves left on a blue background",
     "a green square moves right on a white background",
     "a yellow triangle moves up on a black background",
 )
-SMALL = 832 * 480  # pixels of a frame, which authors call 480p
+SMALL = 832 * 480  # pixels per frame at what Wan's authors call 480p
 Task = Literal["text-to-video", "image-to-video"]
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Legal frame counts: step * n + 1, up to `longest`."""
+    """Legal frame counts: step * k + 1, up to `longest`."""
 
     step: int
     longest: int
@@ -36,10 +39,11 @@ class Frames:
 
 @dataclass(frozen=True)
 class Expert:
-    """A transformer of a model that has one or two, each for a part of the noise levels.
+    """One of a model's transformers. Models have one, or two for different noise levels.
 
-    name: "" where it is the only one;  part: the folder of its weights
-    lowest, highest: the shares of noise for which it is there, the lowest included
+    name: "" if it is the only one.
+    part: subfolder of its weights.
+    lowest, highest: range of noise levels it handles, 0 to 1, without the upper end.
     """
 
     name: str
@@ -48,7 +52,7 @@ class Expert:
     highest: float = 1.0
 
     def covers(self, timestep: float) -> bool:
-        """Whether it computes at a timestep, 0 to 1000."""
+        """Return whether it handles a timestep, 0 to 1000."""
         return 1000 * self.lowest <= timestep and (timestep < 1000 * self.highest or self.highest == 1)
 
 
@@ -59,25 +63,27 @@ HIGH_NOISE, LOW_NOISE = "high noise", "low noise"
 class Model:
     """One set of weights.
 
-    id:       its name in settings;  title: its name for people
-    source:   Hub repository, or a folder when `local`
-    revision: commit of the Hub repository: the pinned one, or one that a person named
-    variant:  which of the repository's sets of weights, "" for the one without a name
-    aliases:  the repository's other names on the Hub
-    frames, fps, height, width: what it was made for and what a form starts with
-    frame_rule, size_multiple, largest: what is legal; largest is (height, width), None when there is no limit
-    fixed_size: whether no height and width but its own are legal
-    license_file: where the repository has its text, "" for its page
-    steps, guidance_scale, scheduler, negative_prompt: what samples and previews start with
-    guidance_scale_2: of the expert for low noise, None: the same
-    flow_shift: of the noise levels of samples and previews, where a family has the setting; None: the scheduler's own
-    small_flow_shift: the same of videos of at most SMALL pixels, where authors take another; None: no other
-    dynamic_guidance: the curve of the guidance scale over the steps (guidance.Guidance)
-    boundary: the share of noise above which another transformer computes; 0: one computes all
-    zeros_without_prompt: whether guidance compares with zeros where there is no negative prompt: of a full fine-tune
-    pipeline: diffusers' class that generates with it, where the task does not say which of the family's
-    preservation_prompts: what a LoRA should leave alone; empty: the family's
-    recipes: the table of recipes.py that says how LoRAs on it were trained; "": the family's
+    id: its name in settings.
+    title: its name for people.
+    source: Hub repository, or a folder if `local`.
+    revision: commit of the Hub repository, pinned or chosen by the user.
+    variant: set of weights in the repository, such as "fp16"; "" for the default one.
+    aliases: other names of the repository on the Hub.
+    frames, fps, height, width: what it was trained for, and the defaults of forms.
+    frame_rule, size_multiple: legal frame counts and sizes.
+    largest: largest legal (height, width); None for no limit.
+    fixed_size: only its own height and width are legal.
+    license_file: path of the license text in the repository; "" for the repository's page.
+    steps, guidance_scale, scheduler, negative_prompt: defaults of samples and previews.
+    guidance_scale_2: guidance scale of the low-noise expert; None: the same.
+    flow_shift: shift of the noise levels in samples and previews; None: the scheduler's own.
+    small_flow_shift: the same for frames of at most SMALL pixels; None: no difference.
+    dynamic_guidance: curve of the guidance scale over the steps (denoising.Guidance).
+    boundary: noise level above which the high-noise expert takes over, 0 to 1; 0 for models with one transformer.
+    zeros_without_prompt: guide away from zero embeddings without a negative prompt, for some full fine-tunes.
+    pipeline: diffusers' pipeline class, if the family has several for the task.
+    preservation_prompts: prompts that measure prior drift; empty: the family's.
+    recipes: table of assets/recipes.toml; "": the family's.
     """
 
     id: str
@@ -117,21 +123,21 @@ class Model:
 
     @property
     def experts(self) -> tuple[Expert, ...]:
-        """Its transformers, most noise first."""
+        """Its transformers, high noise first."""
         if not self.boundary:
             return (Expert(""),)
         return (Expert(HIGH_NOISE, lowest=self.boundary), Expert(LOW_NOISE, "transformer_2", highest=self.boundary))
 
     def expert(self, name: str) -> Expert:
-        """The one of that name, or the only one."""
+        """Return the expert of that name, or the first."""
         return next((one for one in self.experts if one.name == name), self.experts[0])
 
     def experts_for(self, names: Sequence[str]) -> tuple[Expert, ...]:
-        """Those that a LoRA is for: all where nothing names one."""
+        """Return the experts of those names, or all if there are none."""
         return tuple(one for one in self.experts if one.name in names) or self.experts
 
     def in_folder(self, folder: Path) -> Model:
-        """A model like this one whose files are in a folder."""
+        """Return a copy whose files are in a folder."""
         return replace(
             self,
             id=str(folder),
@@ -147,17 +153,17 @@ class Model:
 
     @property
     def pinned(self) -> str:
-        """Repository, variant and commit of a Hub model: what decides its weights."""
+        """Repository, variant and commit of a Hub model, which identify its weights."""
         return f"{self.source}{':' if self.variant else ''}{self.variant}@{self.revision}"
 
     def flow_shift_at(self, height: int, width: int) -> float | None:
-        """`flow_shift` of videos of a size."""
+        """Return `flow_shift` for a size in pixels."""
         small = self.small_flow_shift is not None and height * width <= SMALL
         return self.small_flow_shift if small else self.flow_shift
 
     @property
     def makes_pictures(self) -> bool:
-        """Whether one frame is legal: it is of every model that is not given it."""
+        """Whether one frame is legal: not for image-to-video, which starts from it."""
         return self.task == "text-to-video"
 
     @property
@@ -167,28 +173,27 @@ class Model:
 
     @property
     def frames_in_words(self) -> str:
-        """The same for people: "1 or 8k+1, from 9 to 49"."""
+        """The legal frame counts, for people: "1 or 8k+1, from 9 to 49"."""
         return f"1 or {self.frame_rule}" if self.makes_pictures else str(self.frame_rule)
 
     def check_shape(self, frames: int, height: int, width: int) -> None:
-        """Refuse what the model cannot generate. Raises ConfigError naming the nearest legal values."""
-        legal = self.frame_counts
-        if frames not in legal:
-            nearest = sorted(sorted(legal, key=lambda n: abs(n - frames))[:2])
-            choice = " or ".join(str(n) for n in nearest)
-            sentence = f"frames is {frames}, {self.title} needs {self.frames_in_words}: use {choice}"
-            raise ConfigError(sentence, {"frames": f"use {choice}"})
+        """Refuse a size that the model cannot generate. Raises ConfigError with the nearest legal values."""
+        if frames not in self.frame_counts:
+            nearest = sorted(self.frame_counts, key=lambda legal: abs(legal - frames))[:2]
+            rule = f"use {' or '.join(map(str, sorted(nearest)))}"
+            sentence = f"frames is {frames}, {self.title} needs {self.frames_in_words}: {rule}"
+            raise ConfigError(sentence, {"frames": rule})
+        multiple = self.size_multiple
         for name, pixels in (("height", height), ("width", width)):
-            if pixels < self.size_multiple or pixels % self.size_multiple:
-                nearest_size = max(self.size_multiple, round(pixels / self.size_multiple) * self.size_multiple)
-                rule = f"use {nearest_size}"
+            if pixels < multiple or pixels % multiple:
+                rule = f"use {max(multiple, round(pixels / multiple) * multiple)}"
                 raise ConfigError(
-                    f"{name} is {pixels}, {self.title} needs a multiple of {self.size_multiple}: {rule}", {name: rule}
+                    f"{name} is {pixels}, {self.title} needs a multiple of {multiple}: {rule}", {name: rule}
                 )
         if self.fixed_size and (height, width) != (self.height, self.width):
             rule = f"use {self.width}x{self.height}"
             raise ConfigError(
-                f"size is {width}x{height}, {self.title} knows positions of {self.width}x{self.height} alone: {rule}",
+                f"size is {width}x{height}, {self.title} supports only {self.width}x{self.height}: {rule}",
                 {"height": rule, "width": rule},
             )
         if self.largest and (height > self.largest[0] or width > self.largest[1]):

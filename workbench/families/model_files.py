@@ -1,11 +1,10 @@
-"""A model's files in diffusers' layout: fetched from the Hub once, found again without network, configs and sizes read.
+"""A model's files in diffusers' layout: download them from the Hub, find them offline, read configs and sizes.
 
-Configs, tokenizers and weights in safetensors are fetched, never code or pickles. A variant's weights are shown under
-the names that they would have without one, in a folder of links beside them, so that all readers of a model's folder
-read the variant.
+Only configs, tokenizers and safetensors weights are downloaded, never code or pickles. A variant gets a folder of links
+in which its weights have their plain names, so that any reader of a model folder reads the variant.
 
-A built-in model may share parts with another one beside it, so that each is shipped once: `shared_parts.json` says
-which. All readers here follow it; `whole` makes a folder for those that do not, such as stock diffusers.
+Built-in models may share parts, so that each is shipped once: `shared_parts.json` says which. The readers here follow
+it. For stock diffusers, which does not, `whole` makes a complete folder.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ CONFIGS = (INDEX, "*/config.json", "*/*_config.json")
 SMALL = re.compile(r"model_index\.json|[\w-]+/[\w.-]+\.(?:json|model|txt)")
 PLAIN = re.compile(r"[\w-]+\.safetensors(?:\.index\.json)?")  # weights without a variant
 SHARD = r"-\d{5}-of-\d{5}"
-LISTING = ".safetensors.index"
+LISTING = ".safetensors.index"  # in the name of a file that lists shards
 
 
 def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
-    """The folder to load from, downloaded at the model's revision if need be; parts: those with weights.
+    """Return the folder to load a model from, downloading the revision if needed. `parts` are those with weights.
 
     Raises ConfigError, ModelUnavailable, CannotWrite.
     """
@@ -62,7 +61,7 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
         wanted = wanted_files(names, parts, model.variant)
         if model.variant and not any(_of_variant(name, model.variant) for name in wanted):
             raise ModelUnavailable(f"{model.source} has no weights of the variant {model.variant!r}: leave it empty")
-        with _on_disk(model.source):
+        with _disk_errors_explained(model.source):
             snapshot_download(model.source, revision=model.revision, allow_patterns=wanted)
     if (here := find(model, parts)) is None:
         raise ModelUnavailable(f"{model.source} lacks weights in safetensors: choose a revision that has them")
@@ -70,7 +69,7 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
 
 
 def find(model: Model, parts: Iterable[str]) -> Path | None:
-    """The folder to load from where all of it is on this disk, else None: a download that was cut off is not."""
+    """Return the folder to load a model from if its download is complete, else None."""
     if model.local:
         return Path(model.source)
     for repo in (model.source, *model.aliases):
@@ -82,15 +81,15 @@ def find(model: Model, parts: Iterable[str]) -> Path | None:
 
 
 def fetch_configs(repo: str, revision: str | None) -> Path:
-    """The folder of a repository's configs; its name is the commit. Raises ConfigError, ModelUnavailable."""
+    """Download a repository's configs. The folder's name is the commit. Raises ConfigError, ModelUnavailable."""
     from huggingface_hub import snapshot_download
 
-    with hub.explained(repo), _on_disk(repo):
+    with hub.explained(repo), _disk_errors_explained(repo):
         return Path(snapshot_download(repo, revision=revision, allow_patterns=list(CONFIGS)))
 
 
 def find_configs(repo: str, revision: str | None) -> Path | None:
-    """The same where it was fetched before, else None."""
+    """Return the folder of a repository's configs if they have been downloaded, else None."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, INDEX, revision=revision)
@@ -98,8 +97,8 @@ def find_configs(repo: str, revision: str | None) -> Path | None:
 
 
 @contextlib.contextmanager
-def _on_disk(repo: str) -> Iterator[None]:
-    """Turn errors of the disk into one sentence; those of the Hub pass. Raises ModelUnavailable."""
+def _disk_errors_explained(repo: str) -> Iterator[None]:
+    """Turn disk errors into ModelUnavailable, and let those of the Hub pass."""
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
@@ -107,11 +106,11 @@ def _on_disk(repo: str) -> Iterator[None]:
     except (HfHubHTTPError, LocalEntryNotFoundError, ConnectionError):
         raise
     except OSError as error:
-        raise ModelUnavailable(f"{repo} cannot be kept on the disk ({error}): free some space") from error
+        raise ModelUnavailable(f"{repo} cannot be written to disk ({error}): free some space") from error
 
 
 def wanted_files(names: Iterable[str], parts: Iterable[str], variant: str) -> list[str]:
-    """Which of a repository's files are fetched: a part without weights of the variant gives its plain ones."""
+    """Return which of a repository's files to download. Parts without the variant contribute their plain weights."""
     names, wanted = list(names), []
     for part in parts:
         weights = [name for name in names if Path(name).parent == Path(part) and is_weights(name)]
@@ -129,7 +128,7 @@ def is_weights(name: str) -> bool:
 
 
 def _of_variant(name: str, variant: str) -> bool:
-    """Whether it is named as diffusers and transformers name a variant's weights, today and formerly."""
+    """Return whether a file is named as diffusers and transformers name, or once named, a variant's weights."""
     mark = re.escape(f".{variant}")
     weights = rf"[\w-]+(?:{mark}(?:{SHARD})?|{SHARD}{mark})\.safetensors"
     return re.fullmatch(rf"{weights}|[\w-]+{re.escape(LISTING)}{mark}\.json", Path(name).name) is not None
@@ -144,7 +143,7 @@ def _is_whole(part: Path, variant: str) -> bool:
 
 
 def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
-    """The folder with a variant's weights under plain names; made once. Raises CannotWrite."""
+    """Return the folder with a variant's weights under plain names, made once. Raises CannotWrite."""
     view = folder / f".variant-{variant}"
     if view.is_dir():
         return view
@@ -156,7 +155,7 @@ def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
                 _link(path, temporary / path.relative_to(folder))
         for part in parts:
             for name in _chosen([path.name for path in (folder / part).glob("*") if is_weights(path.name)], variant):
-                # Shards keep their names, which their index lists.
+                # Shards keep their names, which their listing has.
                 plain = name if re.search(SHARD, name) else name.replace(f".{variant}.", ".")
                 _link(folder / part / name, temporary / part / plain)
         disk.replace(temporary, view)
@@ -168,19 +167,19 @@ def _link(source: Path, target: Path) -> None:
     disk.link(source, target)
 
 
-# ---- parts that a folder shares with another one beside it -----------------------------------------------------------
+# ---- parts that a folder shares with a sibling -----------------------------------------------------------------------
 
-# Part -> the name of the folder beside this one that has it. Of a part that this folder has as well, the config and the
-# tensors here go before those there.
+# JSON: part -> name of the sibling folder that has it. If this folder also has the part, its own config and tensors
+# take precedence.
 SHARED = "shared_parts.json"
 
 
 def shared_parts(folder: Path) -> dict[str, Path]:
-    """Return the parts that a folder shares, each with the sibling's folder of it. Raises ModelUnavailable."""
+    """Return the parts that a folder shares, with their folders in the siblings. Raises ModelUnavailable."""
     found = {}
     for part, name in read_object(folder / SHARED).items():
         if not isinstance(name, str) or name in ("", ".", "..") or re.search(r"[/\\\0:]", name + part):
-            raise ModelUnavailable(f"{folder / SHARED} names {str(name)[:60]!r}: name a folder beside this one")
+            raise ModelUnavailable(f"{folder / SHARED} names {str(name)[:60]!r}: name a folder next to this one")
         if not (there := folder.parent / name / part).is_dir():
             raise ModelUnavailable(
                 f"{folder} takes its {part} from {there.parent}, which is missing: restore the folder"
@@ -190,20 +189,20 @@ def shared_parts(folder: Path) -> dict[str, Path]:
 
 
 def part_folder(folder: Path, part: str) -> Path:
-    """Return where a part's config and small files are: in the model's own folder, or in that it shares with."""
+    """Return the folder of a part's config and small files: the model's own, or the sibling's."""
     own = folder / part
     return own if own.is_dir() else shared_parts(folder).get(part, own)
 
 
 def is_layered(folder: Path, part: str) -> bool:
-    """Whether a part has some tensors of its own and takes the others from a sibling."""
+    """Return whether a part has some tensors of its own and takes the others from a sibling."""
     return (folder / part).is_dir() and part in shared_parts(folder)
 
 
 def whole(folder: Path) -> Path:
-    """Return a folder with all parts in it, as stock diffusers loads it: the model's own where it shares none.
+    """Return a folder with all parts, for stock diffusers: the model's own, or one of links if it shares parts.
 
-    Otherwise one of links, which is removed when the process ends. Raises ModelUnavailable, CannotWrite.
+    The links are removed when the process ends. Raises ModelUnavailable, CannotWrite.
     """
     return _gathered(folder) if (folder / SHARED).is_file() else folder
 
@@ -224,25 +223,21 @@ def _gathered(folder: Path) -> Path:
 
 
 def index(folder: Path) -> dict[str, Any]:
-    """Which classes the parts of a pipeline folder are of."""
+    """Read model_index.json, which names the classes of a pipeline's parts."""
     found: dict[str, Any] = read_json(folder / INDEX)
     return found
 
 
-WEIGHTS = "diffusion_pytorch_model.safetensors"  # of one of diffusers' parts
-MADE_FOR = "made_for.json"
-# In MADE_FOR of a full fine-tune: the known model that it began with, and the part that was trained. The folder links
-# to the other parts.
+WEIGHTS = "diffusion_pytorch_model.safetensors"  # of a part in diffusers
+MADE_FOR = "made_for.json"  # next to model_index.json: the clip size and task a model is for
+# Keys of MADE_FOR in a full fine-tune: the known base model, and the trained part. The other parts are links.
 BASE_MODEL, TRAINED = "base_model", "trained"
 SIZES = ("frames", "height", "width", "fps")
-LIBRARIES = ("diffusers", "transformers")  # whose classes a model's index may name
+LIBRARIES = ("diffusers", "transformers")  # whose classes model_index.json may name
 
 
 def made_for(model: Model, folder: Path) -> Model:
-    """The model with the frames, size, rate and task that a file beside model_index.json says it is for, if one does.
-
-    diffusers' configs of some families do not say it.
-    """
+    """Return the model with the size, frame rate and task in MADE_FOR, which some families' configs do not say."""
     found = read_object(folder / MADE_FOR)
     sizes: dict[str, Any] = {name: int(found.get(name, getattr(model, name))) for name in SIZES}
     task = found.get("task", model.task)
@@ -252,25 +247,25 @@ def made_for(model: Model, folder: Path) -> Model:
 
 
 def base_model(folder: Path) -> str:
-    """The id of the known model that the folder is a full fine-tune of, "" for any other folder."""
+    """Return the id of the known model that a folder is a full fine-tune of; "" for any other folder."""
     return str(read_object(folder / MADE_FOR).get(BASE_MODEL) or "")
 
 
 def trained_part(folder: Path) -> str:
-    """Which part of a full fine-tune was trained."""
+    """Return the part of a full fine-tune that was trained."""
     return str(read_object(folder / MADE_FOR).get(TRAINED) or "transformer")
 
 
 def complete(folder: Path, base: Path, own: str, made_for: Mapping[str, Any] | None = None) -> None:
-    """Make a folder that holds one part of its own a whole model, which diffusers loads like any other.
+    """Complete a folder that holds one trained part, so that diffusers loads it like any model.
 
-    The base model's other parts are linked, not copied. `model_index.json` comes last. Raises CannotWrite.
+    Links the base model's other parts, and writes model_index.json last. Raises CannotWrite.
 
     Args:
-        folder: holds the part
-        base: the base model's folder
-        own: the name of the part, such as "transformer"
-        made_for: sizes and task as `made_for` reads them, and BASE_MODEL for a known base model; None: the base's
+        folder: Holds the part.
+        base: Folder of the base model.
+        own: Name of the part, such as "transformer".
+        made_for: Contents of MADE_FOR, with BASE_MODEL for a known base model; None: a copy of the base model's.
     """
     if made_for is not None:
         write_json(folder / MADE_FOR, {**made_for, TRAINED: own})
@@ -281,15 +276,15 @@ def complete(folder: Path, base: Path, own: str, made_for: Mapping[str, Any] | N
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether every part that the folder's index names is there, and no link in it leads nowhere."""
+    """Return whether a folder has every part that its model_index.json names, without dangling links."""
     parts = [folder / name for name, kind in index(folder).items() if isinstance(kind, list) and kind[0]]
     return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
 
 
 def link_parts(folder: Path, base: Path, own: str = "") -> None:
-    """Link the base model's other parts into a folder; again after one of the two has moved.
+    """Link the base model's other parts into a folder. Call it again after either has moved.
 
-    A part that the base model has only some tensors of is written whole. Raises ModelUnavailable, CannotWrite.
+    Parts whose tensors the base model shares are written out. Raises ModelUnavailable, CannotWrite.
     """
     homes = {path.name: path for path in base.glob("[!.]*") if path.is_dir()}
     shared = shared_parts(base)
@@ -302,7 +297,7 @@ def link_parts(folder: Path, base: Path, own: str = "") -> None:
                 target = folder / part / path.relative_to(home)
                 if not path.is_file() or target.is_file() or (layered and is_weights(path.name)):
                     continue
-                target.unlink(missing_ok=True)  # a link that leads nowhere
+                target.unlink(missing_ok=True)  # a dangling link
                 _link(path, target)
             if layered and not (target := folder / part / WEIGHTS).is_file():
                 from safetensors.torch import save_file
@@ -312,27 +307,27 @@ def link_parts(folder: Path, base: Path, own: str = "") -> None:
 
 @lru_cache(maxsize=32)
 def config(folder: Path, part: str) -> dict[str, Any]:
-    """The config of one part: "transformer", "vae" ..."""
+    """Read the config of a part, such as "transformer" or "vae"."""
     found: dict[str, Any] = read_json(part_folder(folder, part) / "config.json")
     return found
 
 
 def stored_dtype(folder: Path) -> str:
-    """The transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
-    # The file's order is by size of number, so that a few fp64 positions may stand in front of everything.
+    """Return the transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+    # Files list larger dtypes first, so the first tensor may be one of a few float64 positions.
     formats = Counter(one.dtype for one in read_header(_weights(folder, "transformer")[0]).tensors.values())
     return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
 
 
 @lru_cache(maxsize=64)
 def shapes(folder: Path, part: str) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of a part, from the heads of its files. Raises ModelUnavailable."""
+    """Return the shape of every tensor of a part, from its files' headers. Raises ModelUnavailable."""
     files = _weights(folder, part)
     return {name: shape for file in reversed(files) for name, shape in read_header(file).shapes.items()}
 
 
 def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
-    """Every tensor of a part. Raises ModelUnavailable."""
+    """Load every tensor of a part. Raises ModelUnavailable."""
     from safetensors.torch import load_file
 
     files = _weights(folder, part)
@@ -340,7 +335,7 @@ def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
 
 
 def part_identity(model: Model, folder: Path, part: str) -> str:
-    """Names the weights of a part of a model: the pinned revision, or a local folder's file sizes and times."""
+    """Return a key for a part's weights: the pinned revision, or a local folder's file sizes and times."""
     if model.revision:
         return f"{model.pinned}/{part}"
     homes = [part_folder(folder, part)] + ([shared_parts(folder)[part]] if is_layered(folder, part) else [])
@@ -351,7 +346,7 @@ def part_identity(model: Model, folder: Path, part: str) -> str:
 
 
 def _weights(folder: Path, part: str) -> list[Path]:
-    """A part's files; where two have a tensor of one name, the first one's counts. Raises ModelUnavailable."""
+    """Return a part's weight files. If a tensor is in two of them, the first counts. Raises ModelUnavailable."""
     found = sorted(part_folder(folder, part).glob("*.safetensors"))
     if is_layered(folder, part):
         found += sorted(shared_parts(folder)[part].glob("*.safetensors"))
@@ -361,22 +356,22 @@ def _weights(folder: Path, part: str) -> list[Path]:
 
 
 def class_named(library: str, name: str) -> Any:
-    """The class of a part, as a model's index names it. Raises ModelUnavailable for what is no class of `LIBRARIES`."""
+    """Return a class that model_index.json names. Raises ModelUnavailable if it is not one of LIBRARIES'."""
     import importlib
 
     if library not in LIBRARIES or not isinstance(found := getattr(importlib.import_module(library), name, None), type):
         known = " and ".join(LIBRARIES)
-        raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: classes of {known} alone are loaded")
+        raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: only classes of {known} are loaded")
     return found
 
 
 def empty_part(folder: Path, part: str) -> Any:
-    """A part of diffusers' on the meta device: its shapes without weights. Raises ModelUnavailable."""
+    """Build a diffusers part on the meta device: shapes without weights. Raises ModelUnavailable."""
     return empty(class_named(*index(folder)[part]), config(folder, part))
 
 
 def empty(kind: Any, config: Mapping[str, Any]) -> Any:
-    """The same of a class and a config."""
+    """Build a diffusers class on the meta device from a config."""
     import torch
 
     with torch.device("meta"):

@@ -1,7 +1,4 @@
-"""What a transformer is given in training and sampling: captions read by a text encoder, pictures, and whole batches.
-
-How a family makes them: see `base.Family`.
-"""
+"""Inputs of the transformer in training and sampling: encoded captions, conditioning, and batches of both."""
 
 from __future__ import annotations
 
@@ -23,8 +20,9 @@ Tensors = Mapping[str, "torch.Tensor"]
 class CaptionTokens:
     """How much of one caption the text encoder reads.
 
-    count, limit: tokens it has and tokens that are read, the closing one included
-    cut:          the end of the caption that is never read, as it is written; "" when all is read
+    count: the caption's tokens, with the closing one.
+    limit: the most tokens that are read.
+    cut: the end of the caption that is cut off; "" if all of it is read.
     """
 
     count: int
@@ -34,17 +32,15 @@ class CaptionTokens:
 
 @dataclass(frozen=True)
 class Given:
-    """What a model is shown beside the caption; each may be missing.
+    """Conditioning of a model beside the caption. Any part may be missing.
 
-    beside: [B, ...], shaped as the latents but for its channels, which are joined to theirs
-    known:  clean latents of the first frames, [B, ...], shaped as the latents but for the number of frames: they stand
-            in the noisy latents' place at timestep 0, and the loss does not count them
-    kept:   [B] bool: the clips that keep their known frames; None: all
-    where:  bool, shaped as the latents but for one channel: which of them are known, where those are not the first
-            frames; `known` has all frames then
-    tokens: more for the transformer, batch first; only the family knows the keys
-    first:  when sampling, the noise [1, ...] that the clip begins as, where the stock pipeline draws it before what the
-            picture needs
+    beside: [B, ...], concatenated to the noisy latents' channels.
+    known: clean latents [B, ...] that replace the noisy ones, at timestep 0 and without loss: the first frames', or all
+        frames' if `where` is set.
+    kept: [B] bool, True for clips that keep their known frames; None for all.
+    where: bool, shaped as the latents with one channel: which latents are known, if not the first frames.
+    tokens: other inputs of the transformer, [B, ...]. Only the family knows the keys.
+    first: the initial noise [1, ...] of a sample, if the stock pipeline draws it before the conditioning's.
     """
 
     beside: torch.Tensor | None = None
@@ -55,30 +51,35 @@ class Given:
     where: torch.Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Given:
-        # Whole numbers among the tokens, such as positions, stay what they are.
+        """Move all tensors to a device, and floating-point ones to a dtype."""
         moved = self._each(lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else None))
         first = None if self.first is None else self.first.to(device, dtype)
         kept, where = (None if one is None else one.to(device) for one in (self.kept, self.where))
         return replace(moved, kept=kept, where=where, first=first)
 
     def rows(self, indices: torch.Tensor) -> Given:
-        """Of some clips of the batch."""
+        """Return the conditioning of some clips of the batch, by their indices [N]."""
         return self._each(lambda tensor: tensor[indices])
 
     def repeated(self, count: int) -> Given:
-        """Of one clip, for a batch of so many."""
+        """Expand the conditioning of one clip to a batch."""
         return self._each(lambda tensor: tensor.expand(count, *tensor.shape[1:]))
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Given:
-        """With every tensor changed, but without `first`."""
+        """Apply a function to every tensor. The result has no `first`."""
         beside, known, kept, where = (
             one if one is None else change(one) for one in (self.beside, self.known, self.kept, self.where)
         )
         return Given(beside, known, kept, {name: change(tensor) for name, tensor in self.tokens.items()}, where=where)
 
     def times_of_tokens(self, timesteps: torch.Tensor, frames: int, tokens: int) -> torch.Tensor:
-        """A timestep for each token [B, frames * tokens], of those of the clips [B]: 0 where all of a token's latents
-        [B, C, f, h, w] are known. tokens: of a latent frame"""
+        """Return a timestep for each token, [B, frames * tokens]: the clip's, or 0 if all of its latents are known.
+
+        Args:
+            timesteps: Of the clips, [B].
+            frames: Latent frames. Latents are [B, C, f, h, w].
+            tokens: Tokens of one latent frame.
+        """
         import torch
 
         assert self.known is not None
@@ -98,10 +99,12 @@ class Given:
 
 @dataclass(frozen=True)
 class CallInputs:
-    """What a transformer is called with once, all tensors in its dtype but the timesteps.
+    """Inputs of one transformer call. All tensors but the timesteps have its dtype.
 
-    latents: noisy [B, ...], known frames in their place already;  timesteps: [B];  fps: of the clips
-    conditioning_scale: of what a side branch adds, for models that have one
+    latents: noisy [B, ...], with known frames filled in.
+    timesteps: [B].
+    fps: frame rate of the clips.
+    conditioning_scale: factor on a side branch's output, for models that have one.
     """
 
     latents: torch.Tensor
@@ -114,9 +117,12 @@ class CallInputs:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """A batch as `Family.loss` takes it, all of it on the device.
+    """A batch for `Family.loss`, on the transformer's device.
 
-    latents, noise: [B, ...];  timesteps: [B], of the model's noise schedule;  fps: of the clips
+    latents: clean [B, ...].
+    noise: [B, ...].
+    timesteps: [B], from the model's noise schedule.
+    fps: frame rate of the clips.
     """
 
     latents: torch.Tensor
@@ -127,14 +133,14 @@ class ModelInputs:
     fps: float = 8.0
 
     def rows(self, indices: torch.Tensor) -> ModelInputs:
-        """Of some clips of the batch, by their indices [N]."""
-        return ModelInputs(
+        """Return some clips of the batch, by their indices [N]."""
+        return replace(
+            self,
             latents=self.latents[indices],
             text={name: tensor[indices] for name, tensor in self.text.items()},
             noise=self.noise[indices],
             timesteps=self.timesteps[indices],
-            given=None if self.given is None else self.given.rows(indices),
-            fps=self.fps,
+            given=self.given and self.given.rows(indices),
         )
 
 
@@ -143,7 +149,7 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class PromptEncoder:
-    """Tokenizer and encoder, with the number of tokens that the transformer is given."""
+    """Tokenizer and text encoder, with the length that captions are padded and cut to."""
 
     tokenizer: Any
     model: Any
@@ -154,17 +160,14 @@ class PromptEncoder:
         return self
 
     def tokens(self, captions: Sequence[str]) -> Any:
-        """Captions padded and cut to `max_length`, with their `attention_mask`, on the encoder's device."""
+        """Tokenize captions, padded and cut to `max_length`, on the encoder's device."""
         return self.tokenizer(
             list(captions), padding="max_length", max_length=self.max_length, truncation=True, return_tensors="pt"
         ).to(self.model.device)
 
 
 def load_tokenizer(source: Path, kind: str = "AutoTokenizer") -> Any:
-    """The tokenizer of a folder. Raises ModelUnavailable for one that knows no words.
-
-    kind: its class in transformers, for folders that do not say it
-    """
+    """Load a tokenizer by its class in transformers, and check that it knows plain words. Raises ModelUnavailable."""
     import transformers
 
     try:
@@ -174,21 +177,21 @@ def load_tokenizer(source: Path, kind: str = "AutoTokenizer") -> Any:
         raise ModelUnavailable(f"{source} cannot be read: {hint} ({str(error)[:120]})") from error
     ids = tokenizer("a video", add_special_tokens=False).input_ids
     if not ids or all(token == tokenizer.unk_token_id for token in ids):
-        raise ModelUnavailable(f"{source} knows no plain words, so it did not load rightly: download the model again")
+        raise ModelUnavailable(f"{source} does not know plain words, so it is damaged: download the model again")
     return tokenizer
 
 
 def counted(tokenizer: Any, captions: Sequence[str], limit: int) -> list[CaptionTokens]:
-    """How many of each caption's tokens are read, of at most `limit`, and what is cut."""
+    """Count each caption's tokens, and find what is cut off beyond `limit`."""
     found, tokens = tokenizer(list(captions), return_offsets_mapping=True, verbose=False), []
     for text, ids, offsets in zip(captions, found.input_ids, found.offset_mapping, strict=True):
-        # Truncation keeps the closing token, so the last offset is not the caption's.
+        # The last of the tokens read is the closing one, so the caption's last is the one before it.
         cut = text[offsets[limit - 2][1] :].strip() if len(ids) > limit else ""
         tokens.append(CaptionTokens(len(ids), limit, cut))
     return tokens
 
 
-# ---- a miniature of both, for tests
+# ---- miniatures of both, for tests
 
 WORDS = ("a", "the", "video", "red", "blue", "circle", "square", "moves", "left", "right", "on", "background", "sks")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,-"
@@ -204,7 +207,7 @@ def tokenizer() -> Any:
 
 
 def t5_parts() -> tuple[Any, Any]:
-    """(tokenizer, T5 encoder)"""
+    """Return (tokenizer, T5 encoder)."""
     from transformers import T5Config, T5EncoderModel
 
     words = tokenizer()
@@ -212,7 +215,7 @@ def t5_parts() -> tuple[Any, Any]:
 
 
 def umt5_parts() -> tuple[Any, Any]:
-    """(tokenizer, UMT5 encoder)"""
+    """Return (tokenizer, UMT5 encoder)."""
     from transformers import UMT5Config, UMT5EncoderModel
 
     words = tokenizer()

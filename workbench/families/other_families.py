@@ -1,7 +1,7 @@
-"""Models and LoRAs that a person may bring and this version cannot take: what they are, and what can be taken instead.
+"""Recognize unsupported models and LoRAs, to say what they are and what works instead.
 
-Recognized by the pipeline's class, by the layers' names of a checkpoint or a LoRA, and a model by being one file in its
-authors' layout, as ComfyUI has them.
+They are known by the pipeline's class, by the layer names of a checkpoint or LoRA, or, for models, by being a single
+file in the authors' layout, as used by ComfyUI.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.workspace.safetensors_header import read_header
 
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
 FLAT_PREFIXES = re.compile(r"^(lora_unet_|lora_transformer_|lycoris_)_?")
-# What a pipeline's class begins with -> its family; the first that fits.
+# Prefix of a pipeline's class -> its family; the first match counts.
 PIPELINES = {
     "HunyuanVideo": "HunyuanVideo",
     "LTX2": "LTX-2",
@@ -39,7 +39,7 @@ PIPELINES = {
     "StableDiffusion3": "Stable Diffusion 3",
     "StableDiffusion": "Stable Diffusion",
 }
-# A part of a layer's name, dots as underscores and without its prefix -> its family; the first that fits.
+# Pattern in a layer's name, without its prefix and with underscores for dots -> its family; the first match counts.
 LAYERS = {
     r"audio_attn|audio_patchify_proj|audio_proj_in|audio_time_embed|audio_to_video|av_ca_": "LTX-2",
     r"motion_modules_\d": "AnimateDiff",
@@ -55,7 +55,7 @@ LAYERS = {
     r"^conditioner_embedders|^lora_te2_|^add_embedding_linear": "SDXL",
     r"^(down|up)_blocks_\d|^(input|output)_blocks_\d|^mid(dle)?_block_|^lora_te_|^cond_stage_model": "Stable Diffusion",
 }
-# The same of a checkpoint of the families that are here, in their authors' layout.
+# The same for checkpoints of supported families in their authors' layout -> the family's name.
 OWN = {
     r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight": "wan",
     r"^patchify_proj_weight|^adaln_single_linear_weight": "ltx",
@@ -63,34 +63,34 @@ OWN = {
     r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
 }
 FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
-NEAR = 0.02  # two models are the same size when their numbers of weights differ by less
+NEAR = 0.02  # models whose parameter counts differ by less, relatively, count as equal in size
 
 
 def family_of_pipeline(name: str) -> str:
-    """What a pipeline's class belongs to, in words: a family's title, or the class itself."""
-    return next((title for start, title in PIPELINES.items() if name.startswith(start)), name or "no known kind")
+    """Return the family of a pipeline's class, or the class itself."""
+    return next((title for start, title in PIPELINES.items() if name.startswith(start)), name or "an unknown kind")
 
 
 def family_of_layers(names: Iterable[str], ours: Sequence[str] = ()) -> str:
-    """The title of the family that tensors' names belong to; "" when they say nothing, or it may be one of ours.
+    """Return the title of the family that tensor names belong to; "" if unknown, or if it may be one of `ours`.
 
-    ours: titles; a package beside this one may have added a family
+    Other packages may have added families, so `ours` has the titles of all that are installed.
     """
     title = _first(LAYERS, [_flat(name) for name in names])
     return "" if set(re.split(", | or ", title)) & set(ours) else title
 
 
 def refuse_other_lora(names: Sequence[str], titles: Sequence[str]) -> None:
-    """Raises ConfigError for a LoRA of a family that is none of ours. titles: of ours"""
-    # A text encoder beside the layers of a video model says nothing of that model.
+    """Refuse a LoRA for an unsupported family. `titles` are the supported ones. Raises ConfigError."""
+    # Text encoder layers do not tell which video model a LoRA is for.
     video = [name for name in names if not TEXT_ENCODER.match(name)]
     if family_of_layers(video, titles) and (title := family_of_layers(names, titles)):
         ours = f"{', '.join(titles[:-1])} or {titles[-1]}"
-        raise ConfigError(f"this is a LoRA of {title}, which is not trained here: give one of {ours}")
+        raise ConfigError(f"this is a LoRA for {title}, which is not supported: use one for {ours}")
 
 
 def single_file(path: Path, families: Sequence[Any]) -> str:
-    """Why one file cannot be the model, and what can be, in a sentence. families: ours"""
+    """Say why a single file cannot be the model, and what can."""
     remedy = "choose a known model, or a folder with a model_index.json"
     if path.suffix == ".gguf":
         return f"model is {path.name}, quantized for sampling (GGUF), which cannot be trained: {remedy}"
@@ -99,23 +99,23 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
         with contextlib.suppress(OSError, ValueError):
             shapes = read_header(path).shapes
     if any(".lora_" in name or ".lokr_" in name or name.startswith("lora_") for name in shapes):
-        return f"model is {path.name}, a LoRA and no model: {remedy}, and name the LoRA where LoRAs are"
+        return f"model is {path.name}, a LoRA and not a model: {remedy}, and list the LoRA under LoRAs"
     names = [_flat(name) for name in shapes]
     other, own = family_of_layers(shapes, [family.title for family in families]), _first(OWN, names)
     if own and not other:
         family = next(family for family in families if family.name == own)
-        # The models whose transformer has as many weights as the file, text encoder and VAE left out.
+        # Suggest models whose transformer is as large as the file's, without text encoder and VAE.
         beside = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
         values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(beside))
         found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
         instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
         return (
-            f"model is {path.name}, one file of {family.title} in its authors' layout, as ComfyUI has it; training "
-            f"needs the whole model as diffusers has it: {instead} with a model_index.json"
+            f"model is {path.name}, one file of {family.title} in its authors' layout, as used by ComfyUI; training "
+            f"needs the whole model in diffusers' layout: {instead} with a model_index.json"
         )
     if other:
-        return f"model is {path.name}, of {other}, which is not trained here: {remedy}"
-    return f"model is {path.name}, one file; a model is a folder as diffusers has it: {remedy}"
+        return f"model is {path.name}, of {other}, which is not supported: {remedy}"
+    return f"model is {path.name}, one file; a model is a folder in diffusers' layout: {remedy}"
 
 
 def _first(table: dict[str, str], names: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""What LoRAs of one subject were trained with, as published: figures, each with its reason and its sources. No torch.
+"""Recipes: published settings for LoRAs of one subject, each with its reason and sources. No torch.
 
-The figures are in assets/recipes.toml, which says at its top how it is read. Where nothing was published of a subject
-on a model, they are those of its other subjects, and the recipe says so. Ways of training that go beyond clips and
-captions (MODES) have recipes, too: with the settings that turn them on.
+They are in assets/recipes.toml, whose header explains the format. If nothing is published for a subject on a model, its
+recipe uses the values of other subjects, and says so. Training modes beyond clips and captions (MODES) also have
+recipes, with the settings that turn them on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = ASSETS / "recipes.toml"
 
 @dataclass(frozen=True)
 class Source:
-    """A paper, a model card or a document. url: "" for a document of this project"""
+    """A paper, a model card or a document. `url` is "" for a document of this project."""
 
     title: str
     url: str = ""
@@ -34,7 +34,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Advice:
-    """Why, and who says so. No source: common practice, of which no comparison was published."""
+    """A reason and its sources. Without sources, it is common practice without a published comparison."""
 
     reason: str
     sources: tuple[Source, ...] = ()
@@ -42,12 +42,14 @@ class Advice:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How LoRAs of one subject were trained.
+    """How to train LoRAs of one subject, or in one mode.
 
-    evidence: how well documented it is, one sentence
-    clips, captions: advice on the dataset;  enough: with fewer clips than that, a warning
-    steps: (clips, steps) by clips: between two, in proportion; outside, the nearest;  why_steps: their reason
-    settings: (setting, value, reason)
+    evidence: how well documented it is, in one sentence.
+    clips, captions: advice on the dataset.
+    enough: number of clips below which to warn.
+    steps: (clips, steps), sorted, to interpolate linearly between.
+    why_steps: the reason for the steps.
+    settings: (setting, value, reason).
     """
 
     subject: Subject | Mode
@@ -60,7 +62,7 @@ class Recipe:
     settings: tuple[tuple[str, Value, Advice], ...]
 
     def steps_for(self, clips: int) -> int:
-        """Steps for a number of clips, in tens."""
+        """Return the steps for a number of clips, rounded to tens."""
         if clips <= self.steps[0][0]:
             return self.steps[0][1]
         for (fewer, low), (more, high) in pairwise(self.steps):
@@ -71,12 +73,9 @@ class Recipe:
 
 @cache
 def recipes_of(table: str) -> tuple[Recipe, ...]:
-    """One recipe for each subject and mode from a table of the file, in the order of the forms; () where there is none.
+    """Return the recipes of a family or a model measured by itself, in the order of forms; () without a table.
 
-    A table that was measured whole has no modes but its own.
-
-    Args:
-        table: a family's name, or a model's for which others were measured
+    Tables with `evidence` of their own have no modes but those they list.
     """
     data = tomllib.loads(FILE.read_text(encoding="utf-8"))
     if table not in data:
@@ -88,15 +87,15 @@ def recipes_of(table: str) -> tuple[Recipe, ...]:
         own, common = model.get(subject, {}), {} if alone else data["any"][subject]
         if alone and subject in MODES and not own:
             continue
-        if subject in MODES:  # whose figures stand in place of the model's, which are of subjects
+        if subject in MODES:  # override the model's values, which are for subjects
             merged: dict[str, Any] = {**model, **common, **own}
             settings = {**model["settings"], **common.get("settings", {}), **own.get("settings", {})}
         else:
             merged = {**common, **model, **own}
             settings = {**model["settings"], **own.get("settings", {}), **common.get("settings", {})}
         none = (
-            f"No published run of {kind} on {model.get('title')} with all its figures is known: they are those of "
-            f"other subjects."
+            f"No fully documented run of {kind} on {model.get('title')} is known, so these are the values for other "
+            f"subjects."
         )
         found.append(
             Recipe(
@@ -117,6 +116,6 @@ def recipes_of(table: str) -> tuple[Recipe, ...]:
 
 
 def _advice(text: str, sources: dict[str, list[str]]) -> Advice:
-    """A text of the file, its sources in brackets at the end."""
+    """Parse a reason with its sources in brackets at the end."""
     reason, _, cited = text.removesuffix("]").partition(" [")
     return Advice(reason, tuple(Source(*sources[name]) for name in cited.split(", ") if name))

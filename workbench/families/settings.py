@@ -1,7 +1,7 @@
-"""What settings say of models: the settings class that names one, and the settings that only some models have.
+"""Settings that depend on the model: the class of settings that name one, and settings that only some models have.
 
-A setting declared with `field(..., own=True)` is offered for the models whose family names it (`Family.own_settings`):
-forms leave it out for the others, `check_own` refuses it.
+A setting declared with `field(..., own=True)` exists for models whose family lists it in `Family.own_settings`. For
+others, forms omit it and `check_own` refuses it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ REVISION, VARIANT = re.compile(r"\w[\w./-]{0,199}"), re.compile(r"\w[\w.-]{0,79}
 
 
 class NamesModel(Settings):
-    """Settings with a field `model`. Beside `revision` and `variant`, these become part of the model's name, so that
-    one text says which weights are meant wherever it goes: a run's config, a sample's record, a request to the worker.
+    """Settings with a field `model`.
+
+    Fields `revision` and `variant` are folded into the model's name, so that one string identifies the weights in a
+    run's config, a sample's record or a request to the worker.
     """
 
     @property
     def resolved(self) -> ResolvedModel:
-        """The model that is named, looked up on this disk alone. Raises ConfigError."""
+        """The model and its family, looked up only on this disk. Raises ConfigError."""
         return find_model(self.__dict__["model"])
 
     @field_validator("revision", "variant", check_fields=False)
@@ -41,7 +43,7 @@ class NamesModel(Settings):
 
     @model_validator(mode="after")
     def _fold(self) -> Self:
-        values: Any = self.__dict__  # the settings are frozen for everyone else
+        values: Any = self.__dict__  # the settings are frozen, so bypass their setters
         parts = {part: values[part] for part in ("revision", "variant") if values.get(part)}
         if parts:
             named = split(values["model"])
@@ -58,12 +60,12 @@ class NamesModel(Settings):
 
 
 def absent(cls: type[Settings], resolved: ResolvedModel) -> frozenset[str]:
-    """The settings of a class that a model does not have."""
+    """Return the settings of a class that a model does not have."""
     return frozenset(spec.name for spec in specs(cls) if spec.own) - set(resolved.own_settings)
 
 
 def check_own(settings: Settings, resolved: ResolvedModel) -> None:
-    """Refuse a setting that the model does not have. Raises ConfigError."""
+    """Refuse settings that the model does not have. Raises ConfigError."""
     missing, problems = absent(type(settings), resolved), {}
     for spec in specs(type(settings)):
         value = getattr(settings, spec.name)

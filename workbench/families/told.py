@@ -1,13 +1,13 @@
-"""What a model is told of a clip beforehand: given frames in their kinds, a control or reference video, a mask.
+"""Conditioning on given frames, masks, control clips and reference clips, in pixel space.
 
-    first, last, first+last         one frame at an end, or both
-    prefix N, suffix N              the first or the last N frames, which an extension goes on from
-    keyframes N                     N frames, the first and the last among them, evenly apart
-    mask outside, mask inside       what lies outside of the clip's mask (inpainting) or inside of it (outpainting)
+    first, last, first+last         the frame at one end, or at both
+    prefix N, suffix N              the first or last N frames, for extensions
+    keyframes N                     N evenly spaced frames, the first and the last among them
+    mask outside, mask inside       the pixels outside the clip's mask (inpainting) or inside it (outpainting)
 
-The same words are used in training (the setting `given`), in sampling and on model cards. A family says which kinds a
-model can be told (`Family.given_kinds`), makes tensors of them (`encode_told`, `told`), and refuses the others with the
-reason. A control and a reference go beside any of them.
+The setting `given`, samples and model cards use the same words. A family states which kinds a model supports and why
+not the others (`Family.given_kinds`), and turns them into tensors (`encode_told`, `told`). A control clip and a
+reference clip combine with any kind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOTHING = "nothing"
 NAMES = ("first", "last", "first+last", "prefix", "suffix", "keyframes", "mask")
 BESIDE = ("control", "reference")
-COUNTED = ("prefix", "suffix", "keyframes")  # the kinds that go on with a number of frames
+COUNTED = ("prefix", "suffix", "keyframes")  # kinds with a number of frames
 SIDES = ("outside", "inside")
 LINE = re.compile(r"(?P<name>[a-z+]+)(\s+(?P<more>\d{1,6}|[a-z]+))?\s+(?P<share>\d*\.?\d+)")
 EXAMPLES = "as in first 0.3, prefix 9 0.1 or mask outside 0.2"
@@ -33,9 +33,11 @@ EXAMPLES = "as in first 0.3, prefix 9 0.1 or mask outside 0.2"
 
 @dataclass(frozen=True)
 class GivenKind:
-    """One way of telling a model of a clip. name: one of NAMES
+    """One way to give a model parts of a clip.
 
-    count: frames of a prefix or suffix, or how many keyframes;  side: of a mask, which of it is known
+    name: one of NAMES.
+    count: number of frames of a prefix, suffix or keyframes.
+    side: side of a mask that is known.
     """
 
     name: str
@@ -46,7 +48,7 @@ class GivenKind:
         return " ".join(str(part) for part in (self.name, self.count, self.side) if part)
 
     def frames(self, count: int) -> tuple[int, ...]:
-        """The frames that are known of a clip of so many, in order; none of a mask, whose pixels are."""
+        """Return which frames of a clip of `count` frames are known, in order. A mask knows pixels, not frames."""
         last = count - 1
         if self.name in ("prefix", "suffix"):
             return tuple(range(self.count) if self.name == "prefix" else range(count - self.count, count))
@@ -55,13 +57,13 @@ class GivenKind:
         return {"first": (0,), "last": (last,), "first+last": (0, last), "mask": ()}[self.name]
 
     def leaves_something(self, count: int) -> bool:
-        """Whether a clip of so many frames has any that are not told."""
+        """Return whether a clip of `count` frames has any left to generate."""
         return count > max(len(set(self.frames(count))), self.count, 1)
 
 
 @dataclass(frozen=True)
 class GivenShare:
-    """How often, 0 to 1, a clip is told in one way."""
+    """A kind, and the share of clips, 0 to 1, that train with it."""
 
     kind: GivenKind
     share: float
@@ -81,12 +83,12 @@ def parse_given(lines: Sequence[str]) -> tuple[GivenShare, ...]:
             raise ValueError(f"given has {kind} twice: write it once, with the sum of its shares")
         found[kind] = float(match["share"])
     if (total := sum(found.values())) > 1 + 1e-9:
-        raise ValueError(f"given adds up to {total:g}, must be at most 1, what is left being told nothing: lower one")
+        raise ValueError(f"given adds up to {total:g}, must be at most 1: lower a share (the rest trains without it)")
     return tuple(GivenShare(kind, share) for kind, share in found.items())
 
 
 def parse_kind(name: str, more: str) -> GivenKind | None:
-    """A kind from its words; None for what is none. more: a number of frames or a mask's side, "" without"""
+    """Parse a kind; None if it is not one. `more` is a number of frames, a mask's side, or ""."""
     if name in COUNTED:
         least = 3 if name == "keyframes" else 1  # two keyframes are first+last
         return GivenKind(name, int(more)) if more.isdecimal() and int(more) >= least else None
@@ -96,7 +98,7 @@ def parse_kind(name: str, more: str) -> GivenKind | None:
 
 
 def drawn(shares: Sequence[GivenShare], chance: float) -> GivenKind | None:
-    """The kind that a uniform number of [0, 1) stands for; None: nothing is told."""
+    """Return the kind that `chance`, uniform in [0, 1), selects; None for no given frames."""
     below = 0.0
     for one in shares:
         below += one.share
@@ -106,20 +108,20 @@ def drawn(shares: Sequence[GivenShare], chance: float) -> GivenKind | None:
 
 
 def largest(shares: Sequence[GivenShare]) -> GivenKind | None:
-    """The kind with the largest share, the first of several: of measurements and previews. None without any."""
+    """Return the kind with the largest share, the first of several, for measurements and previews; None without any."""
     return max(shares, key=lambda one: one.share).kind if shares else None
 
 
 @dataclass(frozen=True)
 class Told:
-    """What a model is told of clips, in pixels; each part may be missing.
+    """Conditioning of clips in pixel space. Any part may be missing.
 
-    frames:    of the clips;  known: which of them are known, in order
-    video:     [B, 3, F, H, W] in [-1, 1], of which what is not known does not count
-    mask:      [B, 1, F, H, W], 1 where the video is known and 0 elsewhere: in place of whole frames
-    control:   [B, 3, F, H, W] in [-1, 1], which the clip follows frame by frame
-    reference: [B, 3, F', H', W'] in [-1, 1], which shows what the clip shall look like
-    A model that is told one clip in any case (`Family.told_as_one`) has a video even where nothing of it is known.
+    frames: number of frames of the clips.
+    known: indices of the known frames, in order.
+    video: [B, 3, F, H, W] in [-1, 1]. Only its known part counts. Models with `Family.told_as_one` always get one.
+    mask: [B, 1, F, H, W], 1 where the video is known and 0 elsewhere, instead of whole frames.
+    control: [B, 3, F, H, W] in [-1, 1], which the clip follows frame by frame.
+    reference: [B, 3, F', H', W'] in [-1, 1], which shows what the clip should look like.
     """
 
     frames: int
@@ -131,7 +133,7 @@ class Told:
 
     @property
     def shown(self) -> torch.Tensor | None:
-        """The video with all that is not known gray, which is 0: [B, 3, F, H, W]. None without one."""
+        """The video with everything unknown set to gray, which is 0: [B, 3, F, H, W]. None without a video."""
         import torch
 
         if self.video is None:
@@ -148,16 +150,16 @@ class Told:
         return self.mask is None and bool(self.known) and self.known == tuple(range(len(self.known)))
 
     def changed(self, **parts: torch.Tensor | tuple[int, ...] | None) -> Told:
-        """A copy with some parts replaced."""
+        """Return a copy with some parts replaced."""
         return replace(self, **parts)  # type: ignore[arg-type]
 
 
 def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = None) -> Told:
-    """What a kind tells of clips.
+    """Return the conditioning that a kind takes from clips.
 
     Args:
         video: The clips, [B, 3, F, H, W] in [-1, 1].
-        mask: [B, 1, F, H, W] in [0, 1], white inside; for the kind "mask" alone. A pixel that it touches is inside.
+        mask: [B, 1, F, H, W], above 0.5 inside; only for the kind "mask".
     """
     frames = video.shape[2]
     if kind.name != "mask":
@@ -168,14 +170,14 @@ def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = No
 
 
 def as_clip(frames: NDArray[np.uint8]) -> torch.Tensor:
-    """uint8 [F, H, W, 3] as a family takes clips: [1, 3, F, H, W] in [-1, 1]."""
+    """Convert frames, uint8 [F, H, W, 3], to a clip [1, 3, F, H, W] in [-1, 1]."""
     import torch
 
     return (torch.from_numpy(frames.copy()).permute(3, 0, 1, 2).float() / 127.5 - 1.0).unsqueeze(0)
 
 
 def on_white(picture: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """A picture [1, 3, 1, H, W] in [-1, 1], whole, in the middle of a white one of a size, as VACE is shown references.
+    """Center a whole picture [1, 3, 1, H, W] in [-1, 1] on white of the given size, as VACE takes references.
 
     Source: the authors' Wan2.1, vace.py, prepare_source.
     """

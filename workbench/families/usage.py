@@ -1,4 +1,4 @@
-"""Python code that generates with a LoRA in plain diffusers, for model cards: what all pipelines have in common."""
+"""Python code for model cards that generates with a LoRA in plain diffusers: the part common to all pipelines."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ video = pipe(
 export_to_video(video, "video.mp4", fps={fps:g})"""
 OTHER_CURVE = """
 
-# Guidance followed the curve "{curve}", which this pipeline lacks; `workbench sample --dynamic-guidance {curve}` has
-# it."""
+# The samples used the guidance curve "{curve}", which this pipeline does not have:
+# `workbench sample --dynamic-guidance {curve}` does."""
 HERE = "Run this in the folder of this file."
 LOAD = 'pipe.load_lora_weights({source}, adapter_name="lora"{into})'
 LAST = 'last_image=load_image("last_frame.png")'
 ALSO_TOLD = """
 
-# It was trained to be told more than this pipeline takes: {kinds}. `workbench sample` gives it with {options}."""
-OPTIONS = {
+# The LoRA was also trained with inputs that this pipeline does not take: {kinds}.
+# `workbench sample` takes them with {options}."""
+OPTIONS = {  # kind of conditioning -> options of `workbench sample`
     "first": "--image",
     "last": "--last-image",
     "first+last": "--image and --last-image",
@@ -46,22 +47,24 @@ OPTIONS = {
     "mask": "--video and --mask",
     "control": "--control",
     "reference": "--reference",
-}  # of the shell, by kind
-DYNAMIC = "use_dynamic_cfg=True"  # diffusers' argument for the curve "stock", of CogVideoX's pipelines
+}
+DYNAMIC = "use_dynamic_cfg=True"  # argument of CogVideoX's pipelines in diffusers for the curve "stock"
 INTO_SECOND = ", load_into_transformer_2=True"
 BUILT_IN = "find_model({id}).whole_folder()"
-EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is a part of Video LoRA Workbench"
+EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is part of Video LoRA Workbench"
 
 
 @dataclass(frozen=True)
 class UsageExtras:
-    """What a pipeline needs beside the common lines, all of it code.
+    """Code that one pipeline needs in addition.
 
-    classes:   more of diffusers' classes;  before: lines before the pipeline is loaded, where SOURCE stands for the
-               first arguments of `from_pretrained`
-    parts:     more arguments for loading the pipeline, each after a comma
-    changes:   lines after loading;  arguments: more arguments of the call, each after a comma
-    helpers:   more of diffusers.utils;  counts: whether the call takes a number of frames
+    classes: more imports from diffusers.
+    before: lines before loading the pipeline, with SOURCE for the first arguments of `from_pretrained`.
+    parts: more arguments for loading the pipeline, each after a comma.
+    changes: lines after loading.
+    arguments: more arguments of the call, each after a comma.
+    helpers: more imports from diffusers.utils.
+    counts: the call takes a number of frames.
     """
 
     classes: tuple[str, ...] = ()
@@ -74,7 +77,7 @@ class UsageExtras:
 
 
 def lora_source(lora: str, repository: str) -> str:
-    """Where `load_lora_weights` finds a LoRA: its first arguments. repository: of the Hub, "" for the code's folder"""
+    """Return the first arguments of `load_lora_weights`: a Hub repository or, if that is "", a file beside the code."""
     return json.dumps(repository) if repository else f'".", weight_name={lora!r}'
 
 
@@ -89,7 +92,7 @@ def code(
     repository: str = "",
     seed: int = 0,
 ) -> str:
-    """The code for (frames, height, width) with a class of diffusers' pipelines, guided as samples are."""
+    """Return the code for (frames, height, width) with a diffusers pipeline class: see `Family.usage`."""
     frames, height, width = shape
     of_image = model.task == "image-to-video"
     known = model.dynamic_guidance == "off" or DYNAMIC in extras.arguments

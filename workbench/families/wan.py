@@ -1,32 +1,31 @@
-"""The Wan family: 2.1 and 2.2, from text and from a first frame (Apache-2.0).
+"""The Wan family: 2.1 and 2.2, text-to-video and image-to-video (Apache-2.0).
 
-Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this equals; Wan-Video's Wan2.1 and Wan2.2
-(configs, generate.py; modules/vae.py: the posterior's mean is taken; shared_config.py: the negative prompt, whose
-commas are full-width). Flow matching: x = (1 - s) clean + s noise, the transformer predicts noise - clean and is
-given 1000 s. No training code was published: s is drawn logit-normal, as the report says (Wan2.1 issue 293), then
-shifted by 3. That is what musubi-tuner's documentation gives for Wan (docs/wan.md: timestep_sampling shift,
-discrete_flow_shift 3) and what SimpleTuner trains with; ai-toolkit's grid has a shift of 3 for 2.1 and 5 for 2.2.
-DiffSynth's shift of 5 belongs to uniform draws under a bell of weights, which takes back what the shift adds:
-logit-normal draws with a shift of 5 would leave 0.7 % below s = 0.3.
+Sources: diffusers' WanPipeline and WanImageToVideoPipeline, which this matches; Wan-Video's Wan2.1 and Wan2.2 (configs,
+generate.py; modules/vae.py, which uses the posterior's mean; shared_config.py for the negative prompt, whose commas are
+full-width).
 
-A first frame is joined to the channels (14B: a mask and the latents of the frame followed by empty ones; 2.1 also
-CLIP's states) or stands in the latents (2.2 5B). Training always shows it: no published Wan trainer leaves the whole
-picture out. Other frames are told in the same layout: a mask of four channels, one for each frame of a latent frame
-(the first counted four times), and the latents of the clip with all that is not known gray. Fun-Control models
-(VideoX-Fun) have the latents of a control video right behind the noisy ones; the number of a transformer's input
-channels says what it can be told (`Wan.joined`). CLIP sees the picture as the authors' code shows it (Wan2.1
-modules/clip.py): all of it, squeezed into a square by bicubic interpolation, where diffusers' processor would cut the
-middle out. VACE models have a side branch for all of this: `wan_vace`.
+Flow matching: x = (1 - s) clean + s noise; the transformer gets 1000 s and predicts noise - clean. No training code was
+published. s is drawn logit-normal, as in the report (Wan2.1 issue 293), and shifted by 3, as musubi-tuner's docs advise
+for Wan (docs/wan.md: timestep_sampling shift, discrete_flow_shift 3) and SimpleTuner does. ai-toolkit's grid uses 3 for
+2.1 and 5 for 2.2. DiffSynth's shift of 5 goes with uniform draws and bell-shaped loss weights that undo it;
+logit-normal draws with a shift of 5 would leave only 0.7 % below s = 0.3.
 
-A reference (in-context LoRA) stands in front of the clip's latents along the frames, clean, at time 0 and without loss.
-It takes the same weights and transformer class; each token has a timestep of its own, as in 2.2 5B, and positions
-count on, so that the clip begins at latent frame r behind a reference of r. No trainer that does this for Wan was
-found. Wan's own VACE (vace.py: vace_encode_frames, decode_latent) and VideoX-Fun (wan_transformer3d.py: full_ref) place
-references so; clean tokens at time 0 are LTX-Video-Trainer's. A model that is told frames beside the latents is told
-that the reference's are known.
+A first frame is concatenated to the channels (14B: a mask, and the latents of the frame followed by gray; 2.1 adds CLIP
+states) or replaces latents (2.2 5B). Training always shows it: no published Wan trainer drops the whole picture. Other
+given frames have the same layout: four mask channels, one per frame of a latent frame (the first counts four times),
+and the latents of the clip with everything unknown gray. Fun-Control models (VideoX-Fun) have a control video's latents
+right after the noisy ones. A transformer's number of input channels tells what it supports (`Wan.joined`). CLIP sees
+the whole picture, squeezed into a square with bicubic interpolation, as in the authors' code (Wan2.1 modules/clip.py),
+while diffusers' processor would crop it. VACE models have a side branch for all of this: `wan_vace`.
 
-The Hub's folders hold the transformers in float32. The authors compute in bfloat16 (shared_config.py: param_dtype,
-t5_dtype) with the autoencoder in float32, and so does `auto` on a GPU; latents stay float32 between denoising steps.
+A reference (in-context LoRA) is extra latent frames in front of the clip's, clean, at timestep 0 and without loss. The
+weights and the transformer class stay the same. Each token has its own timestep, as in 2.2 5B, and positions continue:
+after a reference of r latent frames, the clip starts at r. No trainer for Wan is known to do this. Wan's VACE (vace.py:
+vace_encode_frames, decode_latent) and VideoX-Fun (wan_transformer3d.py: full_ref) place references this way; clean
+tokens at timestep 0 come from LTX-Video-Trainer. In models with mask channels, the reference is marked as known.
+
+The Hub's folders hold the transformers in float32. Like the authors (shared_config.py: param_dtype, t5_dtype), `auto`
+runs them in bfloat16 on a GPU, with the autoencoder in float32. Latents stay float32 between denoising steps.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ if TYPE_CHECKING:
 
 # ---- names of layers, and formats of LoRA files
 
-MASK = 4  # channels that say which frames are given: one for each frame of a latent frame
-SHIFT, FORMER_SHIFT = 3.0, 5.0  # of noise levels in training, and by the first version of the defaults
+MASK = 4  # mask channels: one per frame of a latent frame
+SHIFT, FORMER_SHIFT = 3.0, 5.0  # shift of noise levels in training; the latter in version 1 of the defaults
 
 IN_BLOCK = {
     **{f"attn1.to_{one}": f"self_attn.{one}" for one in "qkv"},
@@ -93,7 +92,7 @@ READERS = (
 NAMES = lora_names.LayerNames(
     "Wan", "blocks", IN_BLOCK, OUTSIDE, READERS, side=wan_vace.SIDE, in_side=wan_vace.SIDE_LAYERS
 )
-# Programs that read ComfyUI's names without alpha. A file for one of them is a file for all.
+# Programs that read ComfyUI's names without alpha: id of the format -> title. They can read each other's files.
 WITHOUT_ALPHA = {"ai-toolkit": "ai-toolkit", "videox-fun": "VideoX-Fun", "diffsynth": "DiffSynth-Studio"}
 FORMATS = (
     *passed_over_by_comfyui(
@@ -105,7 +104,7 @@ FORMATS = (
     LoraFormat(
         "comfyui",
         "ComfyUI",
-        "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha for each layer, which ai-toolkit ignores.",
+        "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha per layer, which ai-toolkit ignores.",
         lora_writing.comfyui,
         ("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
         "ComfyUI",
@@ -125,8 +124,8 @@ FORMATS = (
     LoraFormat(
         "kohya",
         "kohya, musubi-tuner",
-        "Flat names (lora_unet_blocks_0_self_attn_q), alpha for each layer. diffusers refuses such a file "
-        "unless it has every layer of every block.",
+        "Flat names (lora_unet_blocks_0_self_attn_q), alpha per layer. diffusers refuses such a file unless it has "
+        "every layer of every block.",
         lora_writing.kohya,
         ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
         "ComfyUI",
@@ -137,12 +136,12 @@ FORMATS = (
 CAPTION = ", max_sequence_length={}"
 SHIFTED = """
 
-# The noise levels of samples and previews; the model's own files may have another shift.
+# The shift of noise levels in samples and previews. The model's own config may have another.
 pipe.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config, flow_shift={shift})"""
 
 NARROWED = """
 
-# This pipeline has no control video: without its channels, which are zero then, the transformer is told frames alone.
+# This pipeline takes no control video, so remove its channels, which would be zero, from the transformer.
 kept = [*range({own}), *range({control}, {all})]
 first = pipe.transformer.patch_embedding
 first.weight.data, first.in_channels = first.weight.data[:, kept], len(kept)
@@ -150,8 +149,8 @@ pipe.transformer.register_to_config(in_channels=len(kept))"""
 
 IN_CONTEXT = """
 
-# It was trained with a reference, which stands in front of the video, clean and at time 0. A shorter one goes on with
-# its last frame; of a picture take one frame: shown = [load_image("reference.png")]
+# The LoRA was trained with a reference: clean frames at timestep 0 in front of the video. Repeat the last frame of a
+# shorter one. For a picture, use one frame: shown = [load_image("reference.png")]
 shown = load_video("reference.mp4")
 shown = (shown + shown[-1:] * {frames})[:{frames}]
 pixels = pipe.video_processor.preprocess_video(shown, {height}, {width}, resize_mode="crop")
@@ -168,7 +167,7 @@ def in_context(transformer):
     def with_reference(hidden_states, timestep, **more):
         count, _, frames, height, width = hidden_states.shape
         front, tokens = reference.to(hidden_states).expand(count, -1, -1, -1, -1), height // tall * (width // wide)
-        if hidden_states.shape[1] > front.shape[1]:  # told as known frames
+        if hidden_states.shape[1] > front.shape[1]:  # mark the reference as known
             front = torch.cat([front, torch.ones_like(front[:, :4]), front], dim=1)
         times = timestep.reshape(count, -1).expand(-1, frames * tokens)
         times = torch.cat([times.new_zeros(count, front.shape[2] * tokens), times], dim=1)
@@ -182,10 +181,10 @@ def in_context(transformer):
 
 SQUEEZED = """
 
-# CLIP is shown the whole picture, squeezed into a square, as in training; the pipeline would cut the middle out.
+# Show CLIP the whole picture, squeezed into a square, as in training. The pipeline would crop it.
 def squeezed(image, device=None):
     clip, look = pipe.image_encoder, pipe.image_processor
-    images = image if isinstance(image, list) else [image]  # with a last frame, which only some models look at
+    images = image if isinstance(image, list) else [image]  # with a last frame, which only some models use
     images = images if pipe.transformer.config.pos_embed_seq_len else images[:1]
     pixels = pipe.video_processor.preprocess(images, {height}, {width}).float().to(clip.device)
     pixels = torch.nn.functional.interpolate(pixels, (clip.config.image_size,) * 2, mode="bicubic") / 2 + 0.5
@@ -197,7 +196,7 @@ pipe.encode_image = squeezed"""
 
 
 class Wan(Family):
-    """The Wan family; see Family for what each method promises."""
+    """The Wan family. See Family for the methods."""
 
     name = "wan"
     title = "Wan"
@@ -217,7 +216,7 @@ class Wan(Family):
     text_tokens = 512
     timed_number = 4
     posterior_share = 0.0
-    image_dropout = 0.0  # no published Wan trainer leaves the whole picture out
+    image_dropout = 0.0  # no published Wan trainer drops the whole picture
     float32_latents = True
     float32_vae = True
     auto_for_float32 = "bfloat16"
@@ -226,24 +225,24 @@ class Wan(Family):
 
     def like(self, folder: Path) -> Model:
         pipeline = index(folder)
-        # With expand_timesteps a first frame stands in the latents: each token has a timestep of its own (2.2 5B).
+        # With expand_timesteps, each token has its own timestep, and a first frame replaces latents (2.2 5B).
         shared = FIVE if pipeline.get("expand_timesteps") else FIRST
         shared = VACE if pipeline.get("_class_name") == wan_vace.PIPELINE else shared
-        # Two experts are known by the second's presence: exports of 2.1 name a boundary, too.
+        # Only a second transformer means two experts: exports of 2.1 may have a boundary, too.
         has_two = (pipeline.get("transformer_2") or [None])[0] is not None
         boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
         return replace(shared, boundary=boundary, flow_shift=None)
 
     def vae_facts(self, vae: Part) -> VaeFacts:
         width = vae.config["base_dim"]
-        halved = vae.config.get("patch_size") or 1  # pixels in a row that the VAE folds into channels first
+        halved = vae.config.get("patch_size") or 1  # pixels per side that the VAE first folds into channels
         return VaeFacts(
             values=vae.values,
             encoder_width=width // halved**2,
             decoder_width=(vae.config.get("decoder_base_dim") or width) // halved**2,
             frames_at_once=self.compression(vae.config)[1],
-            tile=(256 * halved, 256 * halved),  # the 5B's encoder cuts after it has folded them
-            # 14.0 in one piece; in tiles the folded clip stands beside them.
+            tile=(256 * halved, 256 * halved),  # the 5B's encoder tiles the folded clip
+            # 14.0 without tiles; with tiles, the folded clip is in memory, too.
             encoder_tensors=15.5 if halved > 1 else 9.7,
             encoder_operations=2190.0 if halved > 1 else 550.0,
             decoder_operations=7440.0 if halved > 1 else 1525.0,
@@ -252,14 +251,14 @@ class Wan(Family):
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
-        if found.side:  # what a side branch is told has no time of its own
+        if found.side:  # a side branch's input has no timesteps of its own
             found = replace(found, told_bytes=0, reference_bytes=0)
         return found if folder is None else replace(found, text_tokens=self.caption_length(folder))
 
     # ---- captions
 
     def caption_length(self, folder: Path) -> int:
-        """512, or fewer where a small model's tokenizer says so: how many empty ones follow a caption counts."""
+        """Return 512, or fewer if a small model's tokenizer says so: the amount of padding affects the output."""
         own = read_object(part_folder(folder, "tokenizer") / "tokenizer_config.json").get("model_max_length")
         return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
@@ -270,7 +269,7 @@ class Wan(Family):
         return re.sub(r"\s+", " ", text).strip()
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, 512, D]}, zeros after each caption's end; the encoder sees the caption alone."""
+        """Return {"prompt_embeds": [B, 512, D]}, zero for padding, which the encoder does not attend to."""
         import torch
 
         found = text_encoder.tokens([self.cleaned(caption) for caption in captions])
@@ -295,8 +294,10 @@ class Wan(Family):
     def encode_image(
         self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
     ) -> Tensors:
-        """{"known": latents of the picture} where it stands in the latents; else {"beside": latents of the picture
-        followed by empty frames}, and {"image": [B, 257, 1280]} where there is an image encoder."""
+        """Return {"known": latents of the picture} for 2.2 5B, else {"beside": latents of the picture and gray frames}.
+
+        With an image encoder, also return {"image": CLIP states [B, 257, 1280]}.
+        """
         import torch
 
         clip = images.unsqueeze(2)
@@ -304,7 +305,7 @@ class Wan(Family):
             return {"known": self.encode_video(vae, clip)["mean"]}
         clip = torch.cat([clip, clip.new_zeros(*clip.shape[:2], frames - 1, *clip.shape[3:])], dim=2)
         found = {"beside": self.encode_video(vae, clip)["mean"]}
-        return found | ({} if image_encoder is None else {"image": _seen(image_encoder, images)})
+        return found | ({} if image_encoder is None else {"image": _clip_states(image_encoder, images)})
 
     def given(
         self,
@@ -314,11 +315,10 @@ class Wan(Family):
         kept: torch.Tensor | None = None,
         every_frame: bool = False,
     ) -> Given:
-        """5B: the picture's latent frame in the place of the first. 14B: a mask and the latents beside; a clip that is
-        not shown its picture gets zeros."""
+        """For 2.2 5B, replace the first latent frame; else, add mask and latents beside, zeros without a picture."""
         import torch
 
-        if "known" in image:  # of a clip of one frame nothing would be left to learn
+        if "known" in image:  # with one latent frame, nothing would be left to learn
             return Given(known=image["known"], kept=kept) if latents_shape[1] > 1 else Given()
         latents, tokens = image["beside"], {name: image[name] for name in ("image",) if name in image}
         mask = latents.new_zeros(len(latents), 4, *latents.shape[2:])
@@ -329,7 +329,7 @@ class Wan(Family):
             tokens = {name: one * kept.view(-1, 1, 1).to(one) for name, one in tokens.items()}
         return Given(beside=beside, tokens=tokens)
 
-    # ---- what else a model is told
+    # ---- other conditioning
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         transformer = self.part_config(model, "transformer")
@@ -341,11 +341,11 @@ class Wan(Family):
         more = transformer["in_channels"] - own
         control, frames = more in (own, 2 * own, 2 * own + MASK), more in (own + MASK, 2 * own + MASK)
         found = {"control": "" if control else "has no channels for a control video: choose a Fun-Control model"}
-        found[NOTHING] = "" if control or model.task == "text-to-video" else "begins with a first frame"
+        found[NOTHING] = "" if control or model.task == "text-to-video" else "starts from a first frame"
         found["reference"] = ""
         if not more:
             if self.part_config(model, "vae").get("is_residual"):
-                why = "is told first and prefix alone: diffusers takes a last frame for it and ignores it"
+                why = "supports only first and prefix: diffusers takes a last frame for it and ignores it"
                 found |= {name: "" if name in ("first", "prefix") else why for name in KINDS}
                 return found
             return {NOTHING: "", "reference": ""}
@@ -353,7 +353,7 @@ class Wan(Family):
             why = "looks at a first and a last frame together: use first+last or keyframes"
             return found | {name: "" if name in ("first+last", "keyframes") else why for name in KINDS}
         if not frames and more > own:
-            why = "has no channels that say which frames are given: use first"
+            why = "has no mask channels: use first"
             return found | {name: "" if name == "first" else why for name in KINDS}
         return found | (dict.fromkeys(KINDS, "") if frames else {})
 
@@ -361,11 +361,12 @@ class Wan(Family):
         return wan_vace.is_vace(self.part_config(model, "transformer"))
 
     def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """{"control": latents} of a control video, {"reference": latents} of a reference, and what tells frames:
+        """Return latents for "control" and "reference", and given frames.
 
-        {"known": latents} where they stand in the latents; else {"beside": latents of what is known, the rest gray,
-        "mask": [B, 4, f, h, w]}, and what CLIP sees of the first known frame ("image") and, where the clip's two ends
-        are known, of the last ("last image")."""
+        Given frames are latents "known" for 2.2 5B. For others they are the latents "beside", with everything unknown
+        gray, and the "mask" [B, 4, f, h, w]. With an image encoder, also return CLIP states of the first known frame
+        ("image") and, if both ends of the clip are known, of the last ("last image").
+        """
         if isinstance(image_encoder, wan_vace.Vace):
             return image_encoder.encode(self, vae, told)
         found: dict[str, torch.Tensor] = {}
@@ -383,13 +384,13 @@ class Wan(Family):
             ends = told.known[:1] or (0,)
             ends += (told.frames - 1,) if {0, told.frames - 1} <= set(told.known) else ()
             for name, frame in zip(("image", "last image"), ends, strict=False):
-                found[name] = _seen(image_encoder, shown[:, :, frame])
+                found[name] = _clip_states(image_encoder, shown[:, :, frame])
         return found
 
     def told(
         self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """Nothing is sampled: all latents are the posterior's mean. `call` puts zeros where nothing is told.
+        """Draw nothing, since latents are the posterior's mean. `call` fills missing parts with zeros.
 
         Raises ConfigError for a reference of another size.
         """
@@ -400,8 +401,8 @@ class Wan(Family):
         names = ("image", "last image", "control", "reference")
         tokens = {name: tensors[name] for name in names if name in tensors}
         if "reference" in tokens and tokens["reference"].shape[-2:] != latents_shape[-2:]:
-            sentence = f"the LoRA takes a reference that is smaller than the video, {self.title} one of the same size"
-            raise ConfigError(f"{sentence}: choose a LoRA that was trained on {self.title}, or leave the reference out")
+            sentence = f"the LoRA takes a reference smaller than the video, {self.title} one of the same size"
+            raise ConfigError(f"{sentence}: choose a LoRA that was trained on {self.title}, or remove the reference")
         beside = torch.cat([tensors["mask"], tensors["beside"]], dim=1) if "beside" in tensors else None
         return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
 
@@ -415,17 +416,17 @@ class Wan(Family):
     def check_given(self, transformer: Any, given: Given | None) -> None:
         if wan_vace.is_vace(transformer.config):
             if given is None or wan_vace.CONTEXT not in given.tokens:
-                raise ConfigError("this model is told a clip in any case: encode a gray one where nothing is known")
+                raise ConfigError("this model always needs conditioning: encode a gray clip if nothing is known")
             return
         own = transformer.config.out_channels or transformer.config.in_channels
         if transformer.config.in_channels - own not in (own, 2 * own, 2 * own + MASK):
             super().check_given(transformer, given)
 
     def joined(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor:
-        """Noisy latents [B, C, f, h, w] with what stands beside them on the channels, zeros for what is not told.
+        """Concatenate conditioning to the channels of noisy latents [B, C, f, h, w], with zeros for what is missing.
 
-        Behind C noisy channels: mask and known frames (C + 4, Wan); a control video (C), and then the first frame's
-        latents (C, Wan2.1-Fun-Control) or mask and known frames (C + 4, Wan2.2-Fun-Control).
+        After the C noisy channels come mask and known frames (C + 4, Wan); or a control video (C), followed by the
+        first frame's latents (C, Wan2.1-Fun-Control) or mask and known frames (C + 4, Wan2.2-Fun-Control).
         """
         import torch
 
@@ -434,8 +435,6 @@ class Wan(Family):
         beside, control = (None, None) if given is None else (given.beside, given.tokens.get("control"))
         if not more:
             return latents
-        if more == own + MASK and beside is not None:
-            return torch.cat([latents, beside], dim=1)
         parts = [latents]
         if more != own + MASK:
             parts.append(torch.zeros_like(latents) if control is None else control)
@@ -450,16 +449,16 @@ class Wan(Family):
         return torch.cat(parts, dim=1)
 
     def in_front(self, transformer: Any, reference: torch.Tensor) -> torch.Tensor:
-        """A reference [B, C, r, h, w] as it stands in front of what `joined` returns: known, where that is told."""
+        """Lay out a reference [B, C, r, h, w] to go in front of what `joined` returns, marked as known."""
         import torch
 
         known = torch.cat([torch.ones_like(reference[:, :MASK]), reference], dim=1)
         return self.joined(transformer, reference, Given(beside=known))
 
     def pictures(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor | None:
-        """What CLIP sees, as the transformer takes it; None for one that is not shown it.
+        """Return CLIP states for the transformer, zeros without a picture; None for models without CLIP.
 
-        Zeros where nothing is told. A transformer that looks at two pictures takes them as rows of the batch.
+        Transformers that take two pictures expect them as rows of the batch.
         """
         import torch
 
@@ -484,7 +483,7 @@ class Wan(Family):
         shift = OwnSetting(own, found) if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
         side = {"conditioning_scale": OwnSetting()} if self.told_as_one(model) else {}
-        return {  # a reference is as large as the clip: no other stands at the clip's positions
+        return {  # a reference must be as large as the clip, to have the same positions
             **{name: own for name, own in told.items() if name != "reference_downscale"},
             **side,
             **experts,
@@ -511,7 +510,7 @@ class Wan(Family):
         base: torch.Tensor | None = None,
         weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """VACE's reference counts, too, but where the clip has weights or another target."""
+        """Include VACE's reference in the loss, except with weights or another target."""
         reference = wan_vace.reference_of(inputs.given)
         if reference is not None and base is None and weights is None:
             inputs = wan_vace.with_reference(inputs, reference)
@@ -538,7 +537,7 @@ class Wan(Family):
         _, tall, wide = transformer.config.patch_size
         frames, height, width = latents.shape[2:]
         tokens, front = (height // tall) * (width // wide), 0
-        if given is not None and given.known is not None:  # a timestep for each token [B, tokens]
+        if given is not None and given.known is not None:  # one timestep per token [B, tokens]
             timesteps = given.times_of_tokens(timesteps, frames, tokens)
         if reference is not None:
             front, count = reference.shape[2], len(latents)
@@ -592,8 +591,11 @@ class Wan(Family):
         return found
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        """A random pipeline: "text", "image-2.1" and "image-flf" (first and last frame) as 2.1, "5b" and "a14b" as 2.2;
-        "control" has the channels of Wan2.2-Fun-Control in one transformer, "vace" a side branch at blocks 0 and 2."""
+        """Return a random pipeline.
+
+        "text", "image-2.1" and "image-flf" (first and last frame) are like 2.1, "5b" and "a14b" like 2.2. "control" has
+        the channels of Wan2.2-Fun-Control in one transformer, "vace" a side branch at blocks 0 and 2.
+        """
         import diffusers
         import transformers
 
@@ -615,7 +617,7 @@ class Wan(Family):
         if looks:
             transformer |= {"image_dim": 32, "added_kv_proj_dim": 24}
         if variant == "image-flf":
-            transformer |= {"pos_embed_seq_len": 2 * 5}  # of two pictures
+            transformer |= {"pos_embed_seq_len": 2 * 5}  # for two pictures
         if variant == "vace":
             transformer |= {"num_layers": 3, "vace_layers": [0, 2]}
         kind = diffusers.WanVACETransformer3DModel if variant == "vace" else diffusers.WanTransformer3DModel
@@ -659,8 +661,8 @@ class Wan(Family):
         return made, {"frames": 9, "height": size, "width": size}
 
 
-def _seen(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
-    """What CLIP makes of pictures [B, 3, H, W] in [-1, 1]: [B, 257, 1280]."""
+def _clip_states(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
+    """Encode pictures [B, 3, H, W] in [-1, 1] with CLIP: [B, 257, 1280]."""
     import torch
 
     processor, model = image_encoder
@@ -677,9 +679,9 @@ def _seen(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
 
 
 def _mask(told: Told, latents: torch.Tensor) -> torch.Tensor:
-    """Which frames of which latents are known, [B, 4, f, h, w]: the first frame counted four times.
+    """Return which latents are known in which of their four frames, [B, 4, f, h, w]; the first frame counts four times.
 
-    A latent is known in a frame where all its pixels are.
+    A latent is known in a frame if all of its pixels are.
     """
     import torch
 
@@ -695,7 +697,7 @@ def _mask(told: Told, latents: torch.Tensor) -> torch.Tensor:
 
 
 def _has_image_encoder(folder: Path) -> bool:
-    """Whether the model also looks at its first frame through CLIP (2.1)."""
+    """Return whether the model encodes its first frame with CLIP, too (2.1)."""
     return bool(index(folder).get("image_encoder", [None])[0])
 
 

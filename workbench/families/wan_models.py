@@ -1,6 +1,6 @@
-"""The published models of the Wan family, and those that are built in.
+"""The Wan family's published and built-in models.
 
-Figures are those of the authors' configs and generate.py; the negative prompt is their shared_config.py's.
+Values come from the authors' configs and generate.py, the negative prompt from their shared_config.py.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LARGE_I2V = replace(
     title="Wan 2.1 14B, image to video, 480p",
     source="Wan-AI/Wan2.1-I2V-14B-480P-Diffusers",
     task="image-to-video",
-    small_flow_shift=3.0,  # Wan2.1's generate.py: 3 for image to video at 832x480, else 5
+    small_flow_shift=3.0,  # Wan2.1's generate.py: 3 for image-to-video at 832x480, else 5
     steps=40,
     download_gb=90.0,
 )
@@ -107,7 +107,7 @@ VACE = replace(
     pipeline=wan_vace.PIPELINE,
     recipes="wan-vace",
 )
-# Three models of one set of weights, which differ in the channels of the first layer (assets/train_tiny_wan.py).
+# Three models that share weights and differ only in the channels of the first layer (assets/train_tiny_wan.py).
 TINY = replace(
     FIRST,
     id="tiny-wan",
@@ -165,7 +165,7 @@ MODELS = (
         flow_shift=16.0,
         small_flow_shift=None,
     ),
-    replace(  # VideoX-Fun's, in diffusers' layout as FastVideo names it; values of its predict_i2v.py
+    replace(  # VideoX-Fun's, in the diffusers repository that FastVideo uses; values from VideoX-Fun's predict_i2v.py
         FIRST,
         id="wan2.1-fun-1.3b-inp",
         title="Wan 2.1 Fun 1.3B, image to video",

@@ -1,25 +1,24 @@
-"""Wan VACE: a side branch of blocks beside Wan's own that reads what the model is told of a clip (Apache-2.0).
+"""Wan VACE: a side branch next to Wan's own blocks that reads all conditioning (Apache-2.0).
 
-Sources: diffusers' WanVACEPipeline, which this equals; the authors' Wan2.1 (vace.py; generate.py: shift 16, 50 steps,
-guidance 5); for training VideoX-Fun (scripts/wan2.1_vace/train.py) and DiffSynth-Studio (wan_video.py,
-WanVideoUnit_VACE). All that is told is one clip with a mask, white where the model is to make something:
+Sources: diffusers' WanVACEPipeline, which this matches; the authors' Wan2.1 (vace.py; generate.py: shift 16, 50 steps,
+guidance 5); for training, VideoX-Fun (scripts/wan2.1_vace/train.py) and DiffSynth-Studio (wan_video.py,
+WanVideoUnit_VACE). All conditioning is one clip with a mask, white wherever the model should generate:
 
-    known frames, or what lies outside of a mask   stay in the clip, their mask is black
-    a control video                                stands in the place of all that is not known
-    nothing                                        is gray
+    known frames or pixels   stay in the clip, black in the mask
+    a control video          replaces everything that is not known
+    the rest                 is gray
 
-The clip is encoded twice, once with all that is to be made gray (inactive) and once with all that is known gray
-(reactive); of the mask each latent has the 8 x 8 pixels that it stands for, of one frame in four. These are the 96
-channels of the side branch: 16 inactive, 16 reactive, 64 of the mask. So a model that is told nothing reads a gray clip
-that is white in the mask, and nothing is ever left out.
+The clip is encoded twice: with what to generate set to gray (inactive), and with what is known set to gray (reactive).
+Of the mask, each latent gets its 8 x 8 pixels from one frame in four. Together they are the side branch's 96 channels:
+16 inactive, 16 reactive, 64 for the mask. Without conditioning, the model reads a gray clip with a white mask.
 
-A reference is a picture, whole, on white. Its latents stand in front of the side branch's as one more frame, and of the
-clip's own latents, too: there it is noised and denoised as all the others are, counts in the loss as in both trainers,
-and is cut off before the video is decoded. Known frames are noised and count, as well.
+A reference is a whole picture on white. Its latents are one more frame in front of the side branch's input, and of the
+clip's latents, where they are noised and denoised like any other, count in the loss as in both trainers, and are cut
+off before decoding. Known frames are noised and count, too.
 
-A LoRA sits on Wan's own blocks, on the side branch, or on both. Both published trainers train the side branch alone
-(DiffSynth: lora_base_model "vace"; VideoX-Fun: trainable_modules "vace"), so that Wan stays what it is; a LoRA of Wan
-2.1 in the same size fits the own blocks.
+A LoRA can train Wan's blocks, the side branch, or both. Both published trainers train only the side branch (DiffSynth:
+lora_base_model "vace"; VideoX-Fun: trainable_modules "vace"), which leaves Wan unchanged. LoRAs for Wan 2.1 of the same
+size fit Wan's blocks.
 """
 
 from __future__ import annotations
@@ -39,28 +38,31 @@ if TYPE_CHECKING:
     from workbench.families.base import Family
 
 PIPELINE = "WanVACEPipeline"
-SIDE = "vace_blocks"  # the side branch, by the authors' and diffusers' names
-# Its layers that Wan's own blocks lack, by diffusers' names -> the authors'.
+SIDE = "vace_blocks"  # the authors' and diffusers' name for the side branch
+# Layers that only its blocks have: diffusers' name -> the authors'.
 SIDE_LAYERS = {"proj_in": "before_proj", "proj_out": "after_proj"}
 OUTSIDE = {"vace_patch_embedding": "vace_patch_embedding"}
-FLOW_SHIFT = 16.0  # of generate.py, for both sizes
+FLOW_SHIFT = 16.0  # from generate.py, for both sizes
 KINDS = dict.fromkeys((*NAMES, *BESIDE, NOTHING), "")
 
-INACTIVE, REACTIVE, MASK, REFERENCE = "inactive", "reactive", "vace mask", "vace reference"  # that `encode` makes
-CONTEXT, REFERENCE_NOISE = "vace context", "vace reference noise"  # beside REFERENCE in a `Given`
+INACTIVE, REACTIVE, MASK, REFERENCE = "inactive", "reactive", "vace mask", "vace reference"  # keys from `encode`
+CONTEXT, REFERENCE_NOISE = "vace context", "vace reference noise"  # keys in a `Given`, with REFERENCE
 
 
 def is_vace(transformer: Mapping[str, Any]) -> bool:
-    """Whether a transformer's config is one of VACE."""
+    """Return whether a transformer's config is VACE's."""
     return bool(transformer.get("vace_layers"))
 
 
 class Vace:
-    """Stands in the place of an image encoder: what is told such a model is encoded by `encode`."""
+    """Takes the image encoder's place, to encode conditioning."""
 
     def encode(self, family: Family, vae: Any, told: Told) -> Tensors:
-        """{"inactive", "reactive": latents [B, C, f, h, w], "vace mask": [B, 64, f, h, w] uint8} of a clip, one of them
-        where both are gray, and {"vace reference": [B, C, n, h, w]} of n pictures; whichever are there."""
+        """Return, of these, what there is conditioning for.
+
+        A clip's "inactive" and "reactive" latents [B, C, f, h, w], only the first if both are gray; its "vace mask"
+        [B, 64, f, h, w] uint8; and the "vace reference" [B, C, n, h, w] of n pictures.
+        """
         import torch
 
         found: dict[str, torch.Tensor] = {}
@@ -84,7 +86,7 @@ class Vace:
 
 
 def folded(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """A mask [B, F, H, W] as latents of (frames, height, width) have it: their pixels as channels, [B, 64, ...]."""
+    """Fold a mask [B, F, H, W] to latents of (frames, height, width), with pixels as channels: [B, 64, f, h, w]."""
     from torch.nn.functional import interpolate
 
     (count, frames, height, width), (_, tall, wide) = mask.shape, sizes
@@ -94,10 +96,10 @@ def folded(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def given(tensors: Tensors, noise: torch.Generator | None) -> Given:
-    """What the transformer is given of what `encode` made.
+    """Build the conditioning from what `encode` returned.
 
     Args:
-        noise: Of the reference's latents in training; None where a clip is generated.
+        noise: CPU generator for the reference's latents in training; None for sampling.
     """
     import torch
 
@@ -116,8 +118,8 @@ def given(tensors: Tensors, noise: torch.Generator | None) -> Given:
 
 
 def predicted(transformer: Any, inputs: CallInputs) -> torch.Tensor:
-    """The transformer's prediction for latents that have the reference's in front where there is one."""
-    assert inputs.given is not None, "VACE is told a clip in any case, a gray one where nothing is known"
+    """Return the transformer's prediction for latents with those of the reference, if any, in front."""
+    assert inputs.given is not None, "VACE always needs conditioning"
     scale = inputs.latents.new_full((len(transformer.config.vace_layers),), inputs.conditioning_scale)
     found: torch.Tensor = transformer(
         hidden_states=inputs.latents,
@@ -131,12 +133,12 @@ def predicted(transformer: Any, inputs: CallInputs) -> torch.Tensor:
 
 
 def reference_of(given: Given | None) -> torch.Tensor | None:
-    """The latents of a reference [B, C, n, h, w], None without one."""
+    """Return the latents of a reference, [B, C, n, h, w]; None without one."""
     return None if given is None else given.tokens.get(REFERENCE)
 
 
 def with_reference(inputs: ModelInputs, reference: torch.Tensor) -> ModelInputs:
-    """The same inputs with the reference's latents and noise in front of the clip's."""
+    """Put the reference's latents and noise in front of the clip's."""
     import torch
 
     assert inputs.given is not None
@@ -150,7 +152,7 @@ def with_reference(inputs: ModelInputs, reference: torch.Tensor) -> ModelInputs:
 
 
 def to_denoise(inputs: DenoiseInputs, reference: torch.Tensor) -> DenoiseInputs:
-    """The same request with the reference's frames in front of all latents; they are cut off what steps report."""
+    """Make room for the reference in front of all latents, and hide it from `on_step`."""
     import torch
 
     front, (channels, frames, *size) = reference.shape[2], inputs.latents_shape
@@ -168,7 +170,7 @@ def to_denoise(inputs: DenoiseInputs, reference: torch.Tensor) -> DenoiseInputs:
 
 TOLD = """
 
-# What it is told: `shown`, 0.5 (gray) where nothing is known, and `made`, 1 where the model makes something.
+# The conditioning: `shown` is 0.5 (gray) where nothing is known, `made` is 1 where the model generates.
 import numpy as np
 from PIL import ImageOps
 
@@ -186,21 +188,20 @@ LINES = {
     "first": FIRST,
     "last": LAST,
     "first+last": f"{FIRST}\n{LAST}",
-    "prefix": 'known = frames_of("before.mp4")  # of which the last frames are those that the video begins with\n'
+    "prefix": 'known = frames_of("before.mp4")  # the video starts with these frames\n'
     "shown[0, : len(known)], made[0, : len(known)] = known, 0",
     "suffix": 'known = frames_of("after.mp4")\nshown[0, -len(known) :], made[0, -len(known) :] = known, 0',
     "keyframes": 'for frame, path in {0: "first_frame.png", -1: "last_frame.png"}.items():\n'
     "    shown[0, frame], made[0, frame] = fitted(load_image(path)), 0",
-    "mask": 'made[0] = frames_of("mask.mp4") > 0.5  # white is made anew\n'
+    "mask": 'made[0] = frames_of("mask.mp4") > 0.5  # white is generated\n'
     'shown[0] = np.where(made[0] > 0, 0.5, frames_of("video.mp4"))',
     "control": 'shown = np.where(made > 0, frames_of("control.mp4"), shown)',
 }
-ALSO = "# It was also trained with {kinds}: put what is known into `shown`, and 0 into `made` there.\n"
+ALSO = "# The LoRA was also trained with {kinds}: put what is known into `shown`, and 0 into `made` there.\n"
 
 
 def usage_told(extras: UsageExtras, shape: tuple[int, int, int], told: Sequence[str]) -> UsageExtras:
-    """The card's code for a LoRA that was trained with kinds of `told.NAMES` and `told.BESIDE`: for the first of the
-    frames' kinds, with a control and a reference where they belong to it."""
+    """Add the card's code for the first kind of given frames in `told`, and for a control and a reference in it."""
     if not told:
         return extras
     frames, height, width = shape

@@ -86,8 +86,8 @@ def test_embeddings_belong_to_the_caption_that_came_with_them(given: Dataset) ->
     ("tensors", "about", "sentence"),
     [
         ({"latents": latents()}, {"model": ""}, "its metadata has no model"),
-        ({"latents": latents()}, {"model": "nobody"}, "a model that is not known here: model is 'nobody'"),
-        ({"latents": latents(48, 3, 10, 10)}, {"model": "ltx"}, "model is ltx, none of whose models has 48 channels"),
+        ({"latents": latents()}, {"model": "nobody"}, "an unknown model: model is 'nobody'"),
+        ({"latents": latents(48, 3, 10, 10)}, {"model": "ltx"}, "model is ltx, but none of its models has 48 channels"),
         ({"frames": latents()}, {}, "it holds frames, must hold latents, or mean and std"),
         ({"mean": latents()}, {}, "it holds mean, must hold latents, or mean and std"),
         ({"latents": latents().astype(np.float64)}, {}, "its tensor latents is F64, must be F32 or F16 or BF16"),
@@ -96,7 +96,7 @@ def test_embeddings_belong_to_the_caption_that_came_with_them(given: Dataset) ->
         ({"mean": latents(), "std": latents(16, 3, 10, 8)}, {}, "give both the same shape"),
         ({"mean": latents(), "std": latents()}, {}, "its std has -.*, must not be negative"),
         ({"latents": latents() * np.inf}, {}, "its tensor latents has 4,800 values that are NaN or infinite"),
-        ({"latents": latents()}, {"frames": "49"}, "frames is 49, its latents decode to 9"),
+        ({"latents": latents()}, {"frames": "49"}, "frames is 49, but its latents decode to 9"),
         ({"latents": latents()}, {"fps": "fast"}, "fps is fast, must be above 0"),
         ({"latents": latents()}, {"scaled": "false"}, "scaled is false"),
         ({"latents": latents(), "embeddings": text(8)}, {}, r"embeddings are \[8, 64\], .* takes \[16, 64\]"),
@@ -124,7 +124,7 @@ def test_a_family_name_means_any_of_its_published_models(workspace: Workspace, t
     )
     dataset = Dataset.create(workspace, "Given")
     (result,) = dataset.import_files([path])
-    assert "its metadata has no fps: 25 taken" in result.notes[0]
+    assert "its metadata has no fps: using 25" in result.notes[0]
     (clip,) = dataset.clips
     assert (clip.latents_model, clip.frames, clip.width, clip.height, clip.fps) == ("ltx", 9, 128, 128, 25.0)
     reasons = {name: Fit(*find_model(name)).misfit(path) for name in ("ltx-video-2b-0.9.1", "ltx-video-2b-0.9.5")}
@@ -142,8 +142,8 @@ def test_a_truncated_or_invalid_file_is_refused(workspace: Workspace, tmp_path: 
     whole_one, *bad = sorted(dataset.import_files([tmp_path]), key=lambda one: one.outcome != "taken")
     assert whole_one.outcome == "taken"
     assert sorted(one.notes[0] for one in bad) == [
-        "it is no whole safetensors file (it does not begin as one): write or copy it again",
-        "it is no whole safetensors file (it ends before its tensors do): write or copy it again",
+        "it is not a complete safetensors file (it does not begin as one): write or copy it again",
+        "it is not a complete safetensors file (it ends before its tensors do): write or copy it again",
     ]
 
 
@@ -164,14 +164,14 @@ def test_clips_that_a_run_cannot_use_are_left_out_with_the_reason(given: Dataset
     assert "17 frames of 40x40 at 8 fps, but 9 of 40x40 at 8 fps are needed" in reasons["long.safetensors"]
     assert "add the bucket 17x40x40" in reasons["long.safetensors"]
     assert "set fps to 24" in reasons["fast.safetensors"]
-    assert reasons["codes.safetensors"].startswith("its latents are of Tiny Phenaki")
-    assert reasons["wan.safetensors"].startswith("its latents are of Wan")
-    assert "whose VAE or scale is not that of" in reasons["large.safetensors"]
+    assert reasons["codes.safetensors"].startswith("its latents are from Tiny Phenaki")
+    assert reasons["wan.safetensors"].startswith("its latents are from Wan")
+    assert "whose VAE or scale differs from that of" in reasons["large.safetensors"]
 
     both = load_data(workspace, settings.changed(buckets=("9x40x40", "17x40x40")))
     assert sorted(item.name for item in both.train) == ["long.safetensors", "walk.safetensors"]
     given.remove("walk.safetensors")
-    with pytest.raises(DataError, match="has no usable clip .*its latents are of"):
+    with pytest.raises(DataError, match="has no usable clip .*its latents are from"):
         load_data(workspace, settings)
 
 
@@ -196,7 +196,7 @@ def test_models_with_the_same_vae_and_scale_share_latents(tmp_path: Path) -> Non
     path = write(tmp_path / "one.safetensors", model="cogvideox-5b")
     taken = {name: Fit(*find_model(name)).misfit(path) for name in ("cogvideox-5b-i2v", "cogvideox-2b")}
     assert not taken["cogvideox-5b-i2v"]
-    assert "whose VAE or scale is not that of" in taken["cogvideox-2b"]  # same weights but another scale
+    assert "whose VAE or scale differs from that of" in taken["cogvideox-2b"]  # the same weights, but another scale
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_tasks_skip_latents_by_name(given: Dataset, shell: Shell) -> None:
     report = given.check(captions=False)
     assert not [one for one in report.findings if one.kind == "damaged"]
     report = given.check(captions=False, model="tiny-phenaki")
-    (left_out,) = [one for one in report.findings if "latents are of Tiny CogVideoX" in one.sentence]
+    (left_out,) = [one for one in report.findings if "latents are from Tiny CogVideoX" in one.sentence]
     assert left_out.kind == "left_out"
     split = shell("dataset", "split", "given", "--mode", "windows", "--window-seconds", "1", "--min-seconds", "0.5")
     assert split.code == 0, split.err

@@ -1,10 +1,9 @@
-"""CogVideoX's attention over caption and video together, with positions rotated without copies.
+"""CogVideoX's joint attention over caption and video, with a choice of kernels and fused projections.
 
-It equals diffusers' CogVideoXAttnProcessor2_0, whose attention backend cannot be chosen and whose projections cannot
-be joined, within rounding. The kernel is PyTorch's own, chosen by the setting `attention`, or the package flash-attn.
-Query, key and value are one layer, and the first matrices of their LoRAs are together: fewer and larger
-multiplications. What cannot be joined (DoRA, dropout, LoRAs of some projections only, other adapters) goes through
-the layers' own forward.
+It matches diffusers' CogVideoXAttnProcessor2_0, which has neither, within rounding. The setting `attention` selects one
+of PyTorch's kernels or the package flash-attn. Query, key and value become one layer, and so do the first matrices of
+their LoRAs, for fewer and larger matrix products. What cannot be fused (DoRA, dropout, LoRAs on only some of the
+projections, other adapters) goes through the layers' own forward.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from workbench.families.base import check_kernel
 
 
 def use_attention(transformer: Any, kernel: str, device: torch.device) -> None:
-    """Compute the transformer's attention here, or as diffusers does ("stock").
-
-    device: where it will compute. Raises ConfigError for a kernel that is not installed.
-    """
+    """Use this attention, or diffusers' if `kernel` is "stock". Raises ConfigError for an unavailable kernel."""
     if kernel == "stock":
         from diffusers.models.attention_processor import CogVideoXAttnProcessor2_0
 
@@ -38,7 +34,7 @@ def use_attention(transformer: Any, kernel: str, device: torch.device) -> None:
 
 
 class JointAttention:
-    """diffusers' processor protocol. Tokens are [B, text + video, width], heads [B, heads, tokens, head width]."""
+    """An attention processor for diffusers. Tokens are [B, text + video, width]."""
 
     def __init__(self, attend: AttentionKernel) -> None:
         self._attend = attend
@@ -59,17 +55,17 @@ class JointAttention:
             query, key = attn.norm_q(query), attn.norm_k(key)
         if image_rotary_emb is not None:
             query, key = _rotated(query, text, image_rotary_emb), _rotated(key, text, image_rotary_emb)
-        # Normalizing may leave another number format than the value's.
+        # Normalization may change the dtype.
         query, key = query.to(value.dtype), key.to(value.dtype)
         attended = attn.to_out[1](attn.to_out[0](self._attend(query, key, value).flatten(2)))
         return attended[:, text:], attended[:, :text]
 
 
 def _rotated(heads: torch.Tensor, text: int, positions: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-    """Heads [B, T, H, W] with the video's tokens rotated by their positions' angles (cos, sin: [video tokens, W]).
+    """Rotate the video's tokens in [B, tokens, heads, head width] by (cos, sin), each [video tokens, head width].
 
-    The text in front is rotated by 0, so that nothing has to be split. Neighboring values are one complex
-    number, as in the stock pipeline.
+    The caption's tokens in front are rotated by 0, which avoids splitting and copying. Pairs of neighboring values are
+    complex numbers, as in the stock pipeline.
     """
     cos, sin = (
         functional.pad(part[:, ::2], (0, 0, text, 0), value=still)[:, None]
@@ -88,24 +84,24 @@ KERNELS = {
     "cudnn": [SDPBackend.CUDNN_ATTENTION],
     "math": [SDPBackend.MATH],
 }
-# What "auto" tries in turn on Hopper and later: cuDNN's kernel is the fastest there, PyTorch would try it last.
+# Order of "auto" on Hopper and later: cuDNN's kernel is the fastest there, but PyTorch would try it last.
 FROM_HOPPER = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 HOPPER = (9, 0)
 
 
 class AttentionKernel:
-    """Computes an attention over all tokens with one kernel."""
+    """Attention over all tokens with one kernel, a value of the setting `attention` other than "stock"."""
 
     def __init__(self, kernel: str, device: torch.device) -> None:
-        """kernel: a value of the setting `attention`, not "stock". Raises ConfigError for one that is not there."""
+        """Raises ConfigError for an unavailable kernel."""
         check_kernel(kernel, device)
         self._flash_attention = _import_flash_attention() if kernel == "flash-attn" else None
-        nvidia = device.type == "cuda" and not torch.version.hip  # AMD counts its capabilities otherwise
+        nvidia = device.type == "cuda" and not torch.version.hip  # AMD numbers capabilities differently
         hopper = nvidia and torch.cuda.get_device_capability(device) >= HOPPER
         self._kernels = FROM_HOPPER if kernel == "auto" and hopper else KERNELS.get(kernel)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        """All [B, tokens, heads, head width], as is the result."""
+        """Inputs and result are [B, tokens, heads, head width]."""
         if self._flash_attention is not None:
             found: torch.Tensor = self._flash_attention(query, key, value)
             return found
@@ -115,7 +111,7 @@ class AttentionKernel:
 
 
 def _import_flash_attention() -> Any:
-    """The function of the package flash-attn: version 3 where it is installed, else 2. Raises ConfigError."""
+    """Import flash-attn's function, from version 3 if installed, else 2. Raises ConfigError."""
     try:
         from flash_attn_interface import flash_attn_func
     except ImportError:
@@ -133,15 +129,20 @@ PROJECTIONS = ("to_q", "to_k", "to_v")
 
 
 def join(attentions: Sequence[Any]) -> None:
-    """Put the frozen weights of query, key and value of each into one layer, whose parts the three go on using.
+    """Fuse the frozen weights of each attention's query, key and value into one layer, of which the three use parts.
 
-    After LoRAs are attached: they need the three layers apart. Layers with weights that are trained stay as they are.
+    Call it after attaching LoRAs, which need separate layers. Layers with trainable weights stay unchanged.
     """
     for attention in attentions:
         layers = [getattr(attention, name) for name in PROJECTIONS]
         bases = [getattr(layer, "base_layer", layer) for layer in layers]
         if all(type(base) is nn.Linear and not base.weight.requires_grad for base in bases):
-            attention.to_qkv = _joined(bases)
+            joined = nn.Linear(bases[0].in_features, sum(base.out_features for base in bases), device="meta")
+            joined.weight = nn.Parameter(torch.cat([base.weight for base in bases]), requires_grad=False)
+            joined.bias = None
+            if bases[0].bias is not None:
+                joined.bias = nn.Parameter(torch.cat([base.bias for base in bases]), requires_grad=False)
+            attention.to_qkv = joined
             for index, (name, layer) in enumerate(zip(PROJECTIONS, layers, strict=True)):
                 part = JoinedProjection(attention, index)
                 if layer is bases[index]:
@@ -150,23 +151,13 @@ def join(attentions: Sequence[Any]) -> None:
                     layer.base_layer = part
 
 
-def _joined(layers: list[Any]) -> nn.Linear:
-    first = layers[0]
-    joined = nn.Linear(first.in_features, sum(layer.out_features for layer in layers), device="meta")
-    joined.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
-    joined.bias = None
-    if first.bias is not None:
-        joined.bias = nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
-    return joined
-
-
 class JoinedProjection(nn.Module):
-    """One of the projections whose weights lie together in the attention's `to_qkv`."""
+    """One of the projections whose weights are rows of the attention's `to_qkv`."""
 
     def __init__(self, attention: nn.Module, index: int) -> None:
         super().__init__()
         joined: Any = attention.to_qkv
-        self._whole = (attention,)  # in a tuple, so that the weights are not listed twice
+        self._whole = (attention,)  # in a tuple, so that it is not registered as a submodule
         self.in_features, self.out_features = joined.in_features, joined.out_features // len(PROJECTIONS)
         self._rows = slice(index * self.out_features, (index + 1) * self.out_features)
 
@@ -185,7 +176,7 @@ class JoinedProjection(nn.Module):
 
 
 def project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Query, key and value of tokens [B, T, width]."""
+    """Return query, key and value of tokens [B, T, width]."""
     layers = [getattr(attn, name) for name in PROJECTIONS]
     loras = _joinable(layers) if hasattr(attn, "to_qkv") else None
     if loras is None:
@@ -202,14 +193,13 @@ def project(attn: Any, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _joinable(layers: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor, float]] | None:
-    """(down, up, scale) of the active LoRAs, which add scale * up(down(x)): one for each layer, or none at all. None
-    where they cannot be joined."""
+    """Return (down, up, scale) of the active LoRAs, one per layer or none at all; None if they cannot be fused."""
     found = []
     for layer in layers:
         if hasattr(layer, "active_adapters") and not hasattr(layer, "lora_A"):  # a LoKr
             return None
         names = [name for name in getattr(layer, "active_adapters", ()) if name in layer.lora_A]
-        if getattr(layer, "merged", False) or getattr(layer, "base_layer", layer)._forward_hooks:  # something is added
+        if getattr(layer, "merged", False) or getattr(layer, "base_layer", layer)._forward_hooks:
             return None
         if not names or layer.disable_adapters:
             continue

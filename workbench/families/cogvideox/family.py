@@ -1,10 +1,10 @@
-"""The CogVideoX family: what `families.base.Family` promises, for 1.0 and 1.5, text-to-video and image-to-video.
+"""The CogVideoX family: 1.0 and 1.5, text-to-video and image-to-video.
 
-Sources: CogVideoX (arXiv 2408.06072); SAT's VideoDiffusionLoss and diffusers' two pipelines, which this equals:
-latents [B, F, C, H, W] are scaled by the VAE's factor; the transformer predicts velocity; timesteps are uniform
-integers; the schedule is scaled-linear with zero terminal SNR; image-to-video puts the first frame's latents beside
-the first latent frame, zeros beside the others. What differs between the sizes (factors, rotary grids, learned
-positions, `patch_size_t`, `ofs`, text length) is read from the model's own configs.
+Sources: CogVideoX (arXiv 2408.06072); SAT's VideoDiffusionLoss and diffusers' pipelines, which this matches. Latents
+[B, f, C, h, w] are scaled by the VAE's factor. The transformer predicts velocity. Timesteps are uniform integers, and
+the schedule is scaled-linear with zero terminal SNR. Image-to-video concatenates the first frame's latents to the
+channels of the first latent frame, and zeros to the others. What differs between models (factors, rotary grids, learned
+positions, `patch_size_t`, `ofs`, text length) comes from their configs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SCHEDULERS = {"DDIM": "CogVideoXDDIMScheduler", "DPM": "CogVideoXDPMScheduler"}
 
 
 class SchedulerSteps(SamplerSteps):
-    """The steps of a scheduler that belongs to one call alone; DPM's look back at what the one before predicted."""
+    """Steps of a scheduler. DPM's also need the previous step's prediction."""
 
     def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
         scheduler.set_timesteps(steps, device=device)
@@ -50,7 +50,7 @@ class SchedulerSteps(SamplerSteps):
         self.begin(0)
 
     def begin(self, index: int) -> None:
-        self._before: tuple[Any, Any] = (None, None)  # the timestep and clean latents of the step before
+        self._before: tuple[Any, Any] = (None, None)  # timestep and clean latents of the previous step
 
     def step(
         self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
@@ -68,11 +68,11 @@ class SchedulerSteps(SamplerSteps):
 
 # ---- model cards
 
-# At another number of frames than its own, diffusers silently gives this model positions it has never seen.
+# For a number of frames other than the model's own, diffusers silently uses positions it was not trained with.
 POSITIONS = """
 
-# With {frames} frames instead of {own}, diffusers would replace the positions that this model has learned by
-# computed ones. Training kept the learned ones, and so do these lines.
+# With {frames} frames instead of {own}, diffusers would replace this model's learned positions with computed ones.
+# Training kept the learned ones, and so do these lines.
 embed = pipe.transformer.patch_embed
 embed._get_positional_embeddings = lambda height, width, frames, device=None: (
     embed.pos_embedding[:, : {tokens} + ((frames - 1) // {temporal} + 1) * {patches}]
@@ -80,7 +80,7 @@ embed._get_positional_embeddings = lambda height, width, frames, device=None: (
 
 RAW = """
 
-# diffusers scales the latents of the first frame. This LoRA was trained without that, so these lines undo it.
+# diffusers scales the latents of the first frame. This LoRA was trained without scaling, so undo it.
 stock = pipe.prepare_latents
 
 
@@ -91,11 +91,9 @@ def unscaled(*args, **kwargs):
 
 pipe.prepare_latents = unscaled"""
 
-
 PADDED = """
 
-# diffusers has no pipeline for this model. Behind the noisy latents it has channels for frames that it is told: zeros
-# where it is told none.
+# diffusers has no pipeline for this model. Its channels for given frames, after the noisy latents, get zeros here.
 pipe.transformer.register_to_config(in_channels={own})
 
 
@@ -119,16 +117,13 @@ INPAINT_NOISE = 0.0563  # VideoX-Fun's noise_aug_strength
 
 @dataclass(frozen=True)
 class Inpainting:
-    """What encodes known frames of a Fun-InP model beside its VAE. noise: on known pixels"""
+    """Takes the image encoder's place in Fun-InP models. `noise` is the std of noise added to known pixels."""
 
     noise: float
 
 
 def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """How much of each latent of (frames, height, width) is known, [B, 1, f, h, w], as VideoX-Fun's resize_mask.
-
-    known: [B, 1, F, H, W], 1 where a pixel is known
-    """
+    """Resize a mask of known pixels [B, 1, F, H, W] to latents of (frames, height, width), as VideoX-Fun does."""
     import torch
     from torch.nn.functional import interpolate
 
@@ -142,13 +137,13 @@ def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
 
 # ---- the family
 
-OFS = 2.0  # the value that 1.5 image-to-video always gets
-# What a first frame may become in training; settings of samples are among them.
+OFS = 2.0  # constant input of 1.5 image-to-video
+# Settings on how to use a first frame, in training and samples.
 OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
 
 
 class CogVideoX(Family):
-    """The CogVideoX family; see Family for what each method promises."""
+    """The CogVideoX family. See Family for the methods."""
 
     name = "cogvideox"
     title = "CogVideoX"
@@ -156,7 +151,7 @@ class CogVideoX(Family):
     pipelines = {
         "CogVideoXPipeline": "text-to-video",
         "CogVideoXImageToVideoPipeline": "image-to-video",
-        "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights under another pipeline's name
+        "CogVideoXVideoToVideoPipeline": "text-to-video",  # the same weights
         CONTROL: "text-to-video",
     }
     text_joint = True
@@ -166,7 +161,8 @@ class CogVideoX(Family):
     scheduler_classes = SCHEDULERS
     channel_axis = 2
     frame_axis = 1
-    # as 2B, 5B, 1.5-5B, 5B-I2V and 1.5-5B-I2V; beside "fun-inp" and "fun-control", as Fun-V1.1-5b-InP and -Control
+    # Like 2B, 5B, 1.5-5B, 5B-I2V and 1.5-5B-I2V. There are also "fun-inp" and "fun-control", like Fun-V1.1-5b-InP and
+    # -Control.
     toys = ("sincos", "rotary", "rotary-1.5", "image", "image-1.5")
     preservation_prompts = (
         *PRESERVATION_PROMPTS,
@@ -186,14 +182,14 @@ class CogVideoX(Family):
             frames=own,
             height=height,
             width=width,
-            # Learned positions end with the model's own frames; computed ones can be had for 49 whatever it says.
+            # Learned positions end with the model's own frames; computed ones go to 49 or more.
             frame_rule=Frames(8, own if learned else max(49, own)),
             fixed_size=learned,
             pipeline=CONTROL if index(folder)["_class_name"] == CONTROL else "",
         )
         if transformer.get("patch_size_t") is None:
             return described
-        # 1.5 may have positions of 2400 x 2400, which is not what it was made for.
+        # 1.5 may have positions for 2400 x 2400, which it was not trained for.
         made_for = {"height": min(height, LARGEST[0]), "width": min(width, LARGEST[1]), "largest": (height, width)}
         return replace(described, fps=NEWER.fps, frame_rule=NEWER.frame_rule, **made_for)
 
@@ -210,17 +206,17 @@ class CogVideoX(Family):
             values=vae.values,
             encoder_width=channels[0],
             decoder_width=channels[min(1, len(channels) - 1)],
-            # diffusers' autoencoder takes two latent frames at a time, and the odd one with the first.
+            # diffusers' autoencoder processes two latent frames at a time, and three at first if their number is odd.
             frames_at_once=2 * self.compression(vae.config)[1] + 1,
             tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
         )
 
     def load_tokenizer(self, folder: Path) -> Any:
-        """The T5 tokenizer; the published repositories hold it as `spiece.model` alone."""
+        """Load the T5 tokenizer, which the published repositories have only as `spiece.model`."""
         source = part_folder(folder, "tokenizer")
-        # transformers answers a missing file with a tokenizer that knows no words, or a misleading error.
+        # If the file is missing, transformers returns a tokenizer without words, or a misleading error.
         if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
-            raise ModelUnavailable(f"{source} holds neither tokenizer.json nor spiece.model: download the model again")
+            raise ModelUnavailable(f"{source} has neither tokenizer.json nor spiece.model: download the model again")
         return load_tokenizer(source, "T5Tokenizer")
 
     # ---- loading
@@ -230,8 +226,8 @@ class CogVideoX(Family):
     ) -> Any:
         transformer = super().load_transformer(folder, device, dtype, part)
         if transformer.config.use_learned_positional_embeddings:
-            # Fewer frames use the first of them, as in SAT. diffusers would silently replace all of them by computed
-            # ones that the model was not trained with.
+            # Shorter clips use the first positions, as in SAT. diffusers would silently replace all positions with
+            # computed ones, which the model was not trained with.
             embed = transformer.patch_embed
             embed._get_positional_embeddings = MethodType(_first_positions, embed)
         return transformer
@@ -251,14 +247,14 @@ class CogVideoX(Family):
     # ---- encoding
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
-        """{"prompt_embeds": [B, tokens, D]}. Padding tokens are embedded too: the model was trained without a mask."""
+        """Return {"prompt_embeds": [B, tokens, D]}, with padding, since the model was trained without a mask."""
         import torch
 
         with torch.no_grad():
             return {"prompt_embeds": text_encoder.model(text_encoder.tokens(captions).input_ids)[0]}
 
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
-        """{"mean", "std"}: [B, f, C, h, w] float32, times the scaling factor: latents are mean + std * noise."""
+        """Return {"mean", "std"}, float32 [B, f, C, h, w], times the scaling factor."""
         return _moments(vae, video, vae.config.scaling_factor)
 
     def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
@@ -286,8 +282,8 @@ class CogVideoX(Family):
     def encode_image(
         self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
     ) -> Tensors:
-        """{"mean", "std"}: [B, 1, C, h, w] float32. The scale is that of the stock pipeline, or none at all."""
-        # VAEs of 1.5 say that the pipeline divides.
+        """Return {"mean", "std"}, float32 [B, 1, C, h, w], scaled as in the stock pipeline or not at all."""
+        # With VAEs of 1.5, the pipeline divides.
         factor = vae.config.scaling_factor ** (-1 if vae.config.invert_scale_latents else 1)
         return _moments(vae, images.unsqueeze(2), 1.0 if scale == "raw" else float(factor))
 
@@ -299,7 +295,7 @@ class CogVideoX(Family):
         kept: torch.Tensor | None = None,
         every_frame: bool = False,
     ) -> Given:
-        """The picture's latents beside the first latent frame or every one; zeros elsewhere and where none is kept."""
+        """Put the picture's latents beside the first latent frame or every one, and zeros elsewhere."""
         latents = image["mean"] + image["std"] * noise
         if kept is not None:
             latents = latents * kept.view(-1, 1, 1, 1, 1).to(latents)
@@ -309,7 +305,7 @@ class CogVideoX(Family):
         beside[:, :1] = latents
         return Given(beside=beside)
 
-    # ---- what is told of a clip
+    # ---- conditioning of CogVideoX-Fun
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         transformer = self.part_config(model, "transformer")
@@ -320,10 +316,10 @@ class CogVideoX(Family):
         if more > transformer["out_channels"]:
             return dict.fromkeys(KINDS, "") | able | {"control": control}
         if model.task == "text-to-video":
-            why = "has channels for a control video alone: choose a Fun-InP model"
+            why = "has channels only for a control video: choose a Fun-InP model"
             return dict.fromkeys(KINDS, why) | able | {"control": ""}
-        why = "has channels for a first frame alone: choose a Fun-InP model"
-        return dict.fromkeys(KINDS, why) | {NOTHING: "begins with a first frame", "first": "", "control": control}
+        why = "has channels only for a first frame: choose a Fun-InP model"
+        return dict.fromkeys(KINDS, why) | {NOTHING: "starts from a first frame", "first": "", "control": control}
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Inpainting | None:
         transformer = config(folder, "transformer")
@@ -332,7 +328,7 @@ class CogVideoX(Family):
         return Inpainting(INPAINT_NOISE if transformer.get("add_noise_in_inpaint_model") else 0.0)
 
     def encode_told(self, vae: Any, image_encoder: Inpainting | None, told: Told) -> Tensors:
-        """{"control": latents}; {"beside": mask and latents} of Fun-InP; moments {"mean", "std"} of a first frame."""
+        """Return latents "control"; mask and latents "beside" for Fun-InP; a first frame's moments "mean" and "std"."""
         import torch
 
         found: dict[str, torch.Tensor] = {}
@@ -359,7 +355,7 @@ class CogVideoX(Family):
     def told(
         self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
-        """`call` puts zeros where nothing is told."""
+        """`call` fills missing parts with zeros."""
         if "mean" in tensors:
             image = {name: tensors[name] for name in ("mean", "std")}
             return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
@@ -410,7 +406,7 @@ class CogVideoX(Family):
         told = inputs.given is not None and inputs.given.beside is not None
         own, of_image = transformer.config, self.pipelines[index(inputs.folder)["_class_name"]] == "image-to-video"
         if own.in_channels != own.out_channels and not (told or of_image):
-            # Fun models need not be told anything, which `call` makes zeros of.
+            # Fun models need no conditioning: `call` fills in zeros. Pass a dummy to satisfy the check.
             inputs = replace(inputs, given=Given(beside=next(iter(inputs.text.values()))))
         super().check_inputs(transformer, inputs)
 
@@ -441,12 +437,12 @@ class CogVideoX(Family):
         dynamic = f", {DYNAMIC}" if model.dynamic_guidance == "stock" else ""
         arguments = f", max_sequence_length={tokens}{dynamic}"
         if model.pipeline == CONTROL:
-            control = f', control_video=load_video("control.mp4")[:{shape[0]}]'  # which says how many frames
+            control = f', control_video=load_video("control.mp4")[:{shape[0]}]'  # sets the number of frames
             changes += FOLLOWED
             return UsageExtras(changes=changes, arguments=control + arguments, helpers=("load_video",), counts=False)
-        own, all_of_them = transformer["out_channels"], transformer["in_channels"]
-        if all_of_them > 2 * own:
-            changes += PADDED.format(own=own, more=all_of_them - own)
+        own, total = transformer["out_channels"], transformer["in_channels"]
+        if total > 2 * own:
+            changes += PADDED.format(own=own, more=total - own)
         return UsageExtras(changes=changes, arguments=arguments)
 
     # ---- other trainers' files
@@ -505,9 +501,9 @@ class CogVideoX(Family):
             ofs_embed_dim=8 if variant == "image-1.5" else None,
             **config,
         )
-        if variant == "image":  # as it would be after training: unlike what could be computed
+        if variant == "image":  # unlike computed positions, as after training
             torch.nn.init.normal_(transformer.patch_embed.pos_embedding)
-        of_fun = variant.startswith("fun")  # its diffusers pipeline takes DDIM alone
+        of_fun = variant.startswith("fun")  # its diffusers pipeline takes only DDIM
         scheduler = getattr(diffusers, SCHEDULERS["DDIM" if of_fun or variant == "sincos" else "DPM"])(
             beta_schedule="scaled_linear",
             beta_start=0.00085,
@@ -526,7 +522,7 @@ class CogVideoX(Family):
 
 
 def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
-    """{"mean", "std"}: [B, f, C, h, w] float32 of [B, 3, F, H, W], times a factor."""
+    """Encode clips [B, 3, F, H, W] to {"mean", "std"}, float32 [B, f, C, h, w], times a factor."""
     import torch
 
     with torch.no_grad():
@@ -535,16 +531,16 @@ def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
     return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
 
 
-# ---- the padding of latents [B, f, C, h, w]
+# ---- padding of latents [B, f, C, h, w]
 
 
 def padded_frames(frames: int, patch_size_t: int | None) -> int:
-    """Latent frames as the transformer takes them: 1.5 takes them in groups of patch_size_t."""
+    """Round up latent frames to groups of patch_size_t, which 1.5 needs."""
     return math.ceil(frames / (patch_size_t or 1)) * (patch_size_t or 1)
 
 
 def pad_front(latents: torch.Tensor, frames: int) -> torch.Tensor:
-    """Latents of so many frames: copies of the first in front, because inference drops what stands in front."""
+    """Pad latents to a number of frames with copies of the first in front, where inference drops them."""
     import torch
 
     missing = frames - latents.shape[1]
@@ -552,15 +548,15 @@ def pad_front(latents: torch.Tensor, frames: int) -> torch.Tensor:
 
 
 def padding(frames: int) -> int:
-    """How many of so many latent frames stand in front of the clip's own: see without_padding."""
+    """Return how many of `frames` latent frames are padding: see without_padding."""
     return 1 - frames % 2
 
 
 def without_padding(latents: torch.Tensor) -> torch.Tensor:
-    """Latents without the frame that `pad_front` put there.
+    """Remove the frame that `pad_front` added.
 
-    Legal clips (8k+1 frames, or a picture) have an odd number of latent frames and no published model takes them in
-    groups of more than two, so an even number has one in front.
+    Legal clips (8k+1 frames, or a picture) have an odd number of latent frames, and published models group at most two,
+    so an even number means one padding frame.
     """
     return latents[:, padding(latents.shape[1]) :]
 
@@ -571,7 +567,7 @@ def without_padding(latents: torch.Tensor) -> torch.Tensor:
 def rotary_embeddings(
     config: Any, latent_frames: int, latent_height: int, latent_width: int, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """(cos, sin) for latents of this size, as the stock pipelines make them; None for models without rotary ones."""
+    """Return (cos, sin) for latents of this size, as in the stock pipelines; None for models without rotary ones."""
     if not config.use_rotary_positional_embeddings:
         return None
     patch = config.patch_size
@@ -598,7 +594,7 @@ def _rotary(
 
 
 def _first_positions(embed: Any, height: int, width: int, frames: int, device: Any = None) -> torch.Tensor:
-    """In place of CogVideoXPatchEmbed's method: `frames` of pixels, `height` and `width` of latents."""
+    """Replace CogVideoXPatchEmbed's method. `frames` counts the clip's, `height` and `width` are the latents'."""
     latent_frames = (frames - 1) // embed.temporal_compression_ratio + 1
     patches = latent_frames * (height // embed.patch_size) * (width // embed.patch_size)
     positions: torch.Tensor = embed.pos_embedding[:, : embed.max_text_seq_length + patches]
@@ -606,19 +602,19 @@ def _first_positions(embed: Any, height: int, width: int, frames: int, device: A
 
 
 def check_positions(config: Any, latent_frames: int, latent_height: int, latent_width: int) -> None:
-    """Refuse latents for which the model has no positions. Raises ConfigError."""
+    """Refuse latents without positions in the model. Raises ConfigError."""
     own = (config.sample_height, config.sample_width)
     if config.use_learned_positional_embeddings:
         longest = (config.sample_frames - 1) // config.temporal_compression_ratio + 1
         if (latent_height, latent_width) != own or latent_frames > longest:
             raise ConfigError(
                 f"the clip has {latent_frames} latent frames of {latent_width}x{latent_height}, and this model learned "
-                f"positions of at most {longest} of {own[1]}x{own[0]}: use its own size and no more frames than its own"
+                f"positions for at most {longest} of {own[1]}x{own[0]}: use its own size, and no more frames than that"
             )
     elif config.patch_size_t is not None and (latent_height > own[0] or latent_width > own[1]):
         raise ConfigError(
             f"the clip has latents of {latent_width}x{latent_height}, and this model's positions end at "
-            f"{own[1]}x{own[0]}: use a smaller size, and width for height if it is upright"
+            f"{own[1]}x{own[0]}: use a smaller size, or swap width and height for a portrait video"
         )
 
 

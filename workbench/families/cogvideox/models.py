@@ -1,13 +1,13 @@
-"""The CogVideoX models, published and built in; and trainers' formats of LoRAs on them.
+"""The published and built-in CogVideoX models, and the LoRA formats of other trainers. No torch.
 
-Sources: the models' pages on the Hub and the README of THUDM/CogVideo. The organization is named zai-org today, and
-the Hub knows both names. No torch.
+Sources: the models' Hub pages and the README of THUDM/CogVideo. The organization is now zai-org, and the Hub knows both
+names.
 
-The transformer's layers are called, by programs that read or write LoRAs of CogVideoX:
+Programs that read or write CogVideoX LoRAs name the transformer's layers as follows:
 
     diffusers   transformer_blocks.0.attn1.to_q          and every trainer built on it
-    ComfyUI     blocks.0.q                               its own CogVideoX nodes, below "diffusion_model."
-    flat        transformer_blocks_0_attn1_to_q          kohya's way
+    ComfyUI     blocks.0.q                               its own CogVideoX model, after "diffusion_model."
+    flat        transformer_blocks_0_attn1_to_q          in kohya's style
     SAT         layers.0.attention.query_key_value, 0    three layers in one
 """
 
@@ -25,9 +25,9 @@ from workbench.paths import ASSETS
 
 # ---- the models
 
-LARGEST = (768, 1360)  # of 1.5, whatever largest its positions have
+LARGEST = (768, 1360)  # of 1.5, although its positions go further
 
-# What is not said of a model below is as in this one.
+# The other models copy what they do not override from this one.
 FIRST = Model(
     id="cogvideox-2b",
     title="CogVideoX 2B",
@@ -124,7 +124,7 @@ MODELS = (*BUILT_IN, *PUBLISHED)
 # ---- layers' names, and formats of LoRA files
 
 KNOWN = "this workbench, diffusers, cogvideox-factory, finetrainers, ComfyUI, kohya or SAT"
-# In a block: diffusers' name -> ComfyUI's
+# Within a block: diffusers' name -> ComfyUI's.
 IN_BLOCK = {
     "attn1.to_q": "q",
     "attn1.to_k": "k",
@@ -157,7 +157,7 @@ FORMATS = (
         LoraFormat(
             "kohya",
             "kohya",
-            "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha for each layer.",
+            "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha per layer.",
             lambda lora, _: lora_writing.kohya(lora, None),
             ("VideoX-Fun",),
         ),
@@ -166,7 +166,7 @@ FORMATS = (
     LoraFormat(
         "comfyui",
         "ComfyUI",
-        "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q and so on).",
+        "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q ...).",
         lora_writing.comfyui,
         ("ComfyUI",),
         "ComfyUI",

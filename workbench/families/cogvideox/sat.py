@@ -1,17 +1,17 @@
-"""Weights of SAT (the authors' own code) by diffusers' names and back: models whole, or a LoRA.
+"""Convert models and LoRAs between SAT, the authors' own code, and diffusers.
 
     SAT                                             diffusers
-    transformer/latest, transformer/1/mp_rank_00_   transformer/, beside the parts that SAT lacks: text_encoder/,
-      model_states.pt and vae/3d-vae.pt               tokenizer/, scheduler/, taken from a model in diffusers' layout
+    transformer/latest, transformer/1/mp_rank_00_   transformer/ and vae/; parts that SAT lacks (text_encoder/,
+      model_states.pt and vae/3d-vae.pt               tokenizer/, scheduler/) come from a model in diffusers' layout
     a checkpoint with a LoRA (.pt)                  a .safetensors file
 
-A single .pt file of SAT's transformer or VAE is taken, too, and a transformer in the pieces of a model-parallel run
-(mp_rank_00_, mp_rank_01_ ...).
+The source may also be a single .pt file of SAT's transformer or VAE, or a transformer in the pieces of a model-parallel
+run (mp_rank_00_, mp_rank_01_ ...).
 
-The same modules have other names there; query, key and value lie in one matrix; the modulations of both norms of a
-block lie in one layer; the decoder's levels are counted the other way. Nothing is computed, so every bit is kept.
-Names in and out are those of `model.state_dict()`: a transformer's start with `model.diffusion_model.` in SAT. One
-function says where a tensor of diffusers lies; both ways follow from it.
+SAT names the same modules differently, keeps query, key and value in one matrix and the modulations of a block's norms
+in one layer, and counts the decoder's levels in reverse. Nothing is computed, so every bit is kept. Names are those of
+`model.state_dict()`; in SAT, a transformer's start with `model.diffusion_model.`. `_slot` locates a diffusers tensor in
+SAT, and both directions follow from it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     import torch
 
 Shapes = Mapping[str, tuple[int, ...]]
-# SAT's tensor, which of its equal parts along the first axis are meant, and how many it has.
-Slot = tuple[str, tuple[int, ...], int]
+Slot = tuple[str, tuple[int, ...], int]  # (SAT's tensor, indices of parts along the first axis, number of parts)
 TRANSFORMER = "model.diffusion_model."
 QKV = "transformer.layers.{}.attention.query_key_value"
 MODULATIONS = "mixins.adaln_layer.adaLN_modulations.{}.1"
@@ -81,7 +80,7 @@ COMPUTED = re.compile(r".*(freqs_sin|freqs_cos|word_embeddings|position_embeddin
 
 
 def _slot(name: str) -> Slot | None:
-    """Where a tensor of diffusers' transformer lies in SAT's; None for one that it has no place for."""
+    """Locate a tensor of diffusers' transformer in SAT's; None if SAT does not have it."""
     if name == POSITIONS:
         return SAT_POSITIONS, (0,), 1
     module, _, kind = name.rpartition(".")
@@ -95,9 +94,9 @@ def _slot(name: str) -> Slot | None:
 
 
 def transformer_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """A SAT transformer by the names and in the `shapes` of diffusers' model. Raises ConfigError where it does not fit.
+    """Convert a SAT transformer to diffusers' names and `shapes`. Raises ConfigError if it does not fit.
 
-    Other parts of a training checkpoint (VAE, text encoder) are left out.
+    Other parts of a training checkpoint (VAE, text encoder) are dropped.
     """
     theirs = {
         name.removeprefix(TRANSFORMER): tensor
@@ -105,17 +104,19 @@ def transformer_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torc
         if name.startswith(TRANSFORMER) and not COMPUTED.fullmatch(name)
     }
     if any(".matrix_" in name or ".original." in name for name in theirs):
-        raise ConfigError("this SAT checkpoint holds a LoRA beside the weights: give a .safetensors file as target")
-    if POSITIONS not in shapes:  # others than 5B-I2V compute them
+        raise ConfigError("this SAT checkpoint holds a LoRA next to the weights: choose a .safetensors file as target")
+    if POSITIONS not in shapes:  # models other than 5B-I2V compute them
         theirs.pop(SAT_POSITIONS, None)
     return _taken(theirs, {name: _slot(name) for name in shapes}, shapes)
 
 
 def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-    """A diffusers transformer by SAT's names, as its code since November 2024 reads it: the patches of 1.0 models,
-    which were a convolution before, are rows of a matrix. Raises ConfigError for tensors that SAT has no place for.
+    """Convert a diffusers transformer to SAT's names. Raises ConfigError for tensors that SAT does not have.
 
-    positions: those that diffusers computes for a 2B model and SAT keeps as a weight
+    SAT since November 2024 holds the patches of 1.0 models, once a convolution, as rows of a matrix.
+
+    Args:
+        positions: Position embeddings of a 2B model, which diffusers computes and SAT keeps as a weight.
     """
     import torch
 
@@ -123,7 +124,7 @@ def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) 
     pieces: dict[str, dict[int, torch.Tensor]] = {}
     for name, tensor in given.items():
         if (slot := _slot(name)) is None:
-            raise ConfigError(f"{name[:80]!r} has no place in SAT: only its CogVideoX transformer is written")
+            raise ConfigError(f"SAT has no {name[:80]!r}: only its CogVideoX transformer can be written")
         sat, parts, _ = slot
         pieces.setdefault(sat, {}).update(zip(parts, tensor.chunk(len(parts)), strict=True))
     found = {sat: torch.cat([several[part] for part in sorted(several)]) for sat, several in pieces.items()}
@@ -132,21 +133,21 @@ def transformer_to_sat(tensors: Tensors, positions: torch.Tensor | None = None) 
 
 
 def _taken(theirs: Tensors, slots: Mapping[str, Slot | None], shapes: Shapes) -> dict[str, torch.Tensor]:
-    """SAT's tensors from their slots, by the names and in the shapes of diffusers' model. Raises ConfigError."""
+    """Take tensors from their slots in SAT, with diffusers' names and shapes. Raises ConfigError."""
     import torch
 
     if not theirs:
-        raise ConfigError("these are no SAT weights of CogVideoX: give another file")
+        raise ConfigError("these are not SAT weights of CogVideoX: choose another file")
     found, left = {}, set(theirs)
     for name, slot in slots.items():
         if slot is None or slot[0] not in theirs:
-            raise ConfigError(f"the SAT weights do not fit: it lacks {name[:80]!r}: choose the model they belong to")
+            raise ConfigError(f"the SAT weights do not fit: they lack {name[:80]!r}: choose the model they belong to")
         sat, parts, count = slot
         left.discard(sat)
         tensor = theirs[sat]
         if count > 1:
             tensor = torch.cat([tensor.chunk(count)[part] for part in parts])
-        # SAT since November 2024 holds the 1.0 models' patches as rows of a matrix: the same numbers in the same order.
+        # Patches of 1.0 models may be rows of a matrix, the same numbers in the same order.
         if tensor.numel() != math.prod(shapes[name]):
             raise ConfigError(
                 f"the SAT weights do not fit: {name[:80]!r} is {tuple(tensor.shape)}, the model's is {shapes[name]}: "
@@ -155,27 +156,27 @@ def _taken(theirs: Tensors, slots: Mapping[str, Slot | None], shapes: Shapes) ->
         found[name] = tensor.reshape(shapes[name])
     if left:
         raise ConfigError(
-            f"the SAT weights do not fit: it has {min(left)[:80]!r}, which the model lacks: choose the model they "
+            f"the SAT weights do not fit: they have {min(left)[:80]!r}, which the model lacks: choose the model they "
             f"belong to"
         )
     return found
 
 
-# ---- a checkpoint in pieces, one for each process of a model-parallel run
+# ---- a checkpoint in pieces, one per process of a model-parallel run
 
-# What is cut (SwissArmyTransformer, sat/mpu/layers.py): layers by their outputs, each of so many parts of which is cut
-# by itself (query, key, value); layers by their inputs, whose bias is whole. All else is the same in every piece.
+# SwissArmyTransformer (sat/mpu/layers.py) splits some layers by outputs, each of the given number of parts (query, key,
+# value) on its own, and others by inputs, except for the bias. Everything else is the same in every piece.
 CUT_BY_OUTPUTS = {"attention.query_key_value": 3, "mlp.dense_h_to_4h": 1}
 CUT_BY_INPUTS = ("attention.dense.weight", "mlp.dense_4h_to_h.weight")
 
 
 def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
-    """The tensors of a checkpoint from its pieces, in the order of their ranks. Raises ConfigError."""
+    """Join a checkpoint's pieces, sorted by rank. Raises ConfigError."""
     import torch
 
     names = set(pieces[0])
     if any(set(piece) != names for piece in pieces):
-        raise ConfigError("the pieces of this SAT checkpoint hold different tensors: give the pieces of one run")
+        raise ConfigError("the pieces of this SAT checkpoint hold different tensors: use the pieces of one run")
     if is_lora(pieces[0]):
         raise ConfigError("this SAT checkpoint holds a LoRA in pieces: save it in SAT with model_parallel_size 1")
     found = {}
@@ -189,7 +190,7 @@ def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
         elif COMPUTED.fullmatch(name) or all(torch.equal(several[0], other) for other in several[1:]):
             found[name] = several[0]
         else:
-            raise ConfigError(f"{name[:80]!r} differs between the pieces of this SAT checkpoint: give those of one run")
+            raise ConfigError(f"{name[:80]!r} differs between the pieces of this SAT checkpoint: use those of one run")
     return found
 
 
@@ -197,12 +198,12 @@ def joined(pieces: Sequence[Tensors]) -> dict[str, torch.Tensor]:
 
 
 def vae_to_sat(tensors: Tensors) -> dict[str, torch.Tensor]:
-    """A diffusers video autoencoder by SAT's names."""
+    """Convert a diffusers video autoencoder to SAT's names."""
     return {sat: tensors[name] for name, sat in _vae_names(tensors).items()}
 
 
 def _vae_names(names: Mapping[str, object]) -> dict[str, str]:
-    """diffusers' name of each tensor -> SAT's."""
+    """Return diffusers' name of each tensor -> SAT's."""
     levels = len({match[1] for name in names if (match := re.match(r"decoder\.up_blocks\.(\d+)\.", name))})
     found = {}
     for name in names:
@@ -214,21 +215,21 @@ def _vae_names(names: Mapping[str, object]) -> dict[str, str]:
     return found
 
 
-# ---- LoRAs: a pair of matrices for each part of a layer
+# ---- LoRAs: one pair of matrices per part of a layer
 
-ALPHA = 1.0  # SAT's own default, which none of its configs changes
+ALPHA = 1.0  # SAT's default, which none of its configs changes
 LORA = re.compile(r"(?:.*\.)?transformer\.layers\.(\d+)\.attention\.(\w+)\.matrix_([AB])\.(\d)")
 TARGETS = {"attn1.to_q": ("query_key_value", 0), "attn1.to_k": ("query_key_value", 1)}
 TARGETS |= {"attn1.to_v": ("query_key_value", 2), "attn1.to_out.0": ("dense", 0)}
 
 
 def is_lora(tensors: Tensors) -> bool:
-    """Whether these are tensors of a SAT checkpoint with a LoRA in it."""
+    """Return whether a SAT checkpoint holds a LoRA."""
     return any(".matrix_" in name for name in tensors)
 
 
 def lora_to_diffusers(tensors: Tensors) -> LoraWeights:
-    """The LoRA of a SAT checkpoint, which may also hold the model's weights. Raises ConfigError."""
+    """Convert the LoRA in a SAT checkpoint, which may also hold the model's weights. Raises ConfigError."""
     named, ours = {}, {part: name for name, part in TARGETS.items()}
     for name, tensor in tensors.items():
         if ".matrix_" not in name:
@@ -236,16 +237,15 @@ def lora_to_diffusers(tensors: Tensors) -> LoraWeights:
         match = LORA.fullmatch(name)
         target = match and ours.get((match[2], int(match[4])))
         if match is None or target is None:
-            raise ConfigError(f"the LoRA holds {name[:80]!r}, a layer that SAT's CogVideoX lacks: give another file")
+            raise ConfigError(f"the LoRA holds {name[:80]!r}, which SAT's CogVideoX does not have: use another file")
         named[f"transformer_blocks.{match[1]}.{target}.lora_{match[3]}.weight"] = tensor
     return weights(named, dict.fromkeys(ranks(named), ALPHA), "SAT")
 
 
 def lora_to_sat(lora: LoraWeights) -> dict[str, torch.Tensor]:
-    """The LoRA's matrices by SAT's names, for its default alpha of 1: the scale is multiplied into B. Raises
-    ConfigError.
+    """Convert a LoRA to SAT's names, its scale multiplied into B for SAT's default alpha of 1. Raises ConfigError.
 
-    What the LoRA has for one or two of query, key and value gets matrices of zeros for the rest, which SAT cannot omit.
+    Of query, key and value, SAT needs all or none, so missing ones get zeros.
     """
     refuse_more_than_matrices(lora, "SAT")
     one = even(lora)
@@ -255,7 +255,7 @@ def lora_to_sat(lora: LoraWeights) -> dict[str, torch.Tensor]:
         match = re.fullmatch(r"transformer_blocks\.(\d+)\.(.+)\.lora_([AB])\.weight", name)
         if match is None or match[2] not in TARGETS:
             raise ConfigError(
-                f"the LoRA holds {name[:80]!r}, SAT's change the attention's projections alone: train one on attention"
+                f"the LoRA holds {name[:80]!r}, SAT's change only attention projections: train one on attention"
             )
         module, part = TARGETS[match[2]]
         stem = f"{TRANSFORMER}transformer.layers.{match[1]}.attention.{module}.matrix_{match[3]}"
@@ -272,55 +272,43 @@ PIECE = re.compile(r"mp_rank_(\d+)_model_states\.pt")
 
 
 def convert(source: Path, target: Path, folder: Path, names: LayerNames, report: Report) -> str:
-    """Write `target` from `source`; see Family.convert. names: of the layers. Raises ConfigError, CannotWrite."""
+    """Convert `source` to `target`: see Family.convert. Raises ConfigError, CannotWrite."""
+    import torch
+    from safetensors.torch import save_file
+
     if target.exists():
-        raise ConfigError(f"{target} is there already: give a new name")
+        raise ConfigError(f"{target} already exists: choose a new name")
     checkpoints: list[Tensors] = []
     if not (from_model := (source / "model_index.json").is_file()) and source.suffix != ".safetensors":
         pieces = [[read_checkpoint(path) for path in paths] for paths in _sat_files(source)]
         checkpoints = [joined(several) if len(several) > 1 else several[0] for several in pieces]
     of_lora = next(filter(is_lora, checkpoints), None)
     if of_lora is not None and target.suffix != ".safetensors":
-        raise ConfigError(f"{source.name} holds a LoRA and {target.name} is no file for one: end it in .safetensors")
+        raise ConfigError(f"{source.name} holds a LoRA, but {target.name} is not a LoRA file: end it in .safetensors")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        # A new path beside the target takes its name at the end: there whole or not at all.
+        # Write to a new path next to the target and rename it at the end, so that the target is complete or missing.
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
             new = Path(scratch) / "new"
             if from_model:
                 summary = _model_to_sat(source, new, report)
             elif of_lora is not None:
-                summary = _lora_from_sat(of_lora, new, names)
+                lora = lora_to_diffusers(of_lora)
+                found, metadata = lora_writing.diffusers(lora, names)
+                save_file({name: tensor.contiguous() for name, tensor in found.items()}, new, metadata)
+                summary = f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
             elif checkpoints:
                 summary = _model_to_diffusers(checkpoints, folder, new, report)
             else:
-                summary = _lora_for_sat(source, new, names)
+                lora = read(names, *read_lora(source))
+                torch.save({"module": lora_to_sat(lora)}, new)
+                summary = f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"
             disk.replace(new, target)
     return f"{summary}: {target}"
 
 
-def _lora_from_sat(checkpoint: Tensors, new: Path, names: LayerNames) -> str:
-    from safetensors.torch import save_file
-
-    lora = lora_to_diffusers(checkpoint)
-    found, metadata = lora_writing.diffusers(lora, names)
-    save_file({name: tensor.contiguous() for name, tensor in found.items()}, new, metadata)
-    return f"a LoRA of rank {lora.rank} from SAT, with SAT's alpha of {ALPHA:g}"
-
-
-def _lora_for_sat(source: Path, new: Path, names: LayerNames) -> str:
-    import torch
-
-    lora = read(names, *read_lora(source))
-    torch.save({"module": lora_to_sat(lora)}, new)
-    return f"a LoRA for SAT: r {lora.rank}, lora_alpha 1 in its lora_config"
-
-
 def _sat_files(source: Path) -> list[list[Path]]:
-    """The .pt files of a SAT model, each with the other pieces of its checkpoint: the one named, or those of a folder.
-
-    Raises ConfigError.
-    """
+    """Find the .pt files of a SAT file or folder, each with the other pieces of its checkpoint. Raises ConfigError."""
     if source.is_file():
         return [_pieces(source)]
     found = []
@@ -331,14 +319,14 @@ def _sat_files(source: Path) -> list[list[Path]]:
     found += [path for path in (source / "3d-vae.pt", source / "vae" / "3d-vae.pt") if path.is_file()]
     if not found or not all(path.is_file() for path in found):
         raise ConfigError(
-            f"{source} is neither a model of diffusers (model_index.json) nor of SAT (latest, 3d-vae.pt), nor a file: "
-            f"check the name"
+            f"{source} is neither a diffusers model (model_index.json) nor a SAT model (latest, 3d-vae.pt), nor a "
+            f"file: check the name"
         )
     return [_pieces(path) for path in found]
 
 
 def _pieces(path: Path) -> list[Path]:
-    """The files of a checkpoint by their ranks. Raises ConfigError when one of them is missing."""
+    """Return a checkpoint's files, sorted by rank. Raises ConfigError if one is missing."""
     if not PIECE.fullmatch(path.name):
         return [path]
     ranks = {int(match[1]): other for other in path.parent.iterdir() if (match := PIECE.fullmatch(other.name))}
@@ -356,7 +344,7 @@ def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path,
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         if part == "transformer":
             renamed = transformer_to_diffusers(checkpoint, shapes)
-        else:  # its losses and discriminator are left out
+        else:  # drop its losses and discriminator
             theirs = {name: one for name, one in checkpoint.items() if name.startswith(("encoder.", "decoder."))}
             renamed = _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
         model.load_state_dict(renamed, assign=True)
@@ -374,7 +362,7 @@ def _model_to_sat(folder: Path, new: Path, report: Report) -> str:
 
     report("Converting the transformer ...")
     found, positions = config(folder, "transformer"), None
-    if not found["use_rotary_positional_embeddings"]:  # of 2B, which diffusers computes and SAT keeps as a weight
+    if not found["use_rotary_positional_embeddings"]:  # 2B, whose positions SAT keeps as a weight
         embed = empty_part(folder, "transformer").patch_embed
         size = (found["sample_height"], found["sample_width"], found["sample_frames"])
         positions = embed._get_positional_embeddings(*size, device=torch.device("cpu"))

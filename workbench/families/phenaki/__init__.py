@@ -1,4 +1,4 @@
-"""Phenaki: a tokenizer of clips, MaskGit with critics, their objective and sampling, and the built-in miniature."""
+"""Phenaki: video tokenizer, MaskGit with critics, their loss and sampling, and the built-in miniature."""
 
 from workbench.families.phenaki.family import FAMILY
 

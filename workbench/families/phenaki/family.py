@@ -1,8 +1,8 @@
-"""The Phenaki family: clips as grids of codes, filled in by MaskGit from a caption; what `base.Family` promises.
+"""The Phenaki family: a clip is a grid of codes, which MaskGit fills in from a caption.
 
-Phenaki (arXiv 2210.02399) published no weights: a model is one that somebody trained. Latents are codes as points [B,
-dimensions, f, h, w], noise is the order in which codes are masked, and a timestep is the share that is masked. A clip
-has 1 + 2k frames; an image is a clip of one. There is no scheduler.
+Phenaki (arXiv 2210.02399) published no weights, so models are user-trained. Latents are codes as points [B, dimensions,
+f, h, w], noise is the order in which codes are masked, and a timestep is the share of masked codes. A clip has 1 + 2k
+frames; an image is a clip of one. There is no scheduler.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 TOY_LEVELS = (4, 4, 4)
 TOKENIZER_SETTINGS = ("tokenizer_steps", "tokenizer_batch_size", "tokenizer_learning_rate")
-# For model cards: no other library has this family.
+# For model cards, since no other library has this family.
 CODE = """import torch
 from diffusers.utils import export_to_video
-from workbench.families import find_model  # Phenaki is a part of Video LoRA Workbench
+from workbench.families import find_model  # Phenaki is part of Video LoRA Workbench
 from workbench.families.denoising import DenoiseInputs, Guidance
 
 {here}family, model = find_model({model!r})
@@ -62,17 +62,17 @@ export_to_video(list((video.permute(1, 2, 3, 0).numpy() + 1) / 2), "video.mp4", 
 
 
 class Phenaki(Family):
-    """The Phenaki family; see Family for what each method promises."""
+    """The Phenaki family. See Family for the methods."""
 
     name = "phenaki"
     title = "Phenaki"
-    remedy = "write it again"  # nobody publishes one
+    remedy = "create it again"  # there is none to download
     models = known.MODELS
     layer_names = known.NAMES
     lora_formats = known.FORMATS
     schedulers = (known.SCHEDULER,)
     pipelines = {PIPELINE: "text-to-video"}
-    has_pipeline = False  # PIPELINE is our own name
+    has_pipeline = False  # PIPELINE is our own class
     toys = known.TOYS
     text_tokens = known.TEXT_TOKENS
     text_mask = True
@@ -106,7 +106,7 @@ class Phenaki(Family):
         kind = index(text).get("text_encoder", ("", ""))[1]
         if kind != "T5EncoderModel":
             sentence = (
-                f"text_encoder is {new.text_encoder}, whose encoder is a {kind or 'missing one'}: choose one with a T5"
+                f"text_encoder is {new.text_encoder}, whose encoder is {kind or 'missing'}: choose a model with a T5"
             )
             raise ConfigError(sentence, {"text_encoder": sentence})
         with torch.random.fork_rng(devices=[]):
@@ -138,7 +138,7 @@ class Phenaki(Family):
         return {**transformer, **by_diffusers, "in_channels": codes, "patch_size": 1}
 
     def vae_facts(self, vae: Part) -> VaeFacts:
-        """What the tokenizer needs memory for: its tokens' widest layer, as channels of a frame in full resolution."""
+        """Convert the tokenizer's widest layer to channels at full resolution."""
         width = max(1, 4 * vae.config["width"] // vae.config["patch"] ** 2)
         return VaeFacts(vae.values, width, width, frames_at_once=129, tile=(512, 512))
 
@@ -154,7 +154,7 @@ class Phenaki(Family):
         return {"text_encoder": T5EncoderModel, "vae": PhenakiTokenizer, "transformer": PhenakiTransformer}[name]
 
     def load_pipeline(self, folder: Path, transformer: Any) -> Any:
-        """diffusers' loader of LoRAs around a transformer."""
+        """Return a transformer with diffusers' LoRA loader."""
         from diffusers import DiffusionPipeline
         from diffusers.loaders import CogVideoXLoraLoaderMixin
 
@@ -165,20 +165,20 @@ class Phenaki(Family):
 
         return PhenakiPipeline(transformer)
 
-    # ---- what makes a transformer cheaper
+    # ---- saving memory and time in the transformer
 
     def blocks(self, transformer: Any) -> Sequence[Any]:
         return [*transformer.transformer_blocks, *getattr(transformer, "critic_blocks", ())]
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         if kernel not in ("auto", "stock"):
-            sentence = f"attention is {kernel}, and {self.title} has torch's own choice alone: choose auto"
+            sentence = f"attention is {kernel}, which {self.title} does not support: choose auto"
             raise ConfigError(sentence, {"attention": sentence})
 
     # ---- encoding
 
     def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
-        """{"mean"}: codes as points [B, dimensions, f, h, w] float32; nothing is sampled, "std" is 0."""
+        """Return codes as points, float32 [B, dimensions, f, h, w], in "mean"; "std" is 0, since nothing is sampled."""
         import torch
 
         weight = next(vae.parameters())
@@ -196,7 +196,7 @@ class Phenaki(Family):
         return video.float().clamp(-1, 1)
 
     def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
-        """{"codes": [f, h, w]} int64, numbers of the tokenizer's codes."""
+        """Return {"codes": [f, h, w]}, int64 indices into the tokenizer's codebook."""
         return {"codes": ids(latents, config(folder, "vae")["levels"])[0].cpu()}
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
@@ -206,7 +206,7 @@ class Phenaki(Family):
         return math.prod(config(Path(model.source), "vae")["levels"])
 
     def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
-        """Squared and half the absolute error, which keeps edges sharp."""
+        """Return the squared error plus half the absolute error, which keeps edges sharp."""
         error = vae(clips).float() - clips
         return error.square().mean() + 0.5 * error.abs().mean()
 
@@ -222,7 +222,7 @@ class Phenaki(Family):
         return MaskSchedule(chosen)
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
-        """Logits [B, codes, f, h, w], and behind them the critic's of the same codes where there is one."""
+        """Return logits [B, codes, f, h, w], with a critic's logit as one more channel at the end."""
         import torch
 
         given = ids(inputs.latents, transformer.config.levels), inputs.text["prompt_embeds"], inputs.text["mask"]
@@ -249,14 +249,14 @@ class Phenaki(Family):
     # ---- sampling
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
-        raise ConfigError(f"scheduler is {options.scheduler!r}, and {self.title} has none: leave it at model")
+        raise ConfigError(f"scheduler is {options.scheduler!r}, but {self.title} has none: leave it at model")
 
     def check_given(self, transformer: Any, given: Given | None) -> None:
         if given is not None:
-            raise ConfigError(f"{self.title} takes text alone: leave out the image, or continue a clip from it")
+            raise ConfigError(f"{self.title} takes text only: remove the image, or continue a clip from it")
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
-        """Steps cannot be skipped: codes are not numbers that change evenly."""
+        """Ignore `skip_steps`, since codes cannot be extrapolated."""
         self.check_inputs(transformer, inputs)
         return Filling(transformer, inputs).run()
 
@@ -308,12 +308,7 @@ class Phenaki(Family):
 def write(
     folder: Path, tokenizer: Any, transformer: Any, text: Path, made_for: dict[str, int], half: bool = False
 ) -> None:
-    """Write a model.
-
-    Args:
-        text: a folder whose captions' tokenizer and encoder are copied, large files as links where the disk allows it
-        half: weights as float16
-    """
+    """Write a model, with the tokenizer and text encoder of the folder `text`, and in float16 if `half`."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("tokenizer", "text_encoder"):
         if text != folder:
@@ -334,7 +329,7 @@ def write(
 def _levels(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 2 <= int(part) <= 64 for part in parts) or len(parts) > 8:
-        sentence = f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas between, as in 8,5,5,5"
+        sentence = f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas, as in 8,5,5,5"
         raise ConfigError(sentence, {"code_levels": sentence})
     return tuple(map(int, parts))
 

@@ -1,22 +1,21 @@
-"""Codes, what is learned of them, and how a clip's are filled in.
+"""MaskGit on codes: the training loss and sampling.
 
-A code is a point of a small grid, `levels` values a dimension from -1 to 1. Outside of the transformer codes are
-points, [B, dimensions, f, h, w], which are latents like any others.
+A code is a point of a small grid with `levels` values from -1 to 1 per dimension. Outside the transformer, codes are
+points [B, dimensions, f, h, w], and latents like any others.
 
 Sources: MaskGIT (arXiv 2202.04200), Phenaki (arXiv 2210.02399), Token-Critic (arXiv 2209.04439).
 
-Learned are the codes that were masked, and to tell codes that were filled in from the clip's own. The share of masked
-codes is a cosine of an even number, and exactly that share, rounded, is masked; cross-entropy counts at masked codes
-alone. It counts per masked code: a clip's sum is divided by the mean count of masked codes, which is the same for all
-clips of a size, so that a clip's loss does not depend on the batch around it. The critic sees the clip with masked
-codes filled in from the transformer's own answer, and says of every code whether it was masked, as in its paper: a
-code that was filled in rightly is one of the transformer's all the same.
+The generator learns to predict masked codes, the critic to tell filled-in codes from the clip's own. The share of
+masked codes is the cosine of a uniform number, and exactly that share, rounded, is masked. Cross-entropy covers masked
+codes only. A clip's sum is divided by the mean number of masked codes, the same for all clips of a size, so that its
+loss does not depend on the rest of the batch. The critic sees masked codes filled in by the generator and predicts
+which codes were masked. As in its paper, correctly filled-in codes count as masked.
 
-Sampling fills in masked codes, masks the least likely again, and so on with fewer each time. After step i of n the
-share cos(pi/2 * i/n) of the codes is masked again: those that the critic doubts most, its scores moved by noise that
-fades. Without a critic, those of the codes just filled in that are least probable; what an earlier step kept stays,
-as in MaskGIT: nothing trains the probability of a code that the transformer is shown. Codes of a clip to continue are
-never masked. Temperature and noise reach 0 in the last step.
+Sampling fills in masked codes, masks the least likely ones again, and repeats with fewer and fewer. After step i of n,
+the share cos(pi/2 * i/n) of the codes is masked again: those with the highest critic scores, plus fading noise. Without
+a critic, it is the least probable of the codes just filled in. Codes kept earlier stay, as in MaskGIT, since
+nothing trains the probability of a code that the generator sees. Codes of a clip to continue are never masked.
+Temperature and noise reach 0 in the last step.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from workbench.families.phenaki.models import TEMPERATURE
 if TYPE_CHECKING:
     import torch
 
-MASKED = 2.0  # the first coordinate of a code that is masked: outside of the grid
+MASKED = 2.0  # first coordinate of a masked code, outside the grid
 
 
 def ids(points: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
-    """Numbers of codes [B, f, h, w], int64, from points [B, dimensions, f, h, w], rounded to the grid.
+    """Convert points [B, dimensions, f, h, w] to the indices of the nearest codes, int64 [B, f, h, w].
 
-    A masked one has the number after the last.
+    The index of a masked code is the number of codes.
     """
     import torch
 
@@ -51,7 +50,7 @@ def ids(points: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
 
 
 def points(ids: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
-    """Points [B, dimensions, f, h, w] in [-1, 1], float32, of the numbers of codes [B, f, h, w]."""
+    """Convert indices of codes [B, f, h, w] to points in [-1, 1], float32 [B, dimensions, f, h, w]."""
     import torch
 
     found, rest = [], ids
@@ -61,13 +60,13 @@ def points(ids: torch.Tensor, levels: Sequence[int]) -> torch.Tensor:
     return torch.stack(found, dim=1)
 
 
-# ---- the objective
+# ---- the loss
 
-MEAN_RATIO = 2 / math.pi  # of the share that is masked
+MEAN_RATIO = 2 / math.pi  # mean share of masked codes
 
 
 class MaskSchedule(NoiseSchedule):
-    """A timestep is the share of codes that is masked; the noise's first channel orders them."""
+    """A timestep is the share of masked codes. The noise's first channel orders them."""
 
     def __init__(self, chosen: NoiseSettings = AS_PUBLISHED) -> None:
         self.part = chosen.part
@@ -84,7 +83,7 @@ class MaskSchedule(NoiseSchedule):
         return torch.cat([first[:, None], clean[:, 1:].float()], dim=1)
 
     def masked(self, noise: torch.Tensor, timesteps: torch.Tensor) -> torch.Tensor:
-        """[B, f, h, w] bool: round(ratio * codes) of each clip, at least one, by the order of the noise."""
+        """Return which codes are masked, bool [B, f, h, w]: each clip's share of them, rounded, at least one."""
         order = noise[:, 0].flatten(1).argsort(dim=1).argsort(dim=1)
         exact = timesteps.to(float64_device(timesteps.device)).double()
         count = (exact * order.shape[1]).round().clamp(min=1).long().to(order.device)
@@ -100,31 +99,31 @@ class MaskSchedule(NoiseSchedule):
         return clean
 
     def min_snr_weights(self, timesteps: torch.Tensor, gamma: float) -> torch.Tensor:
-        """All alike: masked codes have no signal left whose strength could be weighed."""
+        """Return ones: masked codes have no signal-to-noise ratio."""
         import torch
 
         return torch.ones_like(timesteps)
 
 
 def divergence(logits: torch.Tensor, base: torch.Tensor, masked: torch.Tensor, codes: int) -> torch.Tensor:
-    """[B] float32: how far the probabilities of masked codes are from those of the base model (Kullback-Leibler).
+    """Return each clip's KL divergence from the base model's probabilities of masked codes, float32 [B].
 
-    logits, base: [B, codes or more, f, h, w]; what stands behind the codes, a critic's scores, is not compared
+    Logits are [B, codes or more, f, h, w]. A critic's, after the codes', are ignored. `masked` is bool [B, f, h, w].
     """
     import torch.nn.functional as F
 
     ours, theirs = (found[:, :codes].float().log_softmax(1) for found in (logits, base))
-    return _counted(F.kl_div(ours, theirs, reduction="none", log_target=True).sum(1), masked)
+    return _mean_of_masked(F.kl_div(ours, theirs, reduction="none", log_target=True).sum(1), masked)
 
 
-def _counted(loss: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
+def _mean_of_masked(loss: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
     return (loss * masked).flatten(1).sum(1) / (MEAN_RATIO * masked[0].numel())
 
 
 def sample_codes(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Codes [B, f, h, w] sampled from logits [B, codes, f, h, w] by numbers in [0, 1) [B, f, h, w].
+    """Sample codes [B, f, h, w] from logits [B, codes, f, h, w] with uniform numbers in [0, 1), [B, f, h, w].
 
-    As by adding Gumbel noise, with one random number a code.
+    The distribution is that of adding Gumbel noise, with one random number per code.
     """
     edges = logits.float().softmax(1).cumsum(1)
     sampled: torch.Tensor = (edges < uniform.unsqueeze(1)).sum(1).clamp(max=logits.shape[1] - 1)
@@ -132,7 +131,7 @@ def sample_codes(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 
 def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> torch.Tensor:
-    """[B]: what the generator, the critic or both learn, as the schedule says. A pure function."""
+    """Return each clip's loss of generator, critic or both, as the schedule says, float32 [B]. A pure function."""
     import torch
     import torch.nn.functional as F
 
@@ -145,7 +144,7 @@ def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> tor
         logits = transformer(given, text, seen)
     total = logits.new_zeros(len(codes), dtype=torch.float32)
     if part != "critic":
-        total = total + _counted(F.cross_entropy(logits.float(), codes, reduction="none"), masked)
+        total = total + _mean_of_masked(F.cross_entropy(logits.float(), codes, reduction="none"), masked)
     if part != "generator" and transformer.config.critic != "none":
         noise = inputs.noise[:, 1]
         uniform = torch.special.ndtr(noise.to(float64_device(noise.device)).double())
@@ -160,11 +159,11 @@ def losses(transformer: Any, schedule: MaskSchedule, inputs: ModelInputs) -> tor
 
 # ---- sampling
 
-CRITIC_NOISE = 1.0  # how far scores are moved at most, both ways together; it falls evenly to 0 in the last step
+CRITIC_NOISE = 1.0  # range of the noise on scores, which falls linearly to 0 in the last step
 
 
 class Filling:
-    """One call of `family.denoise`; shapes of latents are [dimensions, f, h, w]."""
+    """One call of `family.denoise`. Latents are [1, dimensions, f, h, w], codes [1, f, h, w]."""
 
     def __init__(self, transformer: Any, inputs: DenoiseInputs) -> None:
         self.transformer, self.inputs = transformer, inputs
@@ -172,7 +171,7 @@ class Filling:
         self.temperature = TEMPERATURE if inputs.temperature is None else inputs.temperature
 
     def run(self) -> torch.Tensor:
-        """Points [1, *latents_shape] after all steps."""
+        """Run all steps and return points [1, *latents_shape]."""
         import torch
 
         inputs, steps, device = self.inputs, self.inputs.steps, self.inputs.device
@@ -196,7 +195,7 @@ class Filling:
         return points(codes, self.levels)
 
     def _filled(self, codes: torch.Tensor, step: int, steps: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Codes with the masked ones filled in, and the logits that they were sampled from."""
+        """Fill in masked codes. Return the codes, and the logits that they were sampled from."""
         import torch
 
         logits = self._guided(self.transformer, codes, step, steps)
@@ -207,7 +206,7 @@ class Filling:
     def _doubt(
         self, codes: torch.Tensor, filled: torch.Tensor, logits: torch.Tensor, step: int, steps: int
     ) -> torch.Tensor:
-        """How doubtful each filled-in code is, [1, f, h, w]; those with the most doubt are masked again."""
+        """Return how doubtful each code is, [1, f, h, w]."""
         if self.transformer.config.critic == "none":
             chosen = logits.softmax(1).gather(1, filled.unsqueeze(1)).squeeze(1)
             return (1 - chosen).masked_fill(codes != math.prod(self.levels), -math.inf)
@@ -217,7 +216,7 @@ class Filling:
     def _masked(
         self, codes: torch.Tensor, doubt: torch.Tensor, free: torch.Tensor, step: int, steps: int
     ) -> torch.Tensor:
-        """Codes with as many masked as a step begins with: the most doubtful of those that are free."""
+        """Mask the most doubtful of the free codes, as many as a step begins with."""
         count = max(round(math.cos(math.pi / 2 * step / steps) * int(free.sum())), 1)
         worst = doubt.float().masked_fill(~free, -math.inf).flatten().topk(count).indices
         found = codes.flatten().clone()
@@ -225,22 +224,22 @@ class Filling:
         return found.view(codes.shape)
 
     def _guided(self, call: Any, codes: torch.Tensor, step: int, steps: int) -> torch.Tensor:
-        """The transformer's or the critic's answer, guided if this step is, float32."""
+        """Return the float32 prediction of generator or critic, with guidance if the step is guided."""
         import torch
 
-        def answer(codes: torch.Tensor, text: Tensors) -> torch.Tensor:
+        def predicted(codes: torch.Tensor, text: Tensors) -> torch.Tensor:
             found: torch.Tensor = call(codes, text["prompt_embeds"].to(self.transformer.dtype), text["mask"])
             return found.float()
 
         inputs = self.inputs
         if not inputs.guidance.guides(step, steps):
-            return answer(codes, inputs.text)
+            return predicted(codes, inputs.text)
         assert inputs.negative_text is not None
         if inputs.sequential_guidance:
-            negative, prompt = answer(codes, inputs.negative_text), answer(codes, inputs.text)
+            negative, prompt = predicted(codes, inputs.negative_text), predicted(codes, inputs.text)
         else:
             both = {name: torch.cat([inputs.negative_text[name], value]) for name, value in inputs.text.items()}
-            negative, prompt = answer(codes.expand(2, -1, -1, -1), both).chunk(2)
+            negative, prompt = predicted(codes.expand(2, -1, -1, -1), both).chunk(2)
         ratio = math.cos(math.pi / 2 * step / steps)
         return inputs.guidance.combine(prompt, negative, inputs.guidance.scale_at(step, steps, 1000 * ratio))
 
@@ -251,5 +250,5 @@ class Filling:
 
 
 def _left(step: int, steps: int) -> float:
-    """The share of the steps that come after this one: what temperature and noise are multiplied by."""
+    """Return the share of steps left after this one, a factor on temperature and noise."""
     return (steps - 1 - step) / steps

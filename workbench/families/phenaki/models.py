@@ -1,7 +1,7 @@
-"""The Phenaki models: the built-in one, what LoRAs on it were trained with, those that people train, and a new one.
+"""Phenaki's built-in model, LoRA layer names, and settings of new models.
 
-A model's folder is in diffusers' layout, with Phenaki's own classes. Nothing was published, so the recipes are
-measured here: docs/phenaki.md has what the samples show.
+A model's folder is in diffusers' layout, with our own classes. Nothing was published, so its recipes are measured here:
+see docs/phenaki.md.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from workbench.families.model_files import INDEX
 from workbench.paths import ASSETS
 from workbench.settings import Settings, field
 
-# ---- the built-in model, and folders
+# ---- the built-in model, and model folders
 
-TOYS = ("self", "token", "none")  # the critics
-SCHEDULER = "MaskGit"  # its name where the others have a scheduler
-TEXT_TOKENS = 16  # of a caption, in models whose config does not say it
-GUIDANCE = 3.0  # as Phenaki samples
-TEMPERATURE = 0.9  # of sampling's first step; it falls evenly
+TOYS = ("self", "token", "none")  # the kinds of critics
+SCHEDULER = "MaskGit"  # stands for a scheduler in settings
+TEXT_TOKENS = 16  # tokens per caption, in models whose config does not say
+GUIDANCE = 3.0  # as in Phenaki
+TEMPERATURE = 0.9  # in the first sampling step; falls linearly
 IN_BLOCK = {f"{attention}.{name}": f"{attention}.{name}" for attention in ("attn1", "attn2") for name in ATTENTION}
 IN_BLOCK |= {name: name for name in FEED_FORWARD}
 OUTSIDE = {name: name for name in ("proj_out", "critic_out")}
@@ -72,50 +72,50 @@ TINY = Model(
 MODELS = tuple(model for model in (TINY,) if (Path(model.source) / INDEX).is_file())
 
 
-# ---- a model of random weights, to be trained from scratch
+# ---- training from scratch
 
-WIDTH_MULTIPLE = 8  # half of the width stands for time, a quarter for each side, each as sines and cosines
+WIDTH_MULTIPLE = 8  # positions use half of the width for time, a quarter for each side, each as sines and cosines
 
 
 class NewModelSettings(Settings):
-    """The sizes of a Phenaki that does not exist yet."""
+    """Sizes of a new Phenaki model."""
 
     SECTION = "New model"
 
     text_encoder: str = field("tiny-cogvideox", title="Text encoder", source="models", path=True, advanced=True)
-    """A model whose T5 encoder reads the captions, such as cogvideox-2b. It is copied and never trained. The built-in
-    one knows about 290 words of moving shapes and spells all others."""
+    """A model whose T5 text encoder to use, such as cogvideox-2b. It is copied and not trained. The built-in model's
+    knows about 290 words about moving shapes, and spells out all others."""
 
     text_tokens: int | None = field(None, title="Text tokens", low=2, high=512, unit="tokens", advanced=True)
-    """How much of a caption is read. Empty: as much as the model with that encoder reads."""
+    """Tokens read per caption. Empty: as many as the text encoder's model reads."""
 
     model_width: int = field(512, title="Width", low=16, high=8192, advanced=True)
-    """Width of the transformer, a multiple of 8 and of its heads."""
+    """Width of the transformer: a multiple of 8 and of the number of heads."""
 
     model_layers: int = field(6, title="Layers", low=1, high=100, advanced=True)
-    """Blocks of the transformer."""
+    """Number of blocks in the transformer."""
 
     model_heads: int = field(8, title="Heads", low=1, high=128, advanced=True)
-    """Attention heads of transformer and tokenizer."""
+    """Number of attention heads in the transformer and the tokenizer."""
 
     critic: Literal["self", "token", "none"] = field("self", title="Critic", advanced=True)
-    """What decides which codes are filled in again while sampling. self: a layer on the transformer. token: a
-    transformer of its own. none: the transformer's own probabilities."""
+    """What decides which codes to fill in again while sampling. self: a layer on the transformer. token: a second
+    transformer. none: the transformer's probabilities."""
 
     critic_layers: int = field(6, title="Critic layers", low=1, high=100, advanced=True)
-    """Blocks of a token critic."""
+    """Number of blocks in a token critic."""
 
     tokenizer_width: int = field(512, title="Tokenizer width", low=16, high=8192, advanced=True)
-    """Width of the tokenizer, a multiple of 8 and of the heads."""
+    """Width of the tokenizer: a multiple of 8 and of the number of heads."""
 
     tokenizer_layers: int = field(4, title="Tokenizer layers", low=1, high=100, advanced=True)
-    """Blocks of encoder and decoder, so many over space and so many over time."""
+    """Number of spatial blocks, and of temporal blocks, in the tokenizer's encoder and in its decoder."""
 
     patch: int = field(8, title="Patch", low=2, high=64, unit="pixels", advanced=True)
-    """A code stands for a square of so many pixels: height and width are multiples of it."""
+    """Pixels per side of the square that a code stands for. Height and width must be multiples of it."""
 
     patch_frames: int = field(2, title="Patch frames", low=1, high=16, unit="frames", advanced=True)
-    """A code stands for so many frames, but one of the first frame: clips have 1 + so many times k frames."""
+    """Frames per code. The first frame has codes of its own, so clips have one frame more than a multiple of this."""
 
     code_levels: str = field("8,5,5,5", title="Code levels", advanced=True)
-    """Values along each dimension of a code: 8,5,5,5 makes 1,000 codes."""
+    """Number of values in each dimension of a code: 8,5,5,5 makes 1,000 codes."""

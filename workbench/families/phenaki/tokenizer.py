@@ -1,12 +1,9 @@
-"""The tokenizer: clips to grids of codes and back (C-ViViT, arXiv 2210.02399, with finite scalar quantization,
+"""The video tokenizer, which converts clips to grids of codes and back.
 
-arXiv 2309.15505).
-
-A clip has 1 + 2k frames. Its first frame is cut into patches by itself, the others in groups of frames: an image is a
-clip of one frame. Patches of one time look at each other, then each place looks back in time, never ahead: the codes
-of the first frames do not depend on later ones, nor do their pixels in decoding.
-
-A code is a point of a small grid (codes).
+It is a C-ViViT (arXiv 2210.02399) with finite scalar quantization (arXiv 2309.15505). A clip has 1 + 2k frames: patches
+cover the first frame alone, and groups of the others, so that an image is a clip of one frame. Attention runs among the
+patches of one time, and then, causally, over the past of each place: codes and decoded pixels of the first frames do
+not depend on later ones.
 """
 
 from __future__ import annotations
@@ -21,9 +18,9 @@ from workbench.families.phenaki.transformer import Block, positions
 
 
 class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
-    """Clips [B, 3, F, H, W] in [-1, 1] to points [B, dimensions, f, h, w] and back.
+    """Convert clips [B, 3, F, H, W] in [-1, 1] to points [B, dimensions, f, h, w] and back.
 
-    Slices and tiles are clips, one at a time: patches of one time need each other.
+    Slicing and tiling both process one clip at a time, since spatial attention needs whole frames.
     """
 
     @register_to_config  # type: ignore[untyped-decorator]
@@ -51,9 +48,9 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
         self.pixels_rest = _two_layers(width, 4 * width, pixels * patch_frames)
 
     def encode(self, clip: Tensor) -> Tensor:
-        """Points of a clip; straight-through: their gradient is that of what was rounded."""
+        """Encode clips to points, with straight-through gradients."""
         if (clip.shape[2] - 1) % self.config.patch_frames:
-            raise ValueError(f"the clip has {clip.shape[2]} frames: give 1 + {self.config.patch_frames}k")
+            raise ValueError(f"the clip has {clip.shape[2]} frames: use 1 + {self.config.patch_frames}k")
         if self._one_by_one(clip):
             return torch.cat([self.encode(one) for one in clip.split(1)])
         size, group = self.config.patch, self.config.patch_frames
@@ -66,7 +63,7 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
         return (found + (rounded - found).detach()).permute(0, 4, 1, 2, 3)
 
     def decode(self, points: Tensor) -> Tensor:
-        """The clip of points."""
+        """Decode points to clips."""
         if self._one_by_one(points):
             return torch.cat([self.decode(one) for one in points.split(1)])
         tokens = self.from_code(points.permute(0, 2, 3, 4, 1).to(self.from_code.weight.dtype))
@@ -78,7 +75,7 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
         return torch.cat([first, _unpatched(self.pixels_rest(tokens[:, 1:]), size, group)], dim=2)
 
     def forward(self, clip: Tensor) -> Tensor:
-        """The reconstruction of a clip."""
+        """Reconstruct clips."""
         return self.decode(self.encode(clip))
 
     def _one_by_one(self, batch: Tensor) -> bool:
@@ -86,7 +83,7 @@ class PhenakiTokenizer(ModelMixin, AutoencoderMixin, ConfigMixin):
 
 
 class _Layers(nn.Module):
-    """Blocks over the patches of each time, and blocks over each place's past, on tokens [B, f, h, w, width]."""
+    """Spatial and causal temporal blocks on tokens [B, f, h, w, width]."""
 
     def __init__(self, width: int, heads: int, spatial: int, temporal: int, spatial_first: bool) -> None:
         super().__init__()
@@ -116,7 +113,7 @@ def _two_layers(inputs: int, inner: int, outputs: int) -> nn.Sequential:
 
 
 def _patched(clip: Tensor, size: int, group: int) -> Tensor:
-    """Patches [B, f, h, w, values] of a clip [B, 3, F, H, W]."""
+    """Cut clips [B, 3, F, H, W] into patches [B, f, h, w, values]."""
     found = clip.unflatten(4, (-1, size)).unflatten(3, (-1, size)).unflatten(2, (-1, group))
     return found.permute(0, 2, 4, 6, 1, 3, 5, 7).flatten(4)
 

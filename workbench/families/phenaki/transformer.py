@@ -1,8 +1,8 @@
-"""The transformer: MaskGit, which names masked codes from the others and a caption, and a critic of what it filled in.
+"""The transformer: MaskGit, which predicts masked codes from the others and a caption, and its critic.
 
-Every code of a clip looks at every other one, in space and time at once. The critic says how likely each code was
-filled in: a head on the transformer ("self"), a transformer of its own ("token"), or there is none. The tokenizer is
-made of the same layers.
+Attention covers all codes of a clip, in space and time at once. The critic predicts which codes were filled in. It is a
+head on the transformer ("self"), a second transformer ("token"), or missing ("none"). The tokenizer uses the same
+layers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from torch import Tensor, nn
 
 from workbench.families.phenaki.models import TEXT_TOKENS
 
-# ---- layers that tokenizer, generator and critic share
+# ---- layers of tokenizer, generator and critic
 
 
 def positions(width: int, frames: int, height: int, rows: int, device: torch.device | None = None) -> Tensor:
-    """Sines and cosines of each token's place, [frames, height, rows, width]: half of the width for time, a quarter for
-    each side. A token's position does not depend on how many others there are."""
+    """Return sinusoidal position embeddings, [frames, height, rows, width].
+
+    Half of the width is for time, a quarter for each side. They do not depend on the clip's size.
+    """
     parts = []
     for count, share in ((frames, width // 2), (height, width // 4), (rows, width // 4)):
         waves = torch.exp(-math.log(100.0) * torch.arange(share // 2, device=device) / max(share // 2, 1))
@@ -37,7 +39,7 @@ def positions(width: int, frames: int, height: int, rows: int, device: torch.dev
 
 
 class Attention(nn.Module):
-    """Attention over [N, tokens, width], or from it to a context [N, context tokens, context width]."""
+    """Self-attention on [N, tokens, width], or cross-attention to a context [N, context tokens, context width]."""
 
     def __init__(self, width: int, heads: int, context_width: int | None = None) -> None:
         super().__init__()
@@ -52,7 +54,7 @@ class Attention(nn.Module):
     def forward(
         self, tokens: Tensor, context: Tensor | None = None, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        """mask: bool, True where the context is looked at, [N, 1, 1, context tokens]"""
+        """`mask` is bool, [N, 1, 1, context tokens], True for tokens to attend to."""
         context = tokens if context is None else context
 
         def split(found: Tensor) -> Tensor:
@@ -67,7 +69,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two layers with GELU, named as diffusers names them."""
+    """Two layers with GELU, named as in diffusers."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention among the tokens, to a caption where there is one, and a feed-forward."""
+    """Self-attention, cross-attention to a caption if there is one, and a feed-forward."""
 
     def __init__(self, width: int, heads: int, text_width: int | None = None) -> None:
         super().__init__()
@@ -102,11 +104,14 @@ class Block(nn.Module):
 # ---- the transformer
 
 CRITICS = ("self", "token", "none")
-EMBEDDING_GRADIENT = 0.1  # Phenaki's share of the gradient that reaches the codes' embeddings
+EMBEDDING_GRADIENT = 0.1  # share of the gradient that reaches the codes' embeddings, as in Phenaki
 
 
 class PhenakiTransformer(ModelMixin, ConfigMixin, PeftAdapterMixin):
-    """Codes' numbers [B, f, h, w] and a caption to logits [B, codes, f, h, w]. A masked code is one past the last."""
+    """Predict logits [B, codes, f, h, w] from indices of codes [B, f, h, w] and a caption.
+
+    The index of a masked code is the number of codes.
+    """
 
     _supports_gradient_checkpointing = True
 
@@ -124,10 +129,10 @@ class PhenakiTransformer(ModelMixin, ConfigMixin, PeftAdapterMixin):
     ) -> None:
         """
         Args:
-            levels: of the codes, as the tokenizer's
-            critic: one of CRITICS
-            critic_layers: of a "token" critic
-            max_text_seq_length: tokens of a caption that it is trained on, padding included; no weight depends on it
+            levels: Of the codes, as in the tokenizer.
+            critic: One of CRITICS.
+            critic_layers: Number of blocks of a "token" critic.
+            max_text_seq_length: Tokens per caption in training, with padding. No weight depends on it.
         """
         super().__init__()
         codes = math.prod(levels)
@@ -149,15 +154,14 @@ class PhenakiTransformer(ModelMixin, ConfigMixin, PeftAdapterMixin):
             raise ValueError(f"critic is {critic!r}: use {', '.join(CRITICS)}")
 
     def forward(self, ids: Tensor, text: Tensor, mask: Tensor) -> Tensor:
-        """text: a caption's embeddings [B, tokens, text_width];  mask: [B, tokens], 1 where it is read"""
+        """`text` is a caption's embeddings, [B, tokens, text_width]; `mask`, [B, tokens], is 0 for padding."""
         hidden = self.norm_out(self._hidden(ids, text, mask, self.embed, self.transformer_blocks))
         logits: Tensor = self.proj_out(hidden)
         return logits.transpose(1, 2).unflatten(2, ids.shape[1:])
 
     def criticise(self, ids: Tensor, text: Tensor, mask: Tensor) -> Tensor:
-        """Logits [B, f, h, w] that each code was filled in. There must be a critic."""
-        own = self.config.critic == "token"
-        if own:
+        """Return the critic's logits [B, f, h, w] that each code was filled in."""
+        if self.config.critic == "token":
             hidden = self.critic_norm(self._hidden(ids, text, mask, self.critic_embed, self.critic_blocks))
         else:
             hidden = self.norm_out(self._hidden(ids, text, mask, self.embed, self.transformer_blocks))
