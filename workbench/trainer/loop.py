@@ -371,7 +371,7 @@ def _save_and_stop(session: Session, why: str) -> None:
     """Save and end the run, so that it can resume from this step. Raises jobs.Stop."""
     if session.step:
         session.save()
-    raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to go on.")
+    raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to resume.")
 
 
 # ---- videos: scheduled previews, and live samples on request; if one fails, the run goes on
