@@ -261,7 +261,7 @@ def test_a_scene_without_the_one_before_says_so(served: Workspace, ask: Callable
     first, second, joined = queue.submit_all(served, [ask(steps=1000), ask(seed=1)], chains=1)
     cancel(served, first)
     wait(served, first, PATIENCE)
-    assert f"the scene before, {first}, has no video" in wait(served, second, PATIENCE).message
+    assert f"the previous scene, {first}, has no video" in wait(served, second, PATIENCE).message
     assert f"scene 1, {first}, has no video" in wait(served, joined, PATIENCE).message
 
     # Each again, under its own id: the story becomes whole.
