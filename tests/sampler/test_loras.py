@@ -65,7 +65,7 @@ def test_bad_scales_are_refused(text: str) -> None:
     [
         ("https://civitai.com/models/123?modelVersionId=4", "download the file with your browser and give its path"),
         ("https://example.org/x.safetensors=0.8", "download the file with your browser and give its path"),
-        ("https://huggingface.co/datasets/you/cats", "open the LoRA's file there and give that address"),
+        ("https://huggingface.co/datasets/you/cats", "open the LoRA's file there and give that URL"),
         ("https://huggingface.co/you/cats/blob/main/README.md", "open the LoRA's .safetensors file there"),
         ("https://huggingface.co/you/cats/tree/main/folder", "open the LoRA's .safetensors file there"),
     ],

@@ -247,7 +247,7 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
     assert (ends.image, ends.last_image) == ("ship.png", "port.png")
     with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or .* fewer than the video's 17"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@17 keep 17"), batch), chains=1)
-    with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
+    with pytest.raises(ConfigError, match="frames is 1, a picture, which cannot continue a video"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@1"), batch), chains=1)
     assert joined_settings([one.changed(frames=9) for one in many]).frames == 9
     *ids, story = queue.submit_all(served, many[:1] + many[2:], chains=1)

@@ -197,7 +197,7 @@ def test_a_png_shows_pictures_and_a_folder_has_a_file_for_each_prompt(workspace:
     with Image.open(tmp_path / "all.png") as picture:
         assert (picture.format, picture.size) == ("PNG", (2 * 48, 2 * 32))
         assert (np.asarray(picture)[:32, 48:] == 255).all(), "no second cat"
-    with pytest.raises(ConfigError, match=r"is a video of \d+ frames, and a PNG shows pictures: export a GIF"):
+    with pytest.raises(ConfigError, match=r"is a video of \d+ frames, but a PNG shows pictures: export a GIF"):
         write_samples([video], tmp_path / "video.png", workspace.root)
     write_samples([*pictures, video], tmp_path / "each", workspace.root)
     assert sorted(path.name for path in (tmp_path / "each").iterdir()) == [

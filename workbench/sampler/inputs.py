@@ -187,7 +187,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
         check_picture(named_paths.resolve(settings.image, "image"))
     alone = settings.image and from_image and not (settings.last_image or settings.keyframes)
     if alone and family.given_kinds(model) and (why := family.refusal(model, "first")):
-        raise ConfigError.of("image", f"image is the only given frame, {why}")
+        raise ConfigError.of("image", f"image is given alone, {why}")
     if settings.video and from_image and not settings.mask:
         raise ConfigError.of(
             "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
