@@ -311,8 +311,8 @@ def test_a_busy_gpu_is_said_at_once_and_no_worker_starts(
         ({"frames": 50}, "frames is 50, toy needs"),
         ({"width": 100}, "width is 100, toy needs a multiple of 8"),
         ({"model": "sora"}, "model is 'sora', which is neither known, nor a folder"),
-        ({"loras": ["cats"]}, "loras has 'cats', which is no LoRA here"),
-        ({"loras": ["missing.safetensors"]}, "the LoRA missing.safetensors is not there"),
+        ({"loras": ["cats"]}, "loras has 'cats', which is not a LoRA of this workspace"),
+        ({"loras": ["missing.safetensors"]}, "the LoRA missing.safetensors does not exist"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(

@@ -94,7 +94,7 @@ def test_a_sample_without_any_record_is_listed_with_the_reason_and_can_be_remove
     newest, found = samples.history()
     assert (newest.id, newest.problem) == (whole, "")
     assert found.id == damaged
-    assert found.problem.startswith(f"{damaged}.json is damaged, and {damaged}.mp4 holds no record either: ")
+    assert found.problem.startswith(f"{damaged}.json is damaged, and {damaged}.mp4 has no record either: ")
     assert [one.id for one in samples.history(query=SampleQuery(search="tiny"))] == [whole]  # it has no settings
     assert [label for label, _ in actions(found)] == ["remove"]
     samples.remove(damaged)
@@ -297,7 +297,7 @@ def test_a_request_for_latents_leaves_no_video_until_it_is_decoded(
 
 def test_latents_that_nobody_could_go_on_from_are_refused(tmp_path: Path) -> None:
     workspace, asked = Workspace.open(tmp_path), ASKED.changed(latents_only=True)
-    with pytest.raises(ConfigError, match="leave it off for scenes"):
+    with pytest.raises(ConfigError, match="turn it off for scenes"):
         queue.submit_all(workspace, [asked, asked], chains=1)
     with pytest.raises(ConfigError, match="a grid shows videos"):
         queue.submit(workspace, asked, into="grids/one/cells/two")

@@ -138,7 +138,9 @@ def test_a_video_leads_up_to_the_first_frames_of_the_one_that_follows(
     assert np.array_equal(ours, theirs)
     both = inputs_of(workspace, asked.changed(following_frames=1, continue_from=files["other"], tell_frames=True))
     assert told_beforehand(both, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4, 8)
-    with pytest.raises(ConfigError, match="following_frames is 5 and kept_frames 5, which leaves none of the .* frames to generate"):
+    with pytest.raises(
+        ConfigError, match="following_frames is 5 and kept_frames 5, which leaves none of the .* frames to generate"
+    ):
         inputs_of(workspace, asked.changed(continue_from=files["other"]))
     with pytest.raises(ConfigError, match="last_image and continue_to are both given"):
         inputs_of(workspace, asked.changed(last_image=files["last"]))
