@@ -104,7 +104,8 @@ class Adapters:
         # Leave out LoRAs at scale 0: a DoRA would still change the weights' magnitudes.
         names = [loaded.adapter for loaded, scale in active if scale]
         kept = {loaded.adapter for loaded, _ in active}
-        for key, loaded in list(self._loaded.items())[: max(0, len(self._loaded) - max(KEPT, len(kept)))]:
+        surplus = max(0, len(self._loaded) - max(KEPT, len(kept)))
+        for key, loaded in list(self._loaded.items())[:surplus]:
             if loaded.adapter not in kept:
                 self._pipeline.delete_adapters(loaded.adapter)
                 del self._loaded[key]

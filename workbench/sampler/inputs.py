@@ -157,9 +157,7 @@ def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
             value = ", ".join(settings.keyframes) if setting == "keyframes" else getattr(settings, setting)
             raise ConfigError.of(setting, f"{setting} is {value}, {why}")
     if settings.mask and not settings.video:
-        raise ConfigError.of(
-            "mask", "mask is set, but video is empty: give the video whose masked part is generated anew"
-        )
+        raise ConfigError.of("mask", "mask is set, but video is empty: give the video whose masked part is regenerated")
     for name in ("image", "last_image", "keyframes", "continue_from", "continue_to"):
         if settings.mask and getattr(settings, name):
             raise ConfigError.of(

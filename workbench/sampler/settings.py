@@ -109,13 +109,13 @@ class SampleSettings(NamesModel):
     """Pictures that the video passes through, one FILE=FRAME per line, counted from 0: door.png=16"""
 
     mask: str = field("", title="Mask", section=WHAT, advanced=True, path=True, own=True)
-    """A black-and-white video file: the white part of the video to change is generated anew, and the rest is given to
-    the model."""
+    """A black-and-white video file: the white part of the video to change is regenerated, and the rest is given to the
+    model."""
 
     mask_keeps: Literal["outside", "inside"] = field(
         "outside", title="What the mask keeps", section=WHAT, advanced=True, own=True
     )
-    """outside: the white part is generated anew (inpainting). inside: the white part is kept (outpainting)."""
+    """outside: regenerate the white part (inpainting). inside: keep the white part (outpainting)."""
 
     control: str = field("", title="Control video", section=WHAT, advanced=True, path=True, own=True)
     """A video file that the new video follows frame by frame, such as edges, depth or poses: whatever the model or its

@@ -43,7 +43,7 @@ from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, on_white, parse_kind, told_of
-from workbench.fit.constants import PRECISIONS
+from workbench.fit.constants import CAPTIONS_AT_ONCE, PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
@@ -59,7 +59,6 @@ View = str  # see above
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 TOLD, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
 TOLD_NOTHING, WITH_CONTROL, WHOLE = f"{TOLD} {NOTHING}", f", {CONTROL}", "whole"
-CAPTIONS_AT_ONCE = 8
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the prior drift measurement
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # precision -> torch dtype
 FIRST_FRAME = "first_frame"  # the only tensor of a "first frame" entry: uint8 [1, 3, H, W]
@@ -396,7 +395,7 @@ def kind_of(view: View) -> GivenKind:
     """Return a view's kind of given frames."""
     _, name, *more = view.removesuffix(WITH_CONTROL).split(" ")
     kind = parse_kind(name, "".join(more))
-    assert kind is not None, f"{view} is no view of what a model is told"
+    assert kind is not None, f"{view} is not a view of given frames"
     return kind
 
 
@@ -443,7 +442,7 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     kind, video, mask = kind_of(view), read_video(item), None
     for name, frame in (("first_frame", 0), ("last_frame", -1)):
         if name in beside:
-            video[:, :, frame] = read_companion_picture(item, beside[name])[:, :, 0]
+            video[:, :, frame] = read_companion_picture(item, companion_file(item, beside[name]))[:, :, 0]
     if kind.name == "mask":
         mask = (read_companion(item, beside["mask"]).mean(1, keepdim=True) + 1) / 2
     control = read_companion(item, beside[CONTROL]) if CONTROL in beside else None
@@ -454,12 +453,17 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     return told if control is None else told.changed(control=control)
 
 
+def companion_file(item: RunClip, name: str) -> Path:
+    """Return the path of a file beside a clip."""
+    return clip_file(item.path.parent.parent, name)
+
+
 def read_companion(item: RunClip, name: str) -> torch.Tensor:
     """Read the planned frames of a companion video with the clip's frames and size: [1, 3, F, H, W]."""
     from workbench.clips.media import read_frames
 
     plan = item.plan
-    path = clip_file(item.path.parent.parent, name)
+    path = companion_file(item, name)
     return as_clip(read_frames(path, plan.indices, plan.resize, plan.crop))
 
 
@@ -468,7 +472,7 @@ def read_whole_picture(item: RunClip, name: str) -> torch.Tensor:
     import numpy as np
     from PIL import Image
 
-    with Image.open(clip_file(item.path.parent.parent, name), formats=["PNG"]) as image:
+    with Image.open(companion_file(item, name), formats=["PNG"]) as image:
         return as_clip(np.array(image.convert("RGB"))[None])
 
 
@@ -485,7 +489,7 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
     from workbench.clips.media import probe, read_frames
 
     plan, clip = item.plan, item.plan.clip
-    path, size = clip_file(item.path.parent.parent, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
+    path, size = companion_file(item, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
     if path.suffix == ".png":
         with Image.open(path, formats=["PNG"]) as image:
             frames = np.asarray(ImageOps.fit(image.convert("RGB"), size, Image.Resampling.BICUBIC))[None]
@@ -503,7 +507,7 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
 def given_picture(item: RunClip) -> Path | None:
     """Return the first frame that was imported with the clip, if the frame plan begins there."""
     name = item.plan.clip.first_frame
-    return clip_file(item.path.parent.parent, name) if name and item.plan.indices[0] == 0 else None
+    return companion_file(item, name) if name and item.plan.indices[0] == 0 else None
 
 
 def read_first_frame(item: RunClip) -> torch.Tensor:
@@ -511,7 +515,7 @@ def read_first_frame(item: RunClip) -> torch.Tensor:
     if item.picture:
         return read_picture(item.picture, item).unsqueeze(2)
     path = given_picture(item)
-    return read_video(item, first_only=True) if path is None else _read_picture(item, path)
+    return read_video(item, first_only=True) if path is None else read_companion_picture(item, path)
 
 
 def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
@@ -535,12 +539,8 @@ def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
     return as_clip(np.array(fitted)[None])[:, :, 0]
 
 
-def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
+def read_companion_picture(item: RunClip, path: Path) -> torch.Tensor:
     """Read a companion picture, cropped like the clip: [1, 3, 1, H, W], float32 in [-1, 1]."""
-    return _read_picture(item, clip_file(item.path.parent.parent, name))
-
-
-def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
     import numpy as np
     from PIL import Image
 

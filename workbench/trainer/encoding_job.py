@@ -22,6 +22,7 @@ from typing import Literal
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
+from workbench.fit.constants import CAPTIONS_AT_ONCE
 from workbench.jobs import platform, queue
 from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.log import log
@@ -31,7 +32,6 @@ from workbench.runs.data import ENCODINGS, WORK, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Settings, field, parse
 from workbench.trainer.encoder import (
-    CAPTIONS_AT_ONCE,
     Encoder,
     EncodingWork,
     encoder_of,

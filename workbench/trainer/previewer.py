@@ -214,7 +214,7 @@ class PreviewInputs:
 class MissingPreview(NamedTuple):
     """A preview to generate. `name` is its files' stem, which its prompt and seed keep for the whole run."""
 
-    one: PreviewPrompt
+    prompt: PreviewPrompt
     seed: int
     name: str
 
@@ -248,12 +248,12 @@ class ToldFile(NamedTuple):
     more: dict[str, Any]
 
 
-def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
+def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
     """Return the files that give a sample the conditioning of a preview; [] if its clip has no pixels.
 
     folder: where the files go; they are named for the clip, so previews of one clip share them
     """
-    item, kind = one.item, one.kind
+    item, kind = prompt.item, prompt.kind
     if item is None or item.plan.clip.is_latents:
         return []
     found = []
@@ -369,7 +369,7 @@ class Previewer:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
                 described, told = self.describe(step, each, scale), self._told_files(each)
-                self.unwritten.append(_Generated(record, latents, described, each.one.image, told))
+                self.unwritten.append(_Generated(record, latents, described, each.prompt.image, told))
             del self.unwritten[:-UNWRITTEN]
             self.write()
         return True
@@ -399,21 +399,21 @@ class Previewer:
         self,
         step: int,
         transformer: Any,
-        one: PreviewPrompt,
+        prompt: PreviewPrompt,
         seed: int,
         negative: Tensors,
         on_step: OnStep,
         scale: float = 1.0,
     ) -> tuple[np.ndarray, dict[str, Any]] | None:
         """Generate one video and return its frames and record, or None on a rank that does not write."""
-        missing = MissingPreview(one, seed, "0")
+        missing = MissingPreview(prompt, seed, "0")
         (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return None
         with self.decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
         described = self.describe(step, missing, scale)
-        write_named(described, one.image, self._told_files(missing), self.shape.fps)
+        write_named(described, prompt.image, self._told_files(missing), self.shape.fps)
         return frames, described
 
     def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
@@ -548,7 +548,7 @@ class Previewer:
         return record
 
     def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
-        return told_files(self.run / "previews", preview.one, self.settings)
+        return told_files(self.run / "previews", preview.prompt, self.settings)
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """Return the LoRAs that give a sample the weights of that step; None if no file holds them."""
@@ -571,10 +571,11 @@ class Previewer:
         """The frozen LoRAs that are on in previews."""
         return [one for one in self.frozen.loras if one.setting in IN_PREVIEWS]
 
-    def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
+    def missing(self, prompt: PreviewPrompt, seed: int) -> MissingPreview:
         """Return the preview to generate for a prompt and seed."""
-        name = f"control-{one.control}" if one.control is not None else str(self._number(one.prompt, seed))
-        return MissingPreview(one, seed, name)
+        control = prompt.control
+        name = str(self._number(prompt.prompt, seed)) if control is None else f"control-{control}"
+        return MissingPreview(prompt, seed, name)
 
     def _number(self, prompt: str, seed: int) -> int:
         """Return the number of a prompt and seed, which stays the same after a resume."""
@@ -633,7 +634,7 @@ class Previewer:
 
                 inputs = DenoiseInputs(
                     self.folder,
-                    self._on_device(each.one.text),
+                    self._on_device(each.prompt.text),
                     self._on_device(negative),
                     self._latents_shape,
                     self.steps,
@@ -669,22 +670,22 @@ class Previewer:
 
     def _givens(self, missing: Sequence[MissingPreview], noises: Sequence[torch.Generator]) -> list[Given | None]:
         """Return the conditioning of each preview; None for models without any."""
-        known = [each.one.given for each in missing]
+        known = [each.prompt.given for each in missing]
         if self.model.task != "image-to-video" or all(given is not None for given in known):
             return known
         with self._vae_on_device():
             return [
-                self._first_frame(each.one, noise) if given is None else given
+                self._first_frame(each.prompt, noise) if given is None else given
                 for each, noise, given in zip(missing, noises, known, strict=True)
             ]
 
-    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> Given:
+    def _first_frame(self, prompt: PreviewPrompt, noise: torch.Generator) -> Given:
         """Encode a picture as the stock pipeline does."""
-        assert one.image is not None, "an image-to-video model needs a picture"
+        assert prompt.image is not None, "an image-to-video model needs a picture"
         scale = self.settings.image_latent_scale
         dtype = self.family.vae_dtype(self.dtype)
         image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
-        image = self.family.encode_image(self.vae, image_encoder, one.image, self.shape.frames, scale)
+        image = self.family.encode_image(self.vae, image_encoder, prompt.image, self.shape.frames, scale)
         return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
 
 
