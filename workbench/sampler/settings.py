@@ -91,7 +91,7 @@ class SampleSettings(NamesModel):
 
     tell_frames: bool = field(False, title="Tell the frames taken over", section=WHAT, advanced=True, own=True)
     """Also condition the model on the frames taken over, for LoRAs trained with given prefix. Off: they are only put
-    back after each step."""
+    back at each step."""
 
     continue_to: str = field("", title="Video that follows", section=WHAT, advanced=True, path=True, own=True)
     """A video file to lead up to: the new video ends with its first frames. For LoRAs trained with given suffix."""

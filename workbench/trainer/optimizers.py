@@ -198,7 +198,8 @@ def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 class Ema:
     """The exponential moving average of (name, parameter) pairs, in float32 on their device.
 
-    Step n computes d * average + (1 - d) * weights with d = min(decay, n / (9 + n)), so short runs look back less far.
+    The first step sets the average to the weights. Step n > 1 computes d * average + (1 - d) * weights with
+    d = min(decay, n / (9 + n)), so short runs look back less far.
     """
 
     def __init__(self, named: Sequence[tuple[str, torch.nn.Parameter]], decay: float) -> None:

@@ -380,7 +380,7 @@ class Session:
     # ---- measuring
 
     def evaluate(self) -> None:
-        """Measure the held-out loss and the prior drift, as far as the run has what they need."""
+        """Measure the held-out loss and the prior drift, if the run has clips or prompts for them."""
         self.beat("measuring", patient=self.idle)
         if self.idle:
             return
