@@ -146,10 +146,11 @@ class PreviewInputs:
         ]
 
     def controls(self, inputs: BatchInputs) -> list[PreviewPrompt]:
-        """Return control previews, of what the LoRA should leave alone: never more than the run has own prompts.
+        """Return control previews, which show what the LoRA should leave alone; at most as many as the run has prompts.
 
         They use preservation prompts or, for a model that takes a picture, clips of the regularization dataset, because
-        a picture of the new concept would be no control. If previews stay latents, nothing compares them: no controls.
+        a picture of the new concept would be no control. There are none if previews stay latents, which are not
+        compared.
         """
         count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
         if inputs.view == "clip" or inputs.untold:
@@ -261,7 +262,7 @@ def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> 
     def add(setting: str, view: View, pick: Callable[[Told], torch.Tensor | None], ending: str, **more: Any) -> None:
         def read() -> torch.Tensor:
             pixels = pick(read_told(item, view))
-            assert pixels is not None, f"{view} tells no {setting}"
+            assert pixels is not None, f"{view} has no {setting}"
             return pixels
 
         found.append(ToldFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
@@ -271,12 +272,12 @@ def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> 
 
     if kind is not None:
         view = told_view(kind)
-        for setting, start, count, more in _of_frames(kind, len(item.plan.indices)):
+        for setting, start, count, more in _frame_settings(kind, len(item.plan.indices)):
             ending = f"-{start}.png" if setting == "keyframes" else ".png" if setting in PICTURES else ".mp4"
             add(setting, view, frames(start, count), ending, **more)
         if kind.name == "mask":
             add("video", view, lambda told: told.video, ".mp4")
-            add("mask", view, lambda told: _white_inside(told, kind.side), ".mp4", mask_keeps=kind.side)
+            add("mask", view, lambda told: _clip_mask(told, kind.side), ".mp4", mask_keeps=kind.side)
     reference = item.plan.clip.reference
     family, model = settings.resolved
     for view in views_of(settings, None, family.told_as_one(model)):
@@ -289,19 +290,20 @@ def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> 
     return found
 
 
-def _of_frames(kind: GivenKind, frames: int) -> list[tuple[str, int, int, dict[str, Any]]]:
+def _frame_settings(kind: GivenKind, frames: int) -> list[tuple[str, int, int, dict[str, Any]]]:
     """Return (sample setting, first frame, number of frames, further settings) for given frames of a clip."""
-    ends, count = {"first": [("image", 0)], "last": [("last_image", frames - 1)]}, kind.count
+    count = kind.count
     if kind.name == "prefix":
         return [("continue_from", 0, count, {"kept_frames": count, "tell_frames": True})]
     if kind.name == "suffix":
         return [("continue_to", frames - count, count, {"following_frames": count})]
     if kind.name == "keyframes":
         return [("keyframes", frame, 1, {"keyframes": frame}) for frame in kind.frames(frames)]
-    return [(*end, 1, {}) for name in kind.name.split("+") for end in ends.get(name, ())]
+    ends = {"first": ("image", 0), "last": ("last_image", frames - 1)}
+    return [(*ends[name], 1, {}) for name in kind.name.split("+") if name in ends]
 
 
-def _white_inside(told: Told, side: str) -> torch.Tensor | None:
+def _clip_mask(told: Told, side: str) -> torch.Tensor | None:
     """Turn the mask of known pixels back into a clip's mask, which is white inside."""
     if told.mask is None:
         return None
