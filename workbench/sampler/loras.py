@@ -122,9 +122,7 @@ def _only_file(repo: str, files: Sequence[str]) -> str:
     if not found and PEFT_FILES[1] in files:
         return PEFT_FILES[1]
     which = ", ".join(found[:10]) or "none"
-    raise ConfigError.of(
-        "loras", f"loras has {repo}, which has {len(found)} .safetensors files: name one, as {repo}:FILE ({which})"
-    )
+    raise _refusal(f"{repo}, which has {len(found)} .safetensors files: name one, as {repo}:FILE ({which})")
 
 
 def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
@@ -150,9 +148,7 @@ def split_scale(text: str) -> tuple[str, float]:
     except ValueError:
         scale = math.nan
     if not name or not math.isfinite(scale):
-        raise ConfigError.of(
-            "loras", f"loras has {text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8"
-        )
+        raise _refusal(f"{text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8")
     return (_of_address(address) if (address := ADDRESS.fullmatch(name)) else name), scale
 
 
@@ -168,24 +164,15 @@ def _of_address(address: re.Match[str]) -> str:
     """Convert the URL of a repository or file on the Hub to OWNER/NAME:FILE@REVISION. Raises ConfigError."""
     shown = address[0][:200]
     if address["host"] not in HUB_HOSTS:
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, but only URLs of huggingface.co are downloaded: download the file with your browser "
-            f"and give its path",
-        )
+        remedy = "download the file with your browser and give its path"
+        raise _refusal(f"{shown}, but only URLs of huggingface.co are downloaded: {remedy}")
     page = HUB_PAGE.fullmatch(address["path"] or "")
     if page is None or page["repo"].startswith(("datasets/", "spaces/", "collections/", "api/")):
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, which is not a model's repository or file on the Hub: open the LoRA's file there and "
-            f"give that URL, or OWNER/NAME:FILE",
-        )
+        remedy = "open the LoRA's file there and give that URL, or OWNER/NAME:FILE"
+        raise _refusal(f"{shown}, which is not a model's repository or file on the Hub: {remedy}")
     if page["file"] and not is_lora_file(page["file"]):
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, which is not a weight file: open the LoRA's .safetensors file there and give that "
-            f"URL, or OWNER/NAME:FILE",
-        )
+        remedy = "open the LoRA's .safetensors file there and give that URL, or OWNER/NAME:FILE"
+        raise _refusal(f"{shown}, which is not a weight file: {remedy}")
     file = f":{unquote(page['file'])}" if page["file"] else ""
     revision = f"@{unquote(page['revision'])}" if page["revision"] not in (None, "main") else ""
     return f"{page['repo']}{file}{revision}"
@@ -203,31 +190,32 @@ def _file(workspace: Workspace, name: str) -> Path | None:
         try:
             return file_in(path)
         except ConfigError as error:
-            raise ConfigError.of("loras", f"loras has {name[:120]!r}: {error}") from None
+            raise _refusal(f"{name[:120]!r}: {error}") from None
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
-        raise ConfigError.of("loras", f"loras has {name!r}, a run that {lora_names.why_none(workspace, name)}")
+        raise _refusal(f"{name!r}, a run that {lora_names.why_none(workspace, name)}")
     if HUB.fullmatch(name) and not lora_names.is_name(name):
         return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
-    raise ConfigError.of(
-        "loras",
-        f"loras has {name[:120]!r}, which is not a LoRA of this workspace, a .safetensors file, or OWNER/NAME on the "
-        f"Hub: choose a LoRA of this workspace ({known})",
+    raise _refusal(
+        f"{name[:120]!r}, which is not a LoRA of this workspace, a .safetensors file, or OWNER/NAME on the Hub: choose "
+        f"a LoRA of this workspace ({known})"
     )
 
 
 def _local(workspace: Workspace, name: str) -> Path | None:
     """Return the file or folder if a name is a path, else None. Raises ConfigError."""
     if name.lower().endswith(".gguf"):
-        raise ConfigError.of(
-            "loras", f"loras has {name[:120]!r}, which is quantized for sampling (GGUF): get it as .safetensors"
-        )
+        raise _refusal(f"{name[:120]!r}, which is quantized for sampling (GGUF): get it as .safetensors")
     if is_lora_file(name):
         return None if ":" in name and HUB.fullmatch(name) else named_paths.resolve(name, "loras")
     if "\0" in name or not named_paths.names_file(name):
         return None
     known = lora_names.is_name(name) or (SLUG.fullmatch(name) and workspace.run(name).is_dir())
     return None if known else named_paths.resolve(name, "loras")
+
+
+def _refusal(reason: str) -> ConfigError:
+    return ConfigError.of("loras", f"loras has {reason}")
 
 
 # ---- checking a file

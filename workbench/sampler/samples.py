@@ -526,13 +526,9 @@ def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:
     The suffix decides: .zip for a zip file, .gif for a GIF with a row per prompt, .png for the same from pictures.
     Without a suffix, `target` becomes a folder with one GIF or PNG per prompt.
 
-    Args:
-        root: The workspace's folder.
+    Raises ConfigError (too many samples for one GIF or PNG, videos for a PNG), DataError, CannotWrite.
 
-    Raises:
-        ConfigError: There are too many samples for one GIF or PNG, or videos for a PNG.
-        DataError: A video cannot be read.
-        CannotWrite: The disk refused.
+    root: the workspace's folder
     """
     if target.suffix == ".zip":
         with replacing(target) as part:

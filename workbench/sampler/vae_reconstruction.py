@@ -131,10 +131,7 @@ def request(
 ) -> Reconstruction:
     """Return the reconstruction of a clip's planned frames, and start its job unless it is finished or active.
 
-    Raises:
-        ConfigError: The model, shape or device cannot be used.
-        DataError: The clip is left out of training, or its file is missing.
-        CannotWrite: The disk refused.
+    Raises ConfigError (model, shape, device), DataError (the clip is left out or missing), CannotWrite.
     """
     known = find_model(model).model
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)

@@ -345,20 +345,14 @@ class Previewer:
         on_step: OnStep,
         scale: float = 1.0,
     ) -> bool:
-        """Generate every prompt with every seed, and controls with the first seed, except previews that exist.
+        """Generate every prompt with every seed, and controls with the first seed, and return whether any was missing.
 
-        What a full disk refuses is kept and written with the next previews.
+        What a full disk refuses is kept and written with the next previews. Raises CannotWrite, and ConfigError if the
+        run has no LoRA to scale.
 
         Args:
             on_step: Called with (done, total) after each denoising step; may raise.
             scale: The LoRA's scale; 0 is the base model.
-
-        Returns:
-            Whether any preview was missing.
-
-        Raises:
-            ConfigError: The run has no LoRA to scale.
-            CannotWrite: The disk refused.
         """
         folder = step_folder(self.run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)

@@ -103,14 +103,9 @@ class Trainable:
     def write(
         self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor] | None = None
     ) -> list[Path]:
-        """Write the trained values and return the files.
+        """Write the trained values and return the files. Raises DataError if a value is not finite, CannotWrite.
 
-        Args:
-            plain: The result of `plain()`, if it was already called.
-
-        Raises:
-            DataError: A value is not finite.
-            CannotWrite: The disk refused.
+        plain: the result of `plain()`, if it was already called
         """
         plain = self.plain() if plain is None else plain
         if self.full:
@@ -198,29 +193,17 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
         return _continue_lokr(family, transformer, own, path)
     found = family.lora_weights(*family.lora_tensors(path))
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} has layers of different ranks, but a run trains a single rank: resize it first "
-            f"(workbench loras resize)",
-        )
+        remedy = "resize it first (workbench loras resize)"
+        raise _misfit(path, f"has layers of different ranks, but a run trains a single rank: {remedy}")
     if found.rank != settings.rank:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}",
-        )
+        raise _misfit(path, f"has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}")
     if set(found.tensors) != set(own):
         first = sorted(set(found.tensors) ^ set(own))[0]
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} has different layers from the ones this run trains ({first}): set targets and dora "
-            f"as they were for it",
-        )
+        remedy = "set targets and dora as they were for it"
+        raise _misfit(path, f"has different layers from the ones this run trains ({first}): {remedy}")
     wrong = [name for name, tensor in found.tensors.items() if tensor.shape != own[name].shape]
     if wrong:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} was made for another model ({wrong[0]} has a different size): choose its model",
-        )
+        raise _misfit(path, f"was made for another model ({wrong[0]} has a different size): choose its model")
     ours = settings.alpha / (settings.rank**0.5 if settings.rslora else settings.rank)
     factors = {layer: found.scale_of(layer) / ours for layer in found.layers}
     tensors = {
@@ -238,13 +221,14 @@ def _continue_lokr(family: Family, transformer: Any, own: Mapping[str, torch.Ten
     tensors, _ = family.lora_tensors(path)
     found = {name.removeprefix(f"{family.lora_prefix}."): tensor for name, tensor in tensors.items()}
     if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in own.items()}:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} is not a LoKr with the same factors on the same layers: set method, rank, "
-            f"lokr_factor and targets as they were for it",
-        )
+        remedy = "set method, rank, lokr_factor and targets as they were for it"
+        raise _misfit(path, f"is not a LoKr with the same factors on the same layers: {remedy}")
     lora.set_state(transformer, found)
     return f"starting from {path.name} (a LoKr)"
+
+
+def _misfit(path: Path, reason: str) -> ConfigError:
+    return ConfigError.of("start_from", f"the LoRA {path.name} {reason}")
 
 
 def _refuse_broken(name: str, value: torch.Tensor) -> None:
