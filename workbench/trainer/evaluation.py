@@ -57,6 +57,14 @@ class EvaluationInput:
         timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
         return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps)
 
+    def sampled(
+        self, family: Family, schedule: NoiseSchedule, quantile: float, generator: torch.Generator, device: torch.device
+    ) -> ModelInputs:
+        """Sample latents, or take zeros without a clip, and noise; return the model's inputs at a noise quantile."""
+        posterior, noise = (torch.randn(1, *self.shape, generator=generator).to(device) for _ in range(2))
+        latents = torch.zeros_like(noise) if self.moments is None else family.sample_latents(self.moments, posterior)
+        return self.noised(schedule, latents, noise, quantile)
+
 
 BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
 """The noise quantile in the middle of each band."""
@@ -101,13 +109,13 @@ def held_out_by_band(
         generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
         of_clip = []
         for quantile in BAND_MIDDLES:
-            posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
             with torch.no_grad():
-                inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, quantile)
+                inputs = probe.sampled(family, schedule, quantile, generator, device)
                 if probe.mask is None:
                     loss = family.loss(transformer, schedule, inputs)
                 else:
-                    mask, target = probe.mask.to(device), schedule.target(inputs.latents, noise, inputs.timesteps)
+                    mask = probe.mask.to(device)
+                    target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
                     predicted = family.predict(transformer, schedule, inputs)
                     loss = family.error(predicted, target, inputs.given, mask)
                     if (mask < 1).any():
@@ -132,10 +140,9 @@ def seen_in_one_step(
     assert probe.moments is not None
     transformer.eval()
     generator = torch.Generator().manual_seed(seed_for(seed, f"seen {probe.name}"))
-    posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
     with torch.no_grad():
-        inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, EFFECT_LEVEL)
-        noisy = family.with_known(schedule.mix(inputs.latents, noise, inputs.timesteps), inputs.given)
+        inputs = probe.sampled(family, schedule, EFFECT_LEVEL, generator, device)
+        noisy = family.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
         predicted = family.predict(transformer, schedule, inputs).float()
         return family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu()
 
@@ -211,12 +218,7 @@ class PriorDrift:
     def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
         # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
         generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
-        posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
-        probe = probe.to(self._device)
+        probe, quantile = probe.to(self._device), self._quantile(probe, index)
         with torch.no_grad():
-            latents = torch.zeros_like(noise)
-            if probe.moments is not None:
-                latents = self._family.sample_latents(probe.moments, posterior)
-            inputs = probe.noised(self._schedule, latents, noise, self._quantile(probe, index))
-            output = self._family.predict(transformer, self._schedule, inputs)
-        return output.float().cpu()
+            inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
+            return self._family.predict(transformer, self._schedule, inputs).float().cpu()

@@ -90,7 +90,7 @@ PROMPTS = "prompts.txt"
 LATENTS = "latents"
 PICTURES = ("image", "last_image", "keyframes")  # sample settings that take a picture
 OnStep = Callable[[int, int], None]
-Offloading = Callable[[], contextlib.AbstractContextManager[None]]
+
 
 # ---- what to generate
 
@@ -329,7 +329,7 @@ class Previewer:
     device: torch.device
     dtype: torch.dtype
     writes: bool = True
-    offload_transformer: Offloading = contextlib.nullcontext
+    offload_transformer: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     before_decoding: Callable[[], None] = lambda: None
     frozen: FrozenLoras = field(default_factory=FrozenLoras)
     vae: Any = None
