@@ -37,20 +37,22 @@ def attach(
     blocks = family.blocks(transformer)
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
-    start: Any = True if settings.lora_init == "default" else settings.lora_init
-    config: Any = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.lora_dropout,
-        target_modules=targets,
-        use_dora=settings.dora,
-        exclude_modules=without_length(transformer) or None if settings.dora else None,
-        use_rslora=settings.rslora,
-        init_lora_weights=start,
-    )
+    config: Any
     if settings.method == "lokr":
         config = LoKrConfig(
             r=settings.rank, alpha=settings.alpha, target_modules=targets, decompose_factor=settings.lokr_factor
+        )
+    else:
+        start: Any = True if settings.lora_init == "default" else settings.lora_init
+        config = LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.lora_dropout,
+            target_modules=targets,
+            use_dora=settings.dora,
+            exclude_modules=without_length(transformer) or None if settings.dora else None,
+            use_rslora=settings.rslora,
+            init_lora_weights=start,
         )
     torch.manual_seed(seed)
     try:
