@@ -263,7 +263,7 @@ def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str,
 
 
 def _by_local_model(settings: PromptSettings, device: Device, folder: Path, instruction: str) -> str:
-    """Raises ConfigError, OutOfMemory."""
+    """Generate the answer on this machine. Raises ConfigError, OutOfMemory."""
     with processes.loading():
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -296,7 +296,7 @@ def _by_local_model(settings: PromptSettings, device: Device, folder: Path, inst
 
 
 def _fetched(model: str) -> Path:
-    """The folder with a language model's files, downloaded once. Raises ConfigError, ModelUnavailable."""
+    """Return the folder of a language model, downloading it if needed. Raises ConfigError, ModelUnavailable."""
     folder = named_paths.resolve(model, "local_model")
     if folder.is_dir():
         if not any(folder.glob("*.safetensors")):

@@ -26,7 +26,7 @@ from workbench.runs.data import seed_for
 
 @dataclass(frozen=True)
 class EvaluationInput:
-    """What the model predicts on fixed noise: a clip with its caption, or a caption alone.
+    """An input to measure with on fixed noise: a clip with its caption, or a caption alone.
 
     name:    seeds the noise; a clip's content hash, so that the clips' order does not matter.
     shape:   the shape of its latents, without the batch axis.
