@@ -73,12 +73,7 @@ class Adapters:
     """The LoRAs of one pipeline."""
 
     def __init__(self, family: Family, pipeline: Any, model: str, expert: str = "") -> None:
-        """Manage the LoRAs of a pipeline.
-
-        Args:
-            model: The model's title, for messages.
-            expert: The name of the pipeline's expert, if the model has two.
-        """
+        """model: the model's title, for messages; expert: the name of the transformer's expert, if there are two"""
         self._expert = expert
         self._family, self._pipeline, self._model = family, pipeline, model
         self._also_trained = AlsoTrained(pipeline.transformer)
@@ -88,12 +83,11 @@ class Adapters:
     def apply(self, loras: Sequence[Lora], cache: Path, force: bool = False) -> list[dict[str, Any]]:
         """Activate exactly these LoRAs, whose files are on disk, and return the record of each.
 
+        Raises ConfigError if a LoRA cannot be used; then none is active.
+
         Args:
             cache: Where files of other trainers are rewritten in diffusers' layout.
             force: Use the fitting layers of a LoRA that was made for another model.
-
-        Raises:
-            ConfigError: A LoRA cannot be used. No LoRA is active then.
         """
         try:
             active = [(self._load(lora, cache, force), lora.scale) for lora in loras]

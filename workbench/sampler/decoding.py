@@ -33,14 +33,13 @@ def decode(
     begin: DecodingMethod = "whole",
     noise: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, DecodingMethod]:
-    """Decode latents with the first method from `begin` on that fits in memory. The VAE ends on the device it is on.
+    """Decode latents with the first method from `begin` on that fits in memory.
+
+    Returns the video [1, 3, F, H, W] in [-1, 1] on the CPU, and the method. The VAE ends on the device it is on.
 
     Args:
         make_room: Called after memory ran out, before the next method.
         noise: A CPU generator for decoders that draw noise. Each method gets it in the same state.
-
-    Returns:
-        The video [1, 3, F, H, W] in [-1, 1] on the CPU, and the method used.
     """
     import torch
 

@@ -123,14 +123,9 @@ class Sampler:
         return self.decode(self.denoise(workspace, settings, on_step))
 
     def denoise(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> Denoised:
-        """Generate the latents of one video. The model stays usable whatever happens.
+        """Generate the latents of one video, for settings that this model `serves`. Raises ConfigError.
 
-        Args:
-            settings: Settings that this model `serves`.
-            on_step: Called after each step; may raise to stop.
-
-        Raises:
-            ConfigError: The settings or their files cannot be used.
+        The model stays usable whatever happens. on_step: called after each step; may raise to stop
         """
         import torch
 
@@ -190,10 +185,7 @@ class Sampler:
         return GeneratedVideo(frames, record["fps"], {**record, **measured, "decoded": how, "seconds": seconds})
 
     def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
-        """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite.
-
-        root: the workspace's folder
-        """
+        """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite."""
         tensors = self.family.latents_to_file(self.folder, denoised.latents)
         write_latents(video, {**tensors, NOISE: denoised.noise}, denoised.record, root)
 
@@ -329,9 +321,8 @@ class Sampler:
             of_image = self.model.task == "image-to-video"
             if tells or (picture is not None and settings.image and not of_image):
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
-                tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
-                given = self.family.told_to_sample(self.folder, tensors, latents_shape, noise, self._vae_dtype)
-                found["given"] = given
+                told = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
+                found["given"] = self.family.told_to_sample(self.folder, told, latents_shape, noise, self._vae_dtype)
             elif picture is not None and of_image:
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 pixels = as_clip(picture)[:, :, 0]

@@ -72,18 +72,14 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     _check_keyframes(settings, shape)
     steps = settings.steps or model.steps
     if settings.video and not settings.mask and int(steps * settings.strength) < 1:
-        raise ConfigError.of(
-            "strength",
-            f"strength is {settings.strength:g}, which leaves none of the {steps} steps: use {1 / steps:.2g} or more",
-        )
+        least = f"use {1 / steps:.2g} or more"
+        raise ConfigError.of("strength", f"strength is {settings.strength:g}, too low for {steps} steps: {least}")
     kept_frames = _frames_at_end(model, settings, shape, "continue_from", "kept_frames")
     following_frames = _frames_at_end(model, settings, shape, "continue_to", "following_frames")
     if kept_frames + following_frames >= shape.frames:
-        raise ConfigError.of(
-            "following_frames",
-            f"following_frames is {following_frames} and kept_frames {kept_frames}, which leaves none of the "
-            f"{shape.frames} frames to generate: use fewer, or raise frames",
-        )
+        sentence = f"following_frames is {following_frames} and kept_frames {kept_frames}, which leaves none of the "
+        sentence += f"{shape.frames} frames to generate: use fewer, or raise frames"
+        raise ConfigError.of("following_frames", sentence)
     temperature = settings.temperature
     if temperature is None and "temperature" in (own := family.own_settings(model)):
         temperature = own["temperature"].default
@@ -136,10 +132,8 @@ def _frames_at_end(model: Model, settings: SampleSettings, shape: Shape, video: 
 def check_continues(model: Model, shape: Shape) -> None:
     """Raise ConfigError if a video would be continued with a single frame."""
     if shape.frames == 1:
-        raise ConfigError.of(
-            "frames",
-            f"frames is 1, a picture, which cannot continue a video: use {model.frame_rule.legal()[0]} or more",
-        )
+        least = f"use {model.frame_rule.legal()[0]} or more"
+        raise ConfigError.of("frames", f"frames is 1, a picture, which cannot continue a video: {least}")
 
 
 def _check_keyframes(settings: SampleSettings, shape: Shape) -> None:
@@ -160,9 +154,8 @@ def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
         raise ConfigError.of("mask", "mask is set, but video is empty: give the video whose masked part is regenerated")
     for name in ("image", "last_image", "keyframes", "continue_from", "continue_to"):
         if settings.mask and getattr(settings, name):
-            raise ConfigError.of(
-                name, f"{name} and mask are both given, but a mask takes all known frames from video: leave one out"
-            )
+            sentence = f"{name} and mask are both given, but a mask takes all known frames from video: leave one out"
+            raise ConfigError.of(name, sentence)
     if settings.last_image and settings.continue_to:
         sentence = "last_image and continue_to are both given, and each sets how the video ends: leave one out"
         raise ConfigError.of("continue_to", sentence)
@@ -175,9 +168,8 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
     from_image = model.task == "image-to-video"
     _check_told(family, model, settings)
     if settings.image and not from_image and family.refusal(model, "first"):
-        raise ConfigError.of(
-            "image", f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
-        )
+        sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
+        raise ConfigError.of("image", sentence)
     begins = settings.image or settings.continue_from or settings.told.keys() - set(BESIDE)
     if from_image and not begins and family.refusal(model, NOTHING):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture file")

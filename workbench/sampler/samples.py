@@ -97,13 +97,11 @@ def video_path(workspace: Workspace, sample_id: str) -> Path:
 
 
 def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any], root: Path | None = None) -> None:
-    """Write frames as mp4 with the record inside and beside it. Raises CannotWrite.
+    """Write frames [F, H, W, 3] (uint8, or floats in [0, 1]) as mp4 with the record inside and beside it.
 
-    The record beside the video is written last, so it exists only for a complete sample.
+    The record beside the video is written last, so it exists only for a complete sample. Raises CannotWrite.
 
-    Args:
-        frames: [F, H, W, 3], uint8 or floats in [0, 1].
-        root: The workspace's folder. The record inside the video names its files relative to it.
+    root: the workspace's folder; the record inside the video names its files relative to it
     """
     import numpy as np
 
@@ -118,10 +116,7 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
 def write_latents(
     video: Path, tensors: Mapping[str, torch.Tensor], record: dict[str, Any], root: Path | None = None
 ) -> None:
-    """Write latents next to the video's path, then the record. Raises CannotWrite.
-
-    docs/file_formats.md has the format. For `root` see `write_sample`.
-    """
+    """Write latents (see docs/file_formats.md) next to the video's path, then the record. Raises CannotWrite."""
     from safetensors.torch import save
 
     names = ("model", "frames", "width", "height", "fps", "prompt")
@@ -137,10 +132,7 @@ def write_latents(
 
 
 def read_latents(video: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read the tensors and the record of a sample kept as latents.
-
-    Raises ConfigError if a file is damaged or missing.
-    """
+    """Read the tensors and the record of a sample kept as latents. Raises ConfigError for damaged or missing files."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -203,14 +195,10 @@ def _localised(text: str, root: Path) -> str:
 
 
 def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSettings:
-    """Read the settings in a video, in the record beside one, or in a JSON file of plain settings.
+    """Read the settings in a video, in the record beside one, or in a JSON file of plain settings. Raises ConfigError.
 
-    Args:
-        workspace: Where the files that a video names are. If the video is in it, the record beside the video is used,
-            which has absolute paths.
-
-    Raises:
-        ConfigError: The file has no settings.
+    workspace: where the files that a video names are; for a video in it, the record beside it is used, which has
+    absolute paths
     """
     record = _record(path)
     if path.suffix.lower() == ".json" and "settings" not in record:
@@ -352,11 +340,7 @@ def read_sample_record(path: Path) -> dict[str, Any]:
 
 
 class SampleQuery(BaseModel):
-    """A choice of samples.
-
-    search:       words that must all occur in prompt, model, LoRAs or seed.
-    since, until: Unix times.
-    """
+    """A choice of samples. search: words that all occur in prompt, model, LoRAs or seed; since, until: Unix time"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -376,13 +360,7 @@ class SampleQuery(BaseModel):
 
 @dataclass(frozen=True)
 class Listing:
-    """The ids of all samples, newest first.
-
-    ids:     samples in the history.
-    removed: samples in the bin.
-    starred: starred samples.
-    videos:  how many are videos.
-    """
+    """The ids of all samples in the history and in the bin, newest first, and the number of videos."""
 
     ids: list[str]
     removed: list[str]

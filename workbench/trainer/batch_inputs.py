@@ -81,8 +81,7 @@ class _Read:
     noise: torch.Tensor
     posterior: torch.Tensor
     pictures: torch.Tensor  # [B] bool: whether the clip keeps its picture
-    low: Tensors | None
-    image: Tensors | None
+    beside: Tensors  # the view "low resolution" or "picture", for models that need one
     told: Tensors | None  # {} if no conditioning was drawn, None in runs that do not set it
     mask: torch.Tensor | None
     opposite: Tensors | None
@@ -100,10 +99,9 @@ class BatchInputs:
         stride: int = 1,
         defaults: int = DEFAULTS,
     ) -> None:
-        """Prepare to read from the encoder's cache.
+        """Read from the cache of the run's encoder, which has all views of the clips and all captions.
 
         Args:
-            encoder: The run's encoder; its cache has all views of the clips and all captions.
             stride: The distance between the numbers of the batches this process asks for, for reading ahead.
             defaults: The version of the families' default values that the run started with (noise_schedules).
         """
@@ -143,15 +141,14 @@ class BatchInputs:
         read = self._next(number)
         latents = self._family.sample_latents(self._on_device(read.moments), to_device(read.posterior, self._device))
         given = None
-        if read.low is not None:
+        if self.view == "low resolution":
             noise = self._noise(len(read.items), read.shape, "low resolution", step, micro)
-            beside = self._family.sample_latents(self._on_device(read.low), to_device(noise, self._device))
+            beside = self._family.sample_latents(self._on_device(read.beside), to_device(noise, self._device))
             given = Given(beside=beside * to_device(read.pictures.view(-1, 1, 1, 1, 1).to(beside.dtype), self._device))
-        elif read.image is not None:
+        elif self.view == "picture":
             noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
-            given = self._family.given(
-                self._on_device(read.image), noise, read.shape, to_device(read.pictures, self._device)
-            )
+            kept = to_device(read.pictures, self._device)
+            given = self._family.given(self._on_device(read.beside), noise, read.shape, kept)
         elif self._frames is not None:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
@@ -202,8 +199,6 @@ class BatchInputs:
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         flipped = self._flipped(items, step, micro)
         pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
-        low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
-        image = self._views(items, flipped, "picture") if self.view == "picture" else None
         return _Read(
             items=items,
             shape=shape,
@@ -213,8 +208,7 @@ class BatchInputs:
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
             pictures=pictures,
-            low=low,
-            image=image,
+            beside=self._views(items, flipped, self.view) if self.view in ("low resolution", "picture") else {},
             told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
             mask=self._masks(items, flipped),
             opposite=self._views(items, flipped, OPPOSITE) if settings.has_pairs else None,

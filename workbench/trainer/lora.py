@@ -157,13 +157,10 @@ def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch
 def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Mapping[str, Any]) -> float:
     """Load the exported file through the stock pipeline and return how much it changes the model's output.
 
-    The transformer's own LoRA is replaced by the file's.
+    The file's LoRA replaces the transformer's own. Raises WorkbenchError if it is not the trained one or changes
+    nothing.
 
-    Args:
-        inputs: Arguments of `family.predict` for a fixed batch.
-
-    Raises:
-        WorkbenchError: The file gives a different model from the trained one, or changes nothing.
+    inputs: arguments of `family.predict` for a fixed batch
     """
     trained, lokr = output(family, transformer, inputs), is_lokr(name for name, _ in transformer.named_parameters())
     transformer.delete_adapters(ADAPTER)

@@ -154,13 +154,10 @@ class Trainable:
     def prove(self, folder: Path, exported: Path, inputs: dict[str, Any]) -> float:
         """Load the export as its users will and return how much it changes the model's output (see `lora.judged`).
 
-        The transformer cannot be used afterwards.
+        The transformer cannot be used afterwards. Raises WorkbenchError if the export is not the trained model or
+        changes nothing.
 
-        Args:
-            inputs: Arguments of `family.predict` for a fixed batch.
-
-        Raises:
-            WorkbenchError: The export gives a different model from the trained one, or changes nothing.
+        inputs: arguments of `family.predict` for a fixed batch
         """
         if not self.full:
             return lora.prove(self.family, folder, self.transformer, exported, inputs)
