@@ -127,14 +127,11 @@ def target(workspace: Workspace, sample_id: str, into: str) -> Path:
 
 
 def submit(workspace: Workspace, settings: SampleSettings, *, into: str = "", bulk: bool = False) -> str:
-    """Request a sample, and start the worker if none is running.
+    """Request a sample, start the worker if none is running, and return the id of the request and the sample.
 
     Args:
         into: The video's path in the workspace, without suffix, if it does not belong to the samples.
         bulk: Whether this is one of many requests, which wait for those that a person waits for.
-
-    Returns:
-        The request's id, which becomes the sample's id.
 
     Raises:
         ConfigError: A setting does not suit the model, or a LoRA file cannot be used.
@@ -155,9 +152,8 @@ def submit_all(
 ) -> list[str]:
     """Request several samples, all or none, and return their ids in order. See `submit`.
 
-    Args:
-        chains: The number of interleaved chains of scenes. Each sample continues the one `chains` places before it,
-            and a joined video of each chain (`scenes`) is requested after all samples. 0: no sample continues another.
+    chains: the number of interleaved chains of scenes, or 0; each sample continues the one `chains` places before it,
+    and after all samples a joined video of each chain (`scenes`) is requested
     """
     paths = list(into) if into is not None else [""] * len(many)
     waiting = requests_of(workspace)

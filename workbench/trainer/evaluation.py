@@ -94,12 +94,9 @@ def held_out_by_band(
     seed: int,
     device: torch.device,
 ) -> HeldOut:
-    """Measure the mean loss of clips by noise band, and outside their masks.
+    """Measure the mean loss of clips by noise band, and outside their masks. Leaves the transformer in evaluation mode.
 
-    Leaves the transformer in evaluation mode.
-
-    Args:
-        probes: At least one clip. A generator keeps only one clip on the device at a time.
+    probes: at least one clip; a generator keeps only one clip on the device at a time
     """
     transformer.eval()
     losses: list[list[float]] = []
@@ -150,14 +147,10 @@ def seen_in_one_step(
 def levels_by_mask(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[float | None, float | None]:
     """Return the mean difference of two videos inside and outside a mask, in levels of 255; None for an empty side.
 
-    Args:
-        one, other: [F, H, W, 3] in [0, 1].
-        mask: [F, H, W], 0 to 1.
+    The videos are [F, H, W, 3] in [0, 1], the mask is [F, H, W], 0 to 1.
     """
-    difference = 255 * (one - other).abs().mean(-1)
-    inside, outside = (
-        float((difference * part).sum() / part.sum()) if part.any() else None for part in (mask, 1 - mask)
-    )
+    error = 255 * (one - other).abs().mean(-1)
+    inside, outside = (float((error * part).sum() / part.sum()) if part.any() else None for part in (mask, 1 - mask))
     return inside, outside
 
 
@@ -184,12 +177,9 @@ class PriorDrift:
         self._base: list[torch.Tensor] | None = None
 
     def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
-        """Return (change on its own captions, change on the others).
+        """Return (change on its own captions, change on the others). Leaves the transformer in evaluation mode.
 
-        Leaves the transformer in evaluation mode.
-
-        Args:
-            without: Returns a context in which the transformer is the base model.
+        without: returns a context in which the transformer is the base model
         """
         transformer.eval()
         if self._base is None:

@@ -454,10 +454,8 @@ class Session:
     def save(self, must: bool = True) -> None:
         """Publish a checkpoint of the current step, unless there is one, and retire the oldest.
 
-        All ranks contribute their shards; rank 0 writes.
-
-        Args:
-            must: Raise CannotWrite if the disk refuses. Otherwise log it; the next save tries again.
+        All ranks contribute their shards; rank 0 writes. If the disk refuses, raise CannotWrite (`must`), or log it and
+        leave it to the next save.
         """
         self.beat("saving a checkpoint", patient=self.idle)
         if self.idle:

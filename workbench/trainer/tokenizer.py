@@ -1,9 +1,8 @@
 """Train a model's video encoder before its transformer: the first part of a run with `tokenizer_steps`.
 
-    runs/NAME/base_model/                      the model that the run then trains: the new vae/, and links to the
-                                               other parts of its model
-    runs/NAME/base_model/metrics.jsonl         see workbench.runs.metrics
-    runs/NAME/base_model/state.safetensors     the state to resume from
+    runs/NAME/base_model/       the model that the run then trains: the new vae/, and links to its model's other parts
+        metrics.jsonl           see workbench.runs.metrics
+        state.safetensors       the state to resume from
 
 Each clip gives several windows, with a random start and a random crop, so that a few clips go a long way. Windows stay
 in memory as long as there is room. Each step is a function of the seed and its number, so a resumed run ends with the
