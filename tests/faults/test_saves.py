@@ -61,7 +61,7 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
     # And it is used: the run goes on from there.
     flip(checkpoints.folder_of(run.folder, last) / checkpoints.LORA)
     run.start()
-    until_run(run, lambda: said(run, f"going on from the checkpoint of step {earlier}"))
+    until_run(run, lambda: said(run, f"resuming from the checkpoint of step {earlier}"))
     until_run(run, lambda: newest(run) > earlier)
     run.stop(grace=PATIENCE)
 

@@ -309,4 +309,4 @@ def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
     )
     place = tasks.start(workspace, MergeSettings(loras=("loras/nobody",)))
     assert jobs.wait(place, PATIENCE).state is jobs.State.FAILED
-    assert "is no LoRA here" in jobs.status(place).message
+    assert "is not a LoRA of this workspace" in jobs.status(place).message

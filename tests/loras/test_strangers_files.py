@@ -67,7 +67,7 @@ def test_a_bare_name_is_a_file_in_the_current_folder(workspace: Workspace, here:
         assert library.find(workspace, done.name).title == Path(name).stem
     done = merge(workspace, MergeSettings(loras=("x.safetensors=0.5",)), print, lambda *_: None)
     assert "0.5 x x" in done.message
-    with pytest.raises(ConfigError, match=r"y.safetensors is not there"):
+    with pytest.raises(ConfigError, match=r"y.safetensors does not exist"):
         imported(workspace, "y.safetensors")
 
 

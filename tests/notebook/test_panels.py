@@ -245,7 +245,7 @@ def test_a_sample_is_refused_before_anything_is_asked_for(workspace: Workspace) 
     with pytest.raises(ConfigError, match="name a run whose LoRA"):
         panel.generate_with_and_without()
     panel.set(loras=["nobody"])
-    with pytest.raises(ConfigError, match="no LoRA here"):
+    with pytest.raises(ConfigError, match="not a LoRA of this workspace"):
         panel.generate()
 
 

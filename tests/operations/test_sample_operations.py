@@ -61,7 +61,7 @@ def test_what_a_form_takes_over_from_a_sample_and_from_its_file(call: Call, work
     assert call("samples/made", id=made)["actions"][0] == ["settings", "Use these settings"]
     kept = Path(call("samples/keep-file", file=str(video), name="video")["file"])
     assert kept.parent == workspace.samples / "inputs"
-    with pytest.raises(ConfigError, match="no picture"):
+    with pytest.raises(ConfigError, match="cannot be read as a picture"):
         call("samples/keep-file", file=str(video), name="image")
 
 

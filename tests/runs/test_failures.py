@@ -116,7 +116,7 @@ def test_what_the_message_hides_the_traceback_says() -> None:
 
 
 def test_the_log_of_an_earlier_start_is_no_evidence() -> None:
-    log = f"{BROKEN_MODEL}{BEGIN}today\ngoing on from the checkpoint of step 20\n"
+    log = f"{BROKEN_MODEL}{BEGIN}today\nresuming from the checkpoint of step 20\n"
     assert shown(None, "The process ended without a word", log).rule == "died"
 
 

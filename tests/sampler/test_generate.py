@@ -199,9 +199,9 @@ def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp
 @pytest.mark.parametrize(
     ("asked", "match"),
     [
-        ({}, "image is empty, image-toy starts from a first frame: give a picture's file"),
+        ({}, "image is empty, image-toy starts from a first frame: give a picture file"),
         ({"image": "{folder}/none.png"}, "image is none.png, which cannot be used: it cannot be opened: No such file"),
-        ({"image": "{folder}/text.png"}, "image is text.png, which is no picture that can be read: give a PNG"),
+        ({"image": "{folder}/text.png"}, "image is text.png, which cannot be read as a picture: give a PNG"),
         ({"continue_from": "{folder}/text.png"}, "continue_from is text.png, which cannot be used: not a readable"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_picture_is_a_video_of_one_frame(sampler: Sampler, workspace: Workspac
     made = sampler.generate(workspace, settings(sampler.name, frames=1))
     assert made.frames.shape == (1, sampler.model.height, sampler.model.width, 3)
     assert made.record["frames"] == 1
-    with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
+    with pytest.raises(ConfigError, match="frames is 1, a picture, which cannot continue a video"):
         inputs_of(workspace, settings(sampler.name, frames=1, continue_from=clip))
 
 

@@ -65,7 +65,7 @@ def test_bad_scales_are_refused(text: str) -> None:
     [
         ("https://civitai.com/models/123?modelVersionId=4", "download the file with your browser and give its path"),
         ("https://example.org/x.safetensors=0.8", "download the file with your browser and give its path"),
-        ("https://huggingface.co/datasets/you/cats", "open the LoRA's file there and give that address"),
+        ("https://huggingface.co/datasets/you/cats", "open the LoRA's file there and give that URL"),
         ("https://huggingface.co/you/cats/blob/main/README.md", "open the LoRA's .safetensors file there"),
         ("https://huggingface.co/you/cats/tree/main/folder", "open the LoRA's .safetensors file there"),
     ],
@@ -85,9 +85,9 @@ def test_runs_are_found_by_name(workspace: Workspace, tmp_path: Path) -> None:
     assert resolve(workspace, ["old=0.5"]) == [Lora("old", workspace.run("old") / "lora.safetensors", 0.5)]
     with pytest.raises(ConfigError, match="has exported no LoRA, which a run does when it finishes"):
         resolve(workspace, ["unfinished"])
-    with pytest.raises(ConfigError, match="one of those here .new, old."):
+    with pytest.raises(ConfigError, match="a LoRA of this workspace .new, old."):
         resolve(workspace, ["cats"])
-    with pytest.raises(ConfigError, match="no LoRA here"):
+    with pytest.raises(ConfigError, match="not a LoRA of this workspace"):
         resolve(workspace, ["../../etc/passwd"])
 
 
@@ -114,14 +114,14 @@ MANY = {f"t{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is an empty file"), (b"abc", "is no safetensors file"), (b"\x00" * 64, "is no safetensors file"),
+        (b"", "is an empty file"), (b"abc", "is not a safetensors file"), (b"\x00" * 64, "is not a safetensors file"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "is a Git LFS pointer"),
-        (b"<!DOCTYPE html><html>", "is a web page"), (b"PK\x03\x04archive/data.pkl", "is a pickle in a zip"),
-        (b"\x80\x04\x95\x10\x00\x00\x00\x00", "is a Python pickle"),
+        (b"<!DOCTYPE html><html>", "is a web page"), (b"PK\x03\x04archive/data.pkl", "is a renamed .pt or .bin file"),
+        (b"\x80\x04\x95\x10\x00\x00\x00\x00", "is a renamed Python pickle"),
         ((2**62).to_bytes(8, "little") + b'{"a": 1}', "claims a header of 4,611,686,018,427,387,904 bytes"),
         ((500).to_bytes(8, "little") + b'{"a": 1}', "is cut short"),
         (header_of({"t": {"dtype": "F32"}}), "has a damaged header"), (header_of({"t": 1}), "has a damaged header"),
-        ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"), (header_of({}), "holds no tensors"),
+        ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"), (header_of({}), "has no tensors"),
         (header_of(MANY), "holds 20,001 tensors"),
     ],
 )  # fmt: skip
@@ -134,14 +134,14 @@ def test_impostors_get_a_sentence(tmp_path: Path, content: bytes, sentence: str)
 
 def test_missing_truncated_and_trailing_files(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    with pytest.raises(ConfigError, match="is not there"):
+    with pytest.raises(ConfigError, match="does not exist"):
         read_header(path)
     content = sound(path)
     for damaged in (content[:-1], content + b"x"):
         path.write_bytes(damaged)
-        with pytest.raises(ConfigError, match="cut short or has bytes that belong to nothing"):
+        with pytest.raises(ConfigError, match="cut short or has extra bytes"):
             read_header(path)
     os.unlink(path)
     os.mkfifo(path)
-    with pytest.raises(ConfigError, match="is not there"):
+    with pytest.raises(ConfigError, match="does not exist"):
         read_header(path)

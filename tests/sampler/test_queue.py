@@ -247,7 +247,7 @@ def test_scenes_may_have_their_own_lengths_and_the_story_keeps_them(
     assert (ends.image, ends.last_image) == ("ship.png", "port.png")
     with pytest.raises(ConfigError, match="kept_frames is 17, must be 1 or .* fewer than the video's 17"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@17 keep 17"), batch), chains=1)
-    with pytest.raises(ConfigError, match="frames is 1, a picture, which continues no video"):
+    with pytest.raises(ConfigError, match="frames is 1, a picture, which cannot continue a video"):
         queue.submit_all(served, expand(ask(prompt="a red circle\na blue square@@1"), batch), chains=1)
     assert joined_settings([one.changed(frames=9) for one in many]).frames == 9
     *ids, story = queue.submit_all(served, many[:1] + many[2:], chains=1)
@@ -261,7 +261,7 @@ def test_a_scene_without_the_one_before_says_so(served: Workspace, ask: Callable
     first, second, joined = queue.submit_all(served, [ask(steps=1000), ask(seed=1)], chains=1)
     cancel(served, first)
     wait(served, first, PATIENCE)
-    assert f"the scene before, {first}, has no video" in wait(served, second, PATIENCE).message
+    assert f"the previous scene, {first}, has no video" in wait(served, second, PATIENCE).message
     assert f"scene 1, {first}, has no video" in wait(served, joined, PATIENCE).message
 
     # Each again, under its own id: the story becomes whole.
@@ -311,8 +311,8 @@ def test_a_busy_gpu_is_said_at_once_and_no_worker_starts(
         ({"frames": 50}, "frames is 50, toy needs"),
         ({"width": 100}, "width is 100, toy needs a multiple of 8"),
         ({"model": "sora"}, "model is 'sora', which is neither known, nor a folder"),
-        ({"loras": ["cats"]}, "loras has 'cats', which is no LoRA here"),
-        ({"loras": ["missing.safetensors"]}, "the LoRA missing.safetensors is not there"),
+        ({"loras": ["cats"]}, "loras has 'cats', which is not a LoRA of this workspace"),
+        ({"loras": ["missing.safetensors"]}, "the LoRA missing.safetensors does not exist"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(

@@ -94,7 +94,7 @@ def test_a_sample_without_any_record_is_listed_with_the_reason_and_can_be_remove
     newest, found = samples.history()
     assert (newest.id, newest.problem) == (whole, "")
     assert found.id == damaged
-    assert found.problem.startswith(f"{damaged}.json is damaged, and {damaged}.mp4 holds no record either: ")
+    assert found.problem.startswith(f"{damaged}.json is damaged, and {damaged}.mp4 has no record either: ")
     assert [one.id for one in samples.history(query=SampleQuery(search="tiny"))] == [whole]  # it has no settings
     assert [label for label, _ in actions(found)] == ["remove"]
     samples.remove(damaged)
@@ -197,7 +197,7 @@ def test_a_png_shows_pictures_and_a_folder_has_a_file_for_each_prompt(workspace:
     with Image.open(tmp_path / "all.png") as picture:
         assert (picture.format, picture.size) == ("PNG", (2 * 48, 2 * 32))
         assert (np.asarray(picture)[:32, 48:] == 255).all(), "no second cat"
-    with pytest.raises(ConfigError, match=r"is a video of \d+ frames, and a PNG shows pictures: export a GIF"):
+    with pytest.raises(ConfigError, match=r"is a video of \d+ frames, but a PNG shows pictures: export a GIF"):
         write_samples([video], tmp_path / "video.png", workspace.root)
     write_samples([*pictures, video], tmp_path / "each", workspace.root)
     assert sorted(path.name for path in (tmp_path / "each").iterdir()) == [
@@ -297,7 +297,7 @@ def test_a_request_for_latents_leaves_no_video_until_it_is_decoded(
 
 def test_latents_that_nobody_could_go_on_from_are_refused(tmp_path: Path) -> None:
     workspace, asked = Workspace.open(tmp_path), ASKED.changed(latents_only=True)
-    with pytest.raises(ConfigError, match="leave it off for scenes"):
+    with pytest.raises(ConfigError, match="turn it off for scenes"):
         queue.submit_all(workspace, [asked, asked], chains=1)
     with pytest.raises(ConfigError, match="a grid shows videos"):
         queue.submit(workspace, asked, into="grids/one/cells/two")

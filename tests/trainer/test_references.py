@@ -233,7 +233,9 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     made = [sampler.generate(workspace, asked.changed(**one)) for one in ways]
     assert len({one.frames.tobytes() for one in made}) == len(ways)
     assert len(made[1].record["reference_sha256"]) == 64
-    with pytest.raises(ConfigError, match="its LoRA takes one 2 times smaller than the video: .* multiples of 64"):
+    with pytest.raises(
+        ConfigError, match="its LoRA takes a reference 2 times smaller than the video: .* multiples of 64"
+    ):
         sampler.generate(workspace, asked.changed(reference=clip, height=96))
 
 

@@ -35,7 +35,7 @@ def test_a_run_that_says_nothing_is_ended_with_its_stacks(ended: dict[str, Path]
     status = jobs.status(ended["silent"])
     assert (status.state, status.exit_code) == (State.FAILED, ExitCode.STALLED)
     assert "step 12 of 300" in status.message
-    assert "the last checkpoint is of step 10" in status.message
+    assert "the last checkpoint is from step 10" in status.message
     stacks = (ended["silent"] / STACKS).read_text()
     assert "in silent" in stacks
     assert "in _watch" in stacks  # every thread

@@ -179,6 +179,6 @@ def test_a_tracker_that_breaks_later_is_turned_off_once(run: Path) -> None:
         tracked.log({"step": step, "loss": 1.0})
     tracked.finish()
     assert said[1:] == [
-        "the tracker tensorboard could not be written to and is off from here on, the run goes on: the server went away"
+        "the tracker tensorboard could not be written to and is now off; the run continues: the server went away"
     ]
     assert accelerator.trackers[0].lines == 3

@@ -108,7 +108,7 @@ def test_samples_kept_as_latents_are_clips_to_train_on(workspace: Workspace, tmp
     run.start()
     assert run.wait(PATIENCE).state == jobs.State.FINISHED, jobs.log_tail(run.folder)
     assert run.lora is not None
-    assert "encoded again" not in jobs.log_tail(run.folder, 200), "neither flipped nor otherwise missing"
+    assert "encoding it again" not in jobs.log_tail(run.folder, 200), "neither flipped nor otherwise missing"
     names = {path.name for path in run.folder.glob("previews/step-00000000/*.mp4")}
     assert "0.mp4" in names
     assert not [name for name in names if name.startswith(("input", "reconstruction"))]

@@ -123,7 +123,7 @@ def test_videos_are_no_references_here(workspace: Workspace, dataset: Dataset, v
         load_data(workspace, settings)
     clip = dataset.folder / read_clips(dataset.folder)[0].file_name
     asked = SampleSettings().changed(model=vace.source, reference=str(clip))
-    with pytest.raises(ConfigError, match="looks at a picture: give a PNG, JPEG, WebP or BMP file"):
+    with pytest.raises(ConfigError, match="takes a picture: give a PNG, JPEG, WebP or BMP file"):
         inputs_of(workspace, asked)
 
 

@@ -1,1 +1,1 @@
-"""What makes a transformer made of blocks cheaper to train, whatever its family: each module is one such means."""
+"""Ways to make a transformer of blocks cheaper to train, whatever its family: one per module."""

@@ -1,18 +1,19 @@
-"""Frozen weights of some blocks wait in host memory and come to the device just before their block computes.
+"""Block swap: the frozen weights of some blocks wait in host memory and come to the device just before they are needed.
 
-Two slots on the device, each large enough for one block. The swapped blocks are bound to them in turn, for good: the
-first's tensors are views of slot 0, the second's of slot 1, the third's of slot 0 again. So nothing in a module changes
-while it trains; what changes are a slot's bytes. When a swapped block is called, its bytes are on the device or are
-fetched, and the copy of the one that comes after it begins: forwards the next, in a backward pass the one before. Bytes
-travel from the host to the device only. What is trained is never swapped.
+The device has two slots, each large enough for one block. The swapped blocks are bound to the slots in turn, for good:
+the tensors of the first are views of slot 0, of the second views of slot 1, of the third views of slot 0 again. Nothing
+in a module changes during training, only the bytes in a slot. When a swapped block is called, its bytes are fetched if
+they are not there, and the copy for the following block starts: the next one in a forward pass, the previous one in a
+backward pass. Bytes are only ever copied from the host to the device. Trained weights are never swapped.
 
-When a slot may be overwritten: with a block's call all work on the swapped block before it is in the device's queue.
-Forwards that is plain. Backwards, a block is called because autograd wants what it recomputes, and autograd takes the
-nodes of later blocks first. So gradient checkpointing that calls each block again is required. Without it autograd
-refuses to go backwards ("modified by an inplace operation"), since a slot's views share its version counter.
+A slot can be overwritten because, once a block is called, all work on the swapped block called before it is in the
+device's queue. In the forward pass that is obvious. In the backward pass, a block is called because autograd needs what
+it recomputes, and autograd processes later blocks first. Block swap therefore requires gradient checkpointing, which
+calls each block again. Without it, autograd refuses the backward pass ("modified by an inplace operation"), because a
+slot's views share its version counter.
 
-Between the calls of its block a swapped tensor has its shape, dtype and device, but bytes of another block. Not
-covered: which blocks and how many (trainer.trainable), a pass through the blocks in two threads at once.
+Between calls, a swapped tensor has the right shape, dtype and device, but the bytes of another block. Two threads must
+not run through the blocks at the same time.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ import torch
 from torch import nn
 
 SLOTS = 2
-ALIGNED = 256  # bytes; where a tensor begins in a slot, as an allocation of its own would
-# Bytes pinned at once: PyTorch rounds what it pins up to a power of two, of a whole block that might be double.
+ALIGNED = 256  # bytes; tensors in a slot are aligned like separate allocations
+# Bytes pinned at a time. PyTorch rounds pinned memory up to a power of two, which could double a whole block.
 PIECE = 32 << 20
 
 
 class _Tensor(NamedTuple):
-    """A frozen tensor of a block: its module, and where it begins in the block's bytes."""
+    """A frozen tensor of a block. begin: its offset in the block's bytes"""
 
     module: nn.Module
     name: str
@@ -40,44 +41,44 @@ class _Tensor(NamedTuple):
 
 
 class BlockSwap:
-    """Swaps the frozen tensors of `count` of the blocks, spread evenly; the other blocks are left alone.
+    """Swaps the frozen tensors of `count` of the blocks, spread evenly.
 
-    The blocks may lie on the host; what is trained in the swapped ones goes to the device here, the rest of the model
-    may follow later (`.to(device)` leaves swapped tensors as they are). On a CPU the same happens with plain copies.
+    The blocks may still be on the host. The trained weights of the swapped blocks are moved to the device here; the
+    rest of the model may follow later (`.to(device)` leaves swapped tensors alone). On a CPU the copies are plain.
     """
 
     def __init__(self, blocks: Sequence[nn.Module], count: int, device: torch.device) -> None:
-        """Make this after LoRA and low-bit layers, before optimizer, compilation and accelerate's `prepare`."""
+        """Call this after adding LoRA and low-bit layers, before optimizer, compilation and accelerate's `prepare`."""
         self.blocks = [blocks[index] for index in spread(len(blocks), count)]
         self.device = device
         self._tensors = [_lay_out(block) for block in self.blocks]
         sizes = [sum(_aligned(tensor.value) for tensor in tensors) for tensors in self._tensors]
-        # Never filled by one tensor alone, so that `parked` knows it from a tensor of its own.
+        # Larger than any single tensor, so that `parked` can tell a slot's views from other tensors.
         self._slots = [
             torch.zeros(max(sizes[at::SLOTS], default=0) + ALIGNED, dtype=torch.uint8, device=device)
             for at in range(SLOTS)
         ]
-        self._loaded: list[int | None] = [None] * SLOTS  # whose bytes a slot holds, or will when its copy is done
+        self._loaded: list[int | None] = [None] * SLOTS  # the block whose bytes are in each slot, or on their way
         self._copies = _StreamCopies(device) if device.type == "cuda" else _PlainCopies()
         self._last = 0
         self._hosts: list[tuple[torch.Tensor, ...]] = []
         for index, block in enumerate(self.blocks):
-            self._hosts.append(self._leave(index, sizes[index]))
+            self._hosts.append(self._move_to_host(index, sizes[index]))
             for parameter in block.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.to(device)
         for index, block in enumerate(self.blocks):
             block.register_forward_pre_hook(lambda *_, index=index: self._called(index))
 
-    # ---- before
+    # ---- setup
 
-    def _leave(self, index: int, size: int) -> tuple[torch.Tensor, ...]:
-        """Copy a block's tensors into host memory and let the block see a slot in their stead; the pieces of memory."""
+    def _move_to_host(self, index: int, size: int) -> tuple[torch.Tensor, ...]:
+        """Copy a block's tensors to host memory, bind the block to its slot, and return the memory in pieces."""
         memory, slot = torch.empty(size, dtype=torch.uint8), self._slots[index % SLOTS]
         for number, tensor in enumerate(self._tensors[index]):
             _view(memory, tensor).copy_(tensor.value)
             bound = tensor._replace(value=_view(slot, tensor))
-            # The new tensor shares the version counter of what it is a view of.
+            # A new parameter or detached buffer keeps sharing the slot's version counter.
             if bound.name in bound.module._parameters:
                 bound.module._parameters[bound.name] = nn.Parameter(bound.value, requires_grad=False)
             else:
@@ -85,13 +86,13 @@ class BlockSwap:
             self._tensors[index][number] = bound
         return self._copies.kept(memory)
 
-    # ---- while it runs
+    # ---- training
 
     def _called(self, index: int) -> None:
-        """A swapped block is about to compute, or to compute again."""
+        """Fetch a swapped block before it computes, or recomputes, and start fetching the following one."""
         self._fetch(index)
         self._copies.wait(index % SLOTS)
-        # The block that is called after this one: a wrong guess costs time, nothing else.
+        # Guess which block is called next. A wrong guess only costs time.
         end = len(self.blocks) - 1
         backwards = torch.is_grad_enabled() and (index < self._last or index == end)
         following = index - 1 if backwards and index > 0 else index + 1 if index < end else 0
@@ -103,29 +104,29 @@ class BlockSwap:
         slot = index % SLOTS
         if self._loaded[slot] == index:
             return
-        self._loaded[slot] = None  # until the copy is under way: it may fail
+        self._loaded[slot] = None  # in case the copy fails
         self._copies.start(slot, self._slots[slot], self._hosts[index])
         self._loaded[slot] = index
 
 
 class _PlainCopies:
-    """Copies that are done when they have been started."""
+    """Synchronous copies."""
 
     def kept(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Bytes on the host as `start` takes them."""
+        """Split host memory into the pieces that `start` copies."""
         return tuple(memory.split(PIECE))
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
-        """Begin to fill a slot, after all that was queued on the device before."""
+        """Start to fill a slot, after everything already queued on the device."""
         for piece, part in zip(source, target.split(PIECE), strict=False):
             part[: len(piece)].copy_(piece, non_blocking=True)
 
     def wait(self, slot: int) -> None:
-        """Let what is queued on the device from now on see a slot as it was filled last."""
+        """Make work queued on the device from now on wait for a slot's latest copy."""
 
 
 class _StreamCopies(_PlainCopies):
-    """Copies on a CUDA stream of their own, from pinned memory."""
+    """Copies from pinned memory on a separate CUDA stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -135,8 +136,8 @@ class _StreamCopies(_PlainCopies):
     def kept(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
         try:
             return tuple(piece.pin_memory() for piece in memory.split(PIECE))
-        except RuntimeError:  # the system allows no more: slower, not wrong
-            return tuple(memory.split(PIECE))
+        except RuntimeError:  # no more memory can be pinned: slower, but correct
+            return super().kept(memory)
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
@@ -150,7 +151,7 @@ class _StreamCopies(_PlainCopies):
 
 
 def spread(total: int, count: int) -> list[int]:
-    """`count` positions among `total`, spread evenly: as much computing as possible between two of them."""
+    """Return `count` of `total` positions, spread evenly so that copies have the most time between two of them."""
     count = min(count, total)
     return [(2 * at + 1) * total // (2 * count) for at in range(count)]
 
@@ -159,7 +160,7 @@ def spread(total: int, count: int) -> list[int]:
 
 
 def _frozen(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
-    """Every frozen tensor of a module: (its module, name, tensor)."""
+    """Yield (owning module, name, tensor) of every frozen tensor of a module."""
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
             if not parameter.requires_grad:
@@ -169,7 +170,7 @@ def _frozen(module: nn.Module) -> Iterator[tuple[nn.Module, str, torch.Tensor]]:
 
 
 def _lay_out(block: nn.Module) -> list[_Tensor]:
-    """A block's frozen tensors one after the other."""
+    """Lay out a block's frozen tensors one after the other."""
     tensors, begin = [], 0
     for module, name, value in _frozen(block):
         tensors.append(_Tensor(module, name, value, begin))
@@ -182,7 +183,7 @@ def _aligned(value: torch.Tensor) -> int:
 
 
 def _view(memory: torch.Tensor, tensor: _Tensor) -> torch.Tensor:
-    """The part of a block's bytes that is this tensor."""
+    """Return the tensor's part of its block's bytes."""
     value = tensor.value
     return memory[tensor.begin : tensor.begin + value.nbytes].view(value.dtype).view(value.shape)
 
@@ -192,9 +193,9 @@ def _view(memory: torch.Tensor, tensor: _Tensor) -> torch.Tensor:
 
 @contextmanager
 def parked(module: nn.Module) -> Iterator[None]:
-    """A module's frozen tensors in host memory meanwhile, so that something else has room on the device.
+    """Keep a module's frozen tensors in host memory to make room on the device.
 
-    What shares its memory with others stays, as swapped tensors do in their slots: moving it would free nothing.
+    Tensors that share memory with others, such as swapped tensors in their slots, stay: moving them frees nothing.
     """
     tensors = [tensor for _, _, tensor in _frozen(module) if tensor.untyped_storage().nbytes() == tensor.nbytes]
     devices = [tensor.device for tensor in tensors]

@@ -1,12 +1,12 @@
-"""Gradient checkpointing by levels: what a block computes is thrown away and computed again when the gradient needs it.
+"""Levels of gradient checkpointing: a block's activations are dropped and recomputed in the backward pass.
 
-    none             everything is kept: fastest, most memory
-    keep attention   only the attention's output is kept, the part that costs most to repeat
-    full             only a block's inputs are kept
-    offloaded        they, too, leave: they wait in CPU memory until their block needs them
+    none             keep all activations: fastest, most memory
+    keep attention   keep only the attention's output, which is the most expensive part to recompute
+    full             keep only the block's inputs
+    offloaded        keep only the block's inputs, in CPU memory until the block needs them
 
-All levels give the same numbers. Recomputing is PyTorch's own (non-reentrant); the choice of what to keep is its
-selective checkpointing; offloading is a pair of hooks on what it saves.
+All levels give the same numbers. They use PyTorch's non-reentrant checkpointing, its selective checkpointing to keep
+attention, and hooks on saved tensors to offload inputs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 Level = Literal["none", "keep attention", "full", "offloaded"]
-Recompute = Callable[..., Any]  # (function, *arguments) -> what function returns
+Recompute = Callable[..., Any]  # (function, *arguments) -> function's result
 
-BLOCK_INPUT_AXES = 3  # [batch, tokens, width]; positions and masks have fewer
-AHEAD = 3  # tensors fetched before they are needed: a block has two inputs of its own
+BLOCK_INPUT_AXES = 3  # [batch, tokens, width]; positions and masks have fewer axes
+AHEAD = 3  # tensors to fetch ahead; a block has two inputs of its own
 _KERNELS = (
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu",
@@ -35,16 +35,16 @@ _KERNELS = (
 
 
 def recomputing(level: Level, random: bool) -> Recompute:
-    """What calls a block so that the level holds.
+    """Return the function that calls a block at a checkpointing level.
 
-    random: whether the block samples random numbers (dropout), which must come out the same the second time
+    random: whether the block draws random numbers (dropout), which recomputation must repeat
     """
     usual = partial(checkpoint, use_reentrant=False, preserve_rng_state=random)
     if level == "keep attention":
 
         def keeping(function: Callable[..., Any], *arguments: Any) -> Any:
-            # Where a step calls the model twice, autocast still has the weights that the first call cast; the block
-            # computed again casts them anew, and PyTorch would look for results of operations that there were not.
+            # If a step calls the model twice, autocast still caches the weights cast by the first call. Recomputation
+            # casts them again, and PyTorch would then look for saved results of casts that never ran.
             torch.clear_autocast_cache()
             return usual(function, *arguments, context_fn=partial(create_selective_checkpoint_contexts, _keep))
 
@@ -52,10 +52,10 @@ def recomputing(level: Level, random: bool) -> Recompute:
     if level == "full":
         return usual
     assert level == "offloaded", f"nothing is recomputed at level {level}"
-    waiting = _Waiting()
+    offloaded = _OffloadedInputs()
 
     def offloading(function: Callable[..., Any], *arguments: Any) -> Any:
-        with torch.autograd.graph.saved_tensors_hooks(waiting.leave, waiting.come_back):
+        with torch.autograd.graph.saved_tensors_hooks(offloaded.pack, offloaded.unpack):
             return usual(function, *arguments)
 
     return offloading
@@ -67,7 +67,7 @@ def _keep(context: Any, operation: Any, *_: Any, **__: Any) -> CheckpointPolicy:
 
 
 class _HostCopy:
-    """One tensor that waits in host memory. `left`, `arrived`: when its copies are done, on a GPU."""
+    """One tensor in host memory. left, arrived: CUDA events for its copies to the host and back"""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.of = _identity(tensor)
@@ -79,29 +79,32 @@ class _HostCopy:
 
 
 def _identity(tensor: torch.Tensor) -> tuple[StorageWeakRef, int, torch.Size]:
-    """The same for two views of the same bytes; no other tensor's as long as it is held."""
+    """Return an identity that only views of the same bytes share, for as long as it is held."""
     return StorageWeakRef(tensor.untyped_storage()), tensor.storage_offset(), tensor.shape
 
 
-class _Waiting:
-    """Block inputs in host memory: they leave while the next block computes, and come back one block ahead.
+class _OffloadedInputs:
+    """Block inputs in host memory: copied there while the next block computes, and back one block ahead.
 
-    On a GPU copies run on a stream of their own between it and pinned memory; elsewhere they are plain copies.
+    On a GPU, copies use pinned memory and a separate stream; elsewhere they are plain.
     """
 
     def __init__(self) -> None:
-        self._order: list[weakref.ref[_HostCopy]] = []  # as they left; the graph that needs them keeps them alive
+        self._order: list[weakref.ref[_HostCopy]] = []  # in the order of packing; the autograd graph keeps them alive
         self._stream: Any = None
 
-    def leave(self, tensor: torch.Tensor) -> Any:
-        """Called with every tensor a checkpoint saves. What a block before saved too stays, such as an encoded caption
-        or timesteps by token: the model holds it anyway, and each block would have a copy."""
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """Move a tensor saved by a checkpoint to the host.
+
+        Tensors that an earlier block saved too, such as an encoded caption or timesteps per token, stay: the model
+        holds them anyway, and each block would make a copy.
+        """
         waiting = [other for reference in self._order if (other := reference()) is not None]
         if tensor.dim() < BLOCK_INPUT_AXES or any(other.of == _identity(tensor) for other in waiting):
             return tensor
         copy = _HostCopy(tensor)
         if tensor.is_cuda:
-            stream = self._copying(tensor.device)
+            stream = self._copy_stream(tensor.device)
             stream.wait_stream(torch.cuda.current_stream(tensor.device))
             with torch.cuda.stream(stream):
                 copy.host.copy_(tensor, non_blocking=True)
@@ -112,8 +115,8 @@ class _Waiting:
         self._order = [weakref.ref(other) for other in (*waiting, copy)]
         return copy
 
-    def come_back(self, packed: Any) -> torch.Tensor:
-        """Called with what `leave` returned, the last block's first: gradients go backwards."""
+    def unpack(self, packed: Any) -> torch.Tensor:
+        """Return what was packed, and fetch the inputs of earlier blocks, which the backward pass needs next."""
         if not isinstance(packed, _HostCopy):
             kept: torch.Tensor = packed
             return kept
@@ -135,13 +138,13 @@ class _Waiting:
         if copy.left is None:
             copy.back = copy.host.clone()
             return
-        stream = self._copying(copy.device)
+        stream = self._copy_stream(copy.device)
         with torch.cuda.stream(stream):
             stream.wait_event(copy.left)
             copy.back = copy.host.to(copy.device, non_blocking=True)
             copy.arrived = stream.record_event()
 
-    def _copying(self, device: torch.device) -> Any:
+    def _copy_stream(self, device: torch.device) -> Any:
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)
         return self._stream

@@ -1,8 +1,7 @@
-"""Regional compilation: one function computes every block of a kind, and torch.compile translates that one.
+"""Regional compilation: torch.compile compiles a single function that computes every block of a kind.
 
-All blocks share their code and their shapes, so a model of forty blocks is translated once for each shape of its
-inputs, not forty times. Recomputing (checkpointing) may lie inside the translated function, where the compiler plans
-what to keep, or outside of it.
+Blocks share their code and their shapes, so a model of forty blocks is compiled once per input shape, not forty times.
+Gradient checkpointing can be inside the compiled function, where the compiler plans what to keep, or outside.
 """
 
 from __future__ import annotations
@@ -16,21 +15,23 @@ import torch
 
 from workbench.errors import ConfigError
 
-# A block is translated again for each shape, with and without gradients, and with the LoRA on and off.
-TRANSLATIONS = 64
+# A block is compiled again for each shape, with and without gradients, and with the LoRA on and off.
+MOST_COMPILATIONS = 64
 
 
 def compile_blocks(
     blocks: Sequence[torch.nn.Module], recompute: Callable[..., Any] | None = None, backend: str = "inductor"
 ) -> None:
-    """Let all blocks of a kind run as one translated function. recompute: see checkpointing; here it lies inside.
+    """Run all blocks of a kind through one compiled function, until `interpret_blocks`.
 
-    The blocks' own modules and parameters stay as they are. `interpret_blocks` undoes it.
+    The blocks' modules and parameters do not change.
+
+    Args:
+        recompute: Checkpointing to apply inside the compiled function (see checkpointing.recomputing).
     """
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, TRANSLATIONS)
-    torch._dynamo.config.accumulated_recompile_limit = max(
-        torch._dynamo.config.accumulated_recompile_limit, TRANSLATIONS * 8
-    )
+    config = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, MOST_COMPILATIONS)
+    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, MOST_COMPILATIONS * 8)
     for own in dict.fromkeys(type(block).forward for block in blocks):
 
         def run(block: torch.nn.Module, *arguments: Any, own: Callable[..., Any] = own, **named: Any) -> Any:
@@ -38,20 +39,20 @@ def compile_blocks(
                 return own(block, *arguments, **named)
             return recompute(lambda *again: own(block, *again, **named), *arguments)
 
-        translated = torch.compile(run, fullgraph=True, dynamic=False, backend=backend)
+        compiled = torch.compile(run, fullgraph=True, dynamic=False, backend=backend)
         for block in blocks:
             if type(block).forward is own:
-                block.forward = partial(translated, block)
+                block.forward = partial(compiled, block)
 
 
 def interpret_blocks(blocks: Sequence[torch.nn.Module]) -> None:
-    """Let every block run its own code again, line by line."""
+    """Run every block's own code again, uncompiled."""
     for block in blocks:
         block.__dict__.pop("forward", None)
 
 
 def check_compiler() -> None:
-    """Refuse where nothing could be translated. Raises ConfigError."""
+    """Raise ConfigError if this machine has no C compiler."""
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "cl")):
-        sentence = "compile is on, but this machine has no C compiler: install one (apt install gcc), or switch it off"
-        raise ConfigError(sentence, {"compile": sentence})
+        sentence = "compile is on, but this machine has no C compiler: install one (apt install gcc), or turn it off"
+        raise ConfigError.of("compile", sentence)

@@ -1,15 +1,15 @@
-"""Frozen linear layers kept in fewer bits: a quarter to a half of the memory, the model rounded a little.
+"""Quantized frozen linear layers: a quarter to half of the memory, at the price of slight rounding.
 
-    int8  8-bit integers, a scale for each row of the weight
-    fp8   8-bit floats (e4m3), a scale for each row
-    nf4   4-bit NormalFloat (QLoRA, arXiv 2305.14314), a scale for each 64 values; two values a byte
+    int8  8-bit integers, one scale per row of the weight
+    fp8   8-bit floats (e4m3), one scale per row
+    nf4   4-bit NormalFloat (QLoRA, arXiv 2305.14314), one scale per 64 values, two values per byte
 
-The weight is made anew, in the precision of the step, whenever a layer computes, forwards and backwards: what waits
-between the two is the packed bytes. Rounding is deterministic, one layer at a time, where the layer lies.
+A layer unpacks its weight, in the precision of the step, whenever it computes, forward and backward. In between, only
+the packed bytes are kept. Quantization is deterministic and happens one layer at a time, on the layer's device.
 
 Why not a package: torchao 0.18 keeps the full weight of its int8 and fp8 layers for the backward pass, and its fp8
-gradients come out as NaN; bitsandbytes 0.50 trains right in nf4 but keeps scales outside of parameters and buffers,
-where nothing swaps them, and its int8 rounds activations, too.
+gradients are NaN. bitsandbytes 0.50 trains correctly in nf4 but keeps the scales outside of parameters and buffers,
+where block swap cannot see them, and its int8 also rounds activations.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from torch.nn import functional
 
 Format = Literal["int8", "fp8", "nf4"]
 
-SMALLEST = 4096  # values; what is smaller is not worth rounding
+SMALLEST = 4096  # values; smaller weights are not worth quantizing
 BLOCK = 64  # values that share a scale in nf4
-# Quantiles of the normal distribution, scaled to [-1, 1], with zero among them (QLoRA, appendix E).
+# Quantiles of the normal distribution, scaled to [-1, 1] and including zero (QLoRA, appendix E).
 NF4 = (
     -1.0,
     -0.6961928009986877,
@@ -47,17 +47,17 @@ NF4 = (
 
 
 class Packed(NamedTuple):
-    """A weight in fewer bits: `scale` broadcasts over `values`, except in nf4, where it holds one for each BLOCK."""
+    """A quantized weight. `scale` broadcasts over `values`, except in nf4, where there is one scale per BLOCK."""
 
     values: torch.Tensor
     scale: torch.Tensor
 
 
-# ---- rounding and back
+# ---- packing and unpacking
 
 
 def pack(weight: torch.Tensor, how: Format) -> Packed:
-    """Round a weight [out, in]."""
+    """Quantize a weight [out, in]."""
     full = weight.detach().float()
     if how == "nf4":
         blocks, levels = full.reshape(-1, BLOCK), torch.tensor(NF4, device=full.device)
@@ -76,20 +76,20 @@ def pack(weight: torch.Tensor, how: Format) -> Packed:
 def unpack(
     values: torch.Tensor, scale: torch.Tensor, table: torch.Tensor | None, rows: int, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The weight [rows, in] in a dtype, rounded to it once. table: `byte_table` in nf4, else None"""
+    """Return the weight [rows, in] in a dtype, rounded only once. table: `byte_table` for nf4, else None"""
     if table is None:
-        return values.to(dtype).mul_(scale)  # every int8 and e4m3 number is exact in bfloat16 and float16
+        return values.to(dtype).mul_(scale)  # bfloat16 and float16 represent every int8 and e4m3 number exactly
     pairs = functional.embedding(values.int(), table.to(dtype))
     return pairs.view(len(scale), BLOCK).mul_(scale).view(rows, -1)
 
 
 def _largest(rows: torch.Tensor) -> torch.Tensor:
-    """The largest absolute value of each row [rows, 1]; never zero."""
+    """Return the largest absolute value of each row, [rows, 1], but never zero."""
     return rows.abs().amax(1, keepdim=True).clamp_(min=torch.finfo(torch.bfloat16).tiny)
 
 
 def byte_table(device: torch.device) -> torch.Tensor:
-    """What each byte of nf4 stands for [256, 2], float32. Made once: making it copies from the host, which waits."""
+    """Return the two values of each nf4 byte, float32 [256, 2]. Build it once, because it copies from the host."""
     levels = torch.tensor(NF4, device=device)
     return torch.stack([levels.repeat_interleave(16), levels.repeat(16)], 1)
 
@@ -98,7 +98,7 @@ def byte_table(device: torch.device) -> torch.Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """x @ weight.T + bias for a weight that is unpacked twice, so that it is not kept in between."""
+    """x @ weight.T + bias, unpacking the weight in both passes instead of keeping it in between."""
 
     @staticmethod
     def forward(
@@ -118,8 +118,8 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         values, scale, table = ctx.saved_tensors
         if torch.compiler.is_compiling():
-            # Always false, which the compiler cannot know. Else it sees that both passes unpack the same weight, and
-            # keeps it from one to the other.
+            # Add a value that is always zero, which the compiler cannot know. Otherwise it sees that both passes unpack
+            # the same weight, and keeps it in between.
             first = grad.flatten()[0]
             scale = scale + ((first > 0) & (first <= 0))
         into_x = grad @ unpack(values, scale, table, ctx.rows, grad.dtype) if ctx.needs_input_grad[0] else None
@@ -128,14 +128,14 @@ class _Product(torch.autograd.Function):
 
 
 class LowBitLinear(nn.Linear):
-    """A linear layer whose frozen weight is packed. It is one for those who look for linear layers, such as peft."""
+    """A linear layer with a packed frozen weight. It subclasses nn.Linear so that peft finds it."""
 
     values: torch.Tensor
     scale: torch.Tensor
     table: torch.Tensor | None
 
     def __init__(self, linear: nn.Linear, how: Format) -> None:
-        nn.Module.__init__(self)  # nn.Linear's own would make a weight
+        nn.Module.__init__(self)  # nn.Linear's would allocate a weight
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.how: Format = how
         self.dtype = linear.weight.dtype
@@ -148,7 +148,7 @@ class LowBitLinear(nn.Linear):
 
     @property
     def weight(self) -> torch.Tensor:
-        """The weight [out, in], made anew; what is written into it is lost."""
+        """The weight [out, in], unpacked at each access; writes to it are lost."""
         return unpack(self.values, self.scale, self.table, self.out_features, self.dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -166,7 +166,7 @@ class LowBitLinear(nn.Linear):
 
 
 def shrink(blocks: Sequence[nn.Module], how: Format) -> int:
-    """Replace the frozen linear layers of the blocks by LowBitLinear, one after the other; the bytes saved."""
+    """Replace the frozen linear layers of the blocks with LowBitLinear, one by one, and return the bytes saved."""
     saved = 0
     for parent in [module for block in blocks for module in block.modules()]:
         for name, child in list(parent.named_children()):

@@ -7,6 +7,6 @@ from workbench import jobs
 from workbench.sampler.worker import serve
 
 if __name__ == "__main__":
-    # Outermost: the lock taken on ending is kept until result.json is written, so that no request is added in between.
+    # Outermost, so that the worker's final lock lasts until result.json is written, and no request slips in between.
     with contextlib.ExitStack() as leaving:
         sys.exit(jobs.main(lambda job: serve(job, leaving)))

@@ -1,12 +1,12 @@
-"""LoRA adapters on transformers that stay loaded: loaded, activated with a scale each, deactivated, kept for reuse.
+"""LoRA adapters on transformers that stay loaded: load, activate at a scale, deactivate, keep for reuse.
 
-Files in diffusers' layout go through its stock loader as they are; those of other trainers are first written in that
-layout, with their alpha multiplied in. Adapters of one request have no effect on the next.
+Files in diffusers' layout go straight through its stock loader. Files of other trainers are first rewritten in that
+layout, with alpha multiplied in. The adapters of one request do not affect the next.
 
-A run's setting `train_also` trains weights in full beside its LoRA, in also.safetensors. They take the place of the
-model's own, and back: at a scale s a weight is own + s * (trained - own), summed over the LoRAs of a request.
+The setting `train_also` trains full weights beside a LoRA, in also.safetensors. While a request uses them, a weight is
+own + s * (trained - own) at scale s, summed over the request's LoRAs; afterwards the model's own weights are back.
 
-A model has one transformer, or two experts of which one is on the device at a time; each has its LoRAs.
+A model has one transformer, or two experts, only one of which is on the device at a time. Each has its own LoRAs.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ if TYPE_CHECKING:
     import torch
 
 KEY = re.compile(r"transformer\.(.+)\.(lora_A|lora_B|lora\.down|lora\.up|lora_magnitude_vector)(\.weight|\.bias)?")
-MADE_FOR = ("base_model", "ss_base_model_version")  # what trainers call the model in a file's metadata
-READING = 2
+MADE_FOR = ("base_model", "ss_base_model_version")  # metadata keys under which trainers name the model
+READING = 2  # version of the converted files; raise it when files are read differently
 KEPT = 8  # LoRAs that stay loaded; the least recently used is unloaded first
-SAME = ("base_model", "step", "seed")  # in the metadata of both files
+SAME = ("base_model", "step", "seed")  # metadata that a LoRA and its also.safetensors share
 NOT_AS_TRAINED = (
-    "the LoRA {lora} was trained together with the model's {weight}, which is not loaded as it was trained: choose its "
-    "own model, and a speed other than low-memory"
+    "the LoRA {lora} was trained together with the model's {weight}, but the loaded model has a different one: choose "
+    "the LoRA's own model, and a speed other than low-memory"
 )
 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """A loaded LoRA: its adapter name in peft, and its facts for a sample's record."""
+    """A loaded LoRA: its adapter name in peft, and what a sample's record says about it."""
 
     adapter: str
     facts: dict[str, Any]
@@ -73,7 +73,7 @@ class Adapters:
     """The LoRAs of one pipeline."""
 
     def __init__(self, family: Family, pipeline: Any, model: str, expert: str = "") -> None:
-        """model: its title, for people;  expert: of the pipeline's transformer, where the model has two"""
+        """model: the model's title, for messages; expert: the name of the transformer's expert, if there are two"""
         self._expert = expert
         self._family, self._pipeline, self._model = family, pipeline, model
         self._also_trained = AlsoTrained(pipeline.transformer)
@@ -81,12 +81,13 @@ class Adapters:
         self._count = 0
 
     def apply(self, loras: Sequence[Lora], cache: Path, force: bool = False) -> list[dict[str, Any]]:
-        """Make exactly these LoRAs, whose files are here, the active ones. Returns the record of each.
+        """Activate exactly these LoRAs, whose files are on disk, and return the record of each.
 
-        cache: where files of other trainers are written in diffusers' layout
-        force: take what fits of a LoRA that was made for another model
+        Raises ConfigError if a LoRA cannot be used; then none is active.
 
-        Raises ConfigError; then none is active.
+        Args:
+            cache: Where files of other trainers are rewritten in diffusers' layout.
+            force: Use the fitting layers of a LoRA that was made for another model.
         """
         try:
             active = [(self._load(lora, cache, force), lora.scale) for lora in loras]
@@ -94,11 +95,11 @@ class Adapters:
         except BaseException:
             self._deactivate()
             raise
-        # A scale of 0 is the model alone; DoRA would still stretch its weights.
+        # Leave out LoRAs at scale 0: a DoRA would still change the weights' magnitudes.
         names = [loaded.adapter for loaded, scale in active if scale]
         kept = {loaded.adapter for loaded, _ in active}
-        # Those that were just loaded come last.
-        for key, loaded in list(self._loaded.items())[: max(0, len(self._loaded) - max(KEPT, len(kept)))]:
+        surplus = max(0, len(self._loaded) - max(KEPT, len(kept)))
+        for key, loaded in list(self._loaded.items())[:surplus]:
             if loaded.adapter not in kept:
                 self._pipeline.delete_adapters(loaded.adapter)
                 del self._loaded[key]
@@ -136,11 +137,11 @@ class Adapters:
         except ConfigError as error:
             raise ConfigError(str(error), {"loras": str(error)}) from None
         fitted, path = shaped(weights, shapes), lora.file
-        if wrong or fitted is not weights or not _as_it_is(lora.file, tensors, metadata, weights):
-            # Its name holds all that its content follows from: READING changes with what is read from a file.
+        if wrong or fitted is not weights or not _loads_as_is(lora.file, tensors, metadata, weights):
+            # The name has everything that determines the converted file.
             digest = hashlib.sha256("\n".join(sorted(wrong)).encode()).hexdigest()[:12]
-            whose, without = self._expert.partition(" ")[0], f"-{digest}" if wrong else ""
-            path = cache / f"{file_sha256(lora.file)}{whose}{without}-{READING}.safetensors"
+            expert, without = self._expert.partition(" ")[0], f"-{digest}" if wrong else ""
+            path = cache / f"{file_sha256(lora.file)}{expert}{without}-{READING}.safetensors"
         if path != lora.file and not path.exists():
             from safetensors.torch import save
 
@@ -148,17 +149,18 @@ class Adapters:
             prefix = self._family.lora_prefix
             write_bytes(path, save({f"{prefix}.{name}": tensor.contiguous() for name, tensor in named.items()}))
         self._count += 1
-        adapter = f"lora_{self._count}"  # peft forbids dots, file names have them
+        adapter = f"lora_{self._count}"  # not the file's name: peft forbids dots
         with warnings.catch_warnings():
-            # Several adapters are what we want; peft warns of each after the first.
+            # peft warns about each adapter after the first.
             warnings.filterwarnings("ignore", message="Already found a `peft_config`")
             self._pipeline.load_lora_weights(
                 str(path), adapter_name=adapter, use_safetensors=True, local_files_only=True
             )
-        # The stock loader only warns when it finds nothing to load.
+        # The stock loader only warns if it finds nothing to load.
         if not any(adapter in names for names in self._pipeline.get_list_adapters().values()):
             raise ConfigError(
-                f"the LoRA {lora.file.name} was not taken by diffusers' loader: export it again as a diffusers LoRA"
+                f"diffusers' loader found nothing to load in the LoRA {lora.file.name}: export it again as a diffusers "
+                f"LoRA"
             )
         report = match_report(weights, sizes)
         kept = ("layers", "matched", "left_out", "converted", "lost", "nothing")
@@ -182,7 +184,7 @@ class Adapters:
 
 
 def shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraWeights:
-    """The same LoRA with matrices of convolutions as the layers have them: some trainers write them flat."""
+    """Return the LoRA with its convolution matrices in the layers' shapes; some trainers write them flat."""
     folded = {}
     for layer in weights.layers:
         shape, up, down = shapes.get(layer, ()), weights.tensors[f"{layer}.{UP}"], weights.tensors[f"{layer}.{DOWN}"]
@@ -192,8 +194,8 @@ def shaped(weights: LoraWeights, shapes: Mapping[str, tuple[int, ...]]) -> LoraW
     return replace(weights, tensors={**weights.tensors, **folded}) if folded else weights
 
 
-def _as_it_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weights: LoraWeights) -> bool:
-    """Whether the stock loader does with a file itself what was read from it."""
+def _loads_as_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weights: LoraWeights) -> bool:
+    """Return whether the stock loader reads a file the same way we do."""
     named = {name: tensor for name, tensor in tensors.items() if KEY.fullmatch(name)}
     plain = all(tensor.is_floating_point() and tensor.itemsize > 1 for tensor in named.values())
     noted = _usable(metadata[DIFFUSERS_KEY]) if DIFFUSERS_KEY in metadata else weights.alpha is None
@@ -202,7 +204,7 @@ def _as_it_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weights
 
 
 def _usable(notes: str) -> bool:
-    """Whether the stock loader can make peft's settings of what a file has under DIFFUSERS_KEY."""
+    """Return whether the stock loader can build a peft config from a file's metadata under DIFFUSERS_KEY."""
     from peft import LoraConfig
 
     with contextlib.suppress(ValueError):
@@ -213,7 +215,7 @@ def _usable(notes: str) -> bool:
 
 
 def shapes_of(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Modules that have weights, by the names they have without any LoRA."""
+    """Yield the (name without any LoRA, weight shape) of each module that has a weight."""
     for name, module in transformer.named_modules():
         if hasattr(module, "in_features") and hasattr(module, "out_features"):
             yield name.removesuffix(".base_layer"), (module.out_features, module.in_features)
@@ -221,11 +223,11 @@ def shapes_of(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield name.removesuffix(".base_layer"), tuple(weight.shape)
 
 
-# ---- weights beside a LoRA ------------------------------------------------------------------------------------------
+# ---- full weights trained beside a LoRA
 
 
 def file_beside(lora: Path) -> Path | None:
-    """The file of such weights that was written with a LoRA; None where there is none. Raises ConfigError."""
+    """Return the also.safetensors that was written with a LoRA, or None. Raises ConfigError."""
     path = lora.with_name(ALSO)
     if lora.suffix != ".safetensors" or not path.is_file():
         return None
@@ -234,15 +236,15 @@ def file_beside(lora: Path) -> Path | None:
 
 
 class AlsoTrained:
-    """Puts them into one transformer that stays loaded."""
+    """Puts full weights trained beside LoRAs into one transformer that stays loaded."""
 
     def __init__(self, transformer: Any) -> None:
         self._transformer = transformer
-        self._own: dict[str, torch.Tensor] = {}  # what was replaced
+        self._own: dict[str, torch.Tensor] = {}  # the model's own weights, while they are replaced
         self._active: list[tuple[Path, int, float]] = []
 
     def apply(self, loras: Sequence[Lora]) -> list[Path | None]:
-        """Make the weights beside exactly these LoRAs the active ones; the file of each. Raises ConfigError."""
+        """Activate the weights beside exactly these LoRAs and return each LoRA's file or None. Raises ConfigError."""
         files = [file_beside(lora.file) if lora.scale else None for lora in loras]
         found = [(path, lora) for path, lora in zip(files, loras, strict=True) if path is not None]
         wanted = [(path, path.stat().st_mtime_ns, lora.scale) for path, lora in found]
@@ -256,14 +258,14 @@ class AlsoTrained:
         return files
 
     def restore(self) -> None:
-        """The model's own weights again."""
+        """Put the model's own weights back."""
         parameters = self._parameters() if self._own else {}
         for name, own in self._own.items():
             parameters[name].data.copy_(own)
         self._own, self._active = {}, []
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
-        """By the names that they have without any LoRA."""
+        """Return the parameters by their names without any LoRA."""
         named = self._transformer.named_parameters()
         return {plain_name(name): one for name, one in named if ".lora_" not in name}
 
@@ -271,7 +273,7 @@ class AlsoTrained:
 def _sums(
     parameters: Mapping[str, torch.nn.Parameter], found: Sequence[tuple[Path, Lora]]
 ) -> Mapping[str, torch.Tensor]:
-    """What each weight becomes, float32 where it is between two values."""
+    """Return the new value of each weight, in float32 if it is interpolated."""
     from safetensors.torch import load_file
 
     sums = dict[str, Any]()
@@ -288,12 +290,12 @@ def _sums(
     return sums
 
 
-# ---- experts --------------------------------------------------------------------------------------------------------
+# ---- experts
 
 
 @dataclass
 class LoadedExpert:
-    """A transformer with its LoRAs. resting: what brings its frozen weights back to the device"""
+    """A transformer with its LoRAs. resting: closing it brings the frozen weights back to the device"""
 
     expert: Expert
     transformer: Any
@@ -302,22 +304,22 @@ class LoadedExpert:
 
 
 class Experts:
-    """All transformers of a model. With two, none is on the device until `at` asks for it."""
+    """All transformers of a model. If there are two, neither is on the device until `at` asks for it."""
 
     def __init__(self, family: Family, model: Model, folder: Path, load: Callable[[Expert], Any], on_gpu: bool) -> None:
-        """load: the transformer of an expert, on the device"""
+        """Load all transformers. load: returns an expert's transformer, on the device"""
         self._pair, self._on_gpu = len(model.experts) > 1, on_gpu
         self.loaded: list[LoadedExpert] = []
         self._active: LoadedExpert | None = None
         for expert in model.experts:
             transformer = load(expert)
-            # The stock pipeline is there for its LoRA loader.
+            # The stock pipeline serves as the LoRA loader.
             adapters = Adapters(family, family.load_pipeline(folder, transformer), model.title, expert.name)
             self.loaded.append(LoadedExpert(expert, transformer, adapters))
             self._rest(self.loaded[-1])
 
     def apply(self, loras: Sequence[Lora], cache: Path, force: bool) -> list[dict[str, Any]]:
-        """Make exactly these LoRAs the active ones, each where it belongs; the record of each. Raises ConfigError."""
+        """Activate exactly these LoRAs, each on its experts, and return the record of each. Raises ConfigError."""
         wanted = [self._names(lora) for lora in loras]
         records: list[dict[str, Any]] = [{} for _ in loras]
         for one in self.loaded:
@@ -328,7 +330,7 @@ class Experts:
         return records
 
     def _names(self, lora: Lora) -> tuple[str, ...]:
-        """The experts that a LoRA is for: all where its file does not say."""
+        """Return the names of the experts that a LoRA is for: all, unless its file says otherwise."""
         known = tuple(one.expert.name for one in self.loaded)
         if not self._pair:
             return known
@@ -344,7 +346,7 @@ class Experts:
         return named
 
     def at(self, timestep: float) -> Any:
-        """The transformer for a timestep, on the device."""
+        """Return the transformer for a timestep, on the device."""
         needed = next(one for one in self.loaded if one.expert.covers(timestep))
         if needed is not self._active:
             self.rest()
@@ -353,7 +355,7 @@ class Experts:
         return needed.transformer
 
     def rest(self) -> None:
-        """Of two, move the one that computed last off the device."""
+        """Move the active one of two experts off the device."""
         if self._active is not None:
             self._rest(self._active)
             self._active = None

@@ -1,7 +1,7 @@
-"""Latents to a video with the memory that is left, in tiles where the whole is too much, else on the CPU; and previews.
+"""Decode latents in the memory that is left (whole, in tiles, or on the CPU), and render latent previews.
 
-A clip whose denoising took minutes is never lost to the last step. Tiles change the picture slightly where they meet;
-the record says that they were used.
+Running out of memory in the last step must not cost a clip that took minutes to denoise. Tiles change the picture
+slightly at their seams, so the record names the method.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 DecodingMethod = Literal["whole", "tiles", "processor"]
 METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
-SQUARES = 8  # in a row and in a column of the picture that is encoded
+SQUARES = 8  # per row and column of the calibration picture
 LATENTS = 4  # a square's side
 RIDGE = 1e-3
-SMALLEST = 160  # pixels of width at least
+SMALLEST = 160  # minimum width of a preview in pixels
 
 
 def decode(
@@ -33,27 +33,29 @@ def decode(
     begin: DecodingMethod = "whole",
     noise: torch.Generator | None = None,
 ) -> tuple[torch.Tensor, DecodingMethod]:
-    """Clips [1, 3, F, H, W] in [-1, 1] on the processor, and the method used. The VAE is on its device, and stays
-    there.
+    """Decode latents with the first method from `begin` on that fits in memory.
 
-    make_room: called once memory has run out, before the next method is tried
-    noise: of the processor, for decoders that need some: each method gets the same
+    Returns the video [1, 3, F, H, W] in [-1, 1] on the CPU, and the method. The VAE ends on the device it is on.
+
+    Args:
+        make_room: Called after memory ran out, before the next method.
+        noise: A CPU generator for decoders that draw noise. Each method gets it in the same state.
     """
     import torch
 
-    device = next(vae.parameters()).device  # its own `device` walks through all modules: 1 ms
+    device = next(vae.parameters()).device  # vae.device walks through all modules, which takes 1 ms
     for method in METHODS[METHODS.index(begin) :]:
         target = torch.device("cpu") if method == "processor" else device
         with contextlib.suppress(torch.OutOfMemoryError), _tiles(vae, method != "whole"), _moved(vae, device, target):
             fresh = torch.Generator().set_state(noise.get_state()) if noise is not None else None
             return family.decode(vae, latents.to(target), fresh).cpu(), method
-        make_room()  # here, where nothing holds what the attempt has left behind
-    raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the processor")
+        make_room()  # only here is nothing left that holds the failed attempt's memory
+    raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the CPU")
 
 
 @contextlib.contextmanager
 def _moved(vae: Any, home: torch.device, target: torch.device) -> Iterator[None]:
-    """The VAE on the target device, then back; `to` is not called where it is there already, which takes 6 ms."""
+    """Move the VAE to the target device and back, without calling `to`, which takes 6 ms, if it is there already."""
     if home == target:
         yield
         return
@@ -79,14 +81,14 @@ def _tiles(vae: Any, wanted: bool) -> Iterator[None]:
 
 
 class LatentPreviewer:
-    """Small pictures of latents without the VAE's decoder.
+    """Renders latents as small pictures without the VAE's decoder.
 
-    Colors are nearly linear in latents. The line is fitted once for each VAE, by least squares, on an encoded picture
-    of colored squares: one pass of the VAE's encoder over one small frame.
+    Colors are nearly linear in latents. The linear map is fitted once per VAE, by least squares on an encoded picture
+    of colored squares, which takes one pass of the encoder over one small frame.
     """
 
     def __init__(self, family: Family, vae: Any, spatial: int) -> None:
-        """spatial: pixels that one latent stands for, in a row."""
+        """Fit the map. spatial: the VAE's spatial compression, in pixels per latent"""
         import torch
 
         side = SQUARES * LATENTS
@@ -101,21 +103,21 @@ class LatentPreviewer:
         inside = torch.zeros(side, side, dtype=torch.bool)
         for offset in range(LATENTS // 4, LATENTS - LATENTS // 4):
             for other in range(LATENTS // 4, LATENTS - LATENTS // 4):
-                inside[offset::LATENTS, other::LATENTS] = True  # squares' borders are mixtures
+                inside[offset::LATENTS, other::LATENTS] = True  # at their borders the squares' colors mix
         inputs = torch.cat([latents[:, inside], torch.ones(1, int(inside.sum()))]).T.double()
         targets = grid[:, inside].T.double()
         square = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(inputs.shape[1])
         self._matrix = torch.linalg.solve(square, inputs.T @ targets).float()  # [C + 1, 3]
 
     def frames(self, latents: torch.Tensor) -> np.ndarray:
-        """uint8 [f, h, w, 3] of latents [1, ...]."""
+        """Render latents [1, ...] as uint8 [f, h, w, 3]."""
         values = latents.movedim(self._frame_axis, 1)[0].float().cpu().permute(0, 2, 3, 1)
         colors = values @ self._matrix[:-1] + self._matrix[-1]
         pixels: np.ndarray = ((colors.clamp(-1, 1) + 1) * 127.5).byte().numpy()
         return pixels
 
     def webp(self, latents: torch.Tensor, seconds: float) -> bytes:
-        """An animated WebP of them, of that length, in a loop."""
+        """Render latents as a looping WebP animation of `seconds` length."""
         from PIL import Image
 
         frames = self.frames(latents)

@@ -1,12 +1,11 @@
 """Generating videos: one loaded model, any number of requests.
 
-The weights stay loaded between requests; LoRAs come and go. On a GPU the parts compute in the dtype of the setting
-`precision` at `auto`: the stored one, or the authors' where the family says so. On the processor they compute in
-float32.
+The weights stay loaded between requests; LoRAs come and go. On a GPU the dtype is the one training uses with
+`precision` at `auto`: the stored dtype, or the authors' where the family says so. On a CPU it is float32.
 
-    exact       what the stock pipelines generate, within rounding
-    fast        step skipping in the middle, and a GPU's blocks are compiled
-    low-memory  the model in 8 bits, its parts on the device in turn
+    exact       the same as the stock pipelines, up to rounding
+    fast        step skipping in the middle; on a GPU, compiled blocks
+    low-memory  8-bit blocks, and one part at a time on the device
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+# Record key -> setting whose file is hashed: HASHED always, with None for no file; TOLD only if there is a file.
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
-# Where they are given.
 TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
-PROMPTS_KEPT = 64  # embeddings, so that the text encoder is not needed when a prompt is repeated
+PROMPTS_KEPT = 64  # embeddings kept, so that repeated prompts do not need the text encoder
 
 
 @dataclass(frozen=True)
 class GeneratedVideo:
-    """A generated video: frames uint8 [F, H, W, 3], and the record of everything that made it."""
+    """A generated video: frames uint8 [F, H, W, 3], and the record of how it was made."""
 
     frames: np.ndarray
     fps: float
@@ -71,8 +70,12 @@ class GeneratedVideo:
 
 @dataclass(frozen=True)
 class Denoised:
-    """Latents that are not decoded yet, [1, ...]; the state of the noise's generator, which some decoders go on with;
-    and the record so far."""
+    """A sample that is not decoded yet.
+
+    latents: [1, ...].
+    noise:   the state of the noise generator, which some decoders draw from.
+    record:  the record so far.
+    """
 
     latents: torch.Tensor
     noise: torch.Tensor
@@ -85,7 +88,7 @@ class Sampler:
     def __init__(
         self, model: str, device: Device, report: Callable[[str], None] = print, speed: Speed = "exact"
     ) -> None:
-        """Load the model, downloaded first if need be, for that speed. Raises ConfigError, ModelUnavailable."""
+        """Load the model for a speed, downloading it if needed. Raises ConfigError, ModelUnavailable."""
         import torch
 
         self.name, self.device, self._report = model, device, report
@@ -98,7 +101,7 @@ class Sampler:
         self.dtype = self.family.auto_dtype(stored) if device.is_gpu else "float32"
         make_current(device)
         self._torch_device, self._dtype = torch.device(device.torch_name), getattr(torch, self.dtype)
-        # Of parts that are not in use.
+        # Where parts wait while they are not in use.
         self._offload_device = torch.device("cpu") if self.offload_plan.model_offload else self._torch_device
         self._text_encoder = self.family.load_text_encoder(self.folder, self._offload_device, self._dtype)
         self._vae_dtype = self.family.vae_dtype(self._dtype)
@@ -112,7 +115,7 @@ class Sampler:
         self._latent_previewer: LatentPreviewer | None = None
 
     def serves(self, settings: SampleSettings) -> bool:
-        """Whether it can generate this as it is loaded."""
+        """Return whether the loaded model can generate these settings."""
         return settings.model == self.name and (settings.speed == "low-memory") == self.low_memory
 
     def generate(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> GeneratedVideo:
@@ -120,10 +123,9 @@ class Sampler:
         return self.decode(self.denoise(workspace, settings, on_step))
 
     def denoise(self, workspace: Workspace, settings: SampleSettings, on_step: OnStep = no_step) -> Denoised:
-        """Generate the latents of one video. `on_step` is called after each step and may raise to stop it.
+        """Generate the latents of one video, for settings that this model `serves`. Raises ConfigError.
 
-        The model stays usable whatever happens. Raises ConfigError. The settings must be those of a request that this
-        model `serves`.
+        The model stays usable whatever happens. on_step: called after each step; may raise to stop
         """
         import torch
 
@@ -160,7 +162,7 @@ class Sampler:
             conditioning_scale=settings.conditioning_scale,
             **self._start_latents(inputs, shape, noise, _downscale(found)),
         )
-        try:  # of two transformers, each comes when it is needed
+        try:  # two experts move to the device by themselves
             with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
                 latents = self.family.denoise(self.transformer, denoise_inputs)
         finally:
@@ -169,7 +171,7 @@ class Sampler:
         return Denoised(latents, noise.get_state(), record)
 
     def decode(self, denoised: Denoised) -> GeneratedVideo:
-        """Make the video of latents that this model has denoised, now or earlier."""
+        """Decode latents of this model into a video."""
         import torch
 
         began, record = time.monotonic(), denoised.record
@@ -183,10 +185,7 @@ class Sampler:
         return GeneratedVideo(frames, record["fps"], {**record, **measured, "decoded": how, "seconds": seconds})
 
     def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
-        """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite.
-
-        root: of the workspace
-        """
+        """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite."""
         tensors = self.family.latents_to_file(self.folder, denoised.latents)
         write_latents(video, {**tensors, NOISE: denoised.noise}, denoised.record, root)
 
@@ -196,14 +195,14 @@ class Sampler:
         return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record)
 
     def latent_preview(self) -> LatentPreviewer:
-        """Renders latents as a small picture; made on first use."""
+        """Return the renderer of latent previews, created on first use."""
         if self._latent_previewer is None:
             with self._on_device(self._vae):
                 self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
         return self._latent_previewer
 
     def seconds(self, settings: SampleSettings) -> float:
-        """Length of a video of these settings."""
+        """Return the length of a video with these settings."""
         return (settings.frames or self.model.frames) / (settings.fps or self.model.fps)
 
     # ---- loading
@@ -234,10 +233,10 @@ class Sampler:
         return transformer
 
     def _prepare(self, settings: SampleSettings) -> None:
-        """Attention and compilation as the request says, once its LoRAs are active. Raises ConfigError."""
+        """Set attention and compilation for a request, after its LoRAs are active. Raises ConfigError."""
         from workbench.memory import compiling
 
-        # LoRAs, which were added after the blocks were split, or to an expert that rested, stay on the device.
+        # LoRAs were added after block swap, or to an expert off the device. They always stay on the device.
         if self.offload_plan.blocks_to_swap or self._pair:
             for one in self.experts.loaded:
                 for name, parameter in one.transformer.named_parameters():
@@ -247,7 +246,7 @@ class Sampler:
             for one in self.experts.loaded:
                 self.family.use_attention(one.transformer, settings.attention, self._torch_device)
             self._attention = settings.attention
-        # Compiling pays off on a GPU whose weights are not swapped.
+        # Compiling pays off only on a GPU without block swap.
         compiled = settings.speed == "fast" and self.device.kind == "cuda" and not self.offload_plan.blocks_to_swap
         if compiled:
             compiling.check_compiler()
@@ -261,7 +260,7 @@ class Sampler:
 
     @contextlib.contextmanager
     def _on_device(self, part: Any) -> Iterator[None]:
-        """A part on the device; afterwards on its offload device."""
+        """Put a part on the device, and on its offload device afterwards."""
         moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
         if moves:
             part.to(self._torch_device)
@@ -273,7 +272,7 @@ class Sampler:
                 free_memory()
 
     def _text(self, prompt: str) -> Tensors:
-        """The embedding of a prompt, on the device; the latest are kept."""
+        """Return a prompt's embedding, on the device. The most recent ones are kept."""
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
         else:
@@ -287,9 +286,9 @@ class Sampler:
     def _start_latents(
         self, inputs: SampleInputs, latents_shape: tuple[int, ...], noise: torch.Generator, downscale: int
     ) -> dict[str, Any]:
-        """Of the `DenoiseInputs` what is made of a first frame, frames to continue, a video to change.
+        """Return the `DenoiseInputs` fields `prefix`, `source` and `given`, encoded from the request's files.
 
-        downscale: how many times smaller than the video a reference is shown
+        downscale: how many times smaller than the video the reference is
         """
         import torch
 
@@ -307,24 +306,23 @@ class Sampler:
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
                 picture = last[:1] if picture is None else picture
                 moments = self.family.encode_video(self._vae, as_clip(last))
-                # The mean of the posterior: the frames must come back unchanged.
-                middle = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
-                found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, middle)
+                # The posterior's mean, because the frames must decode unchanged.
+                no_noise = torch.zeros(1, *self.family.latents_shape(self.folder, len(last), *size))
+                found["prefix"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, no_noise)
             if settings.video and not settings.mask:
                 first = first_frames(named_paths.resolve(settings.video, "video"), shape.frames, shape.fps, *size)
                 moments = self.family.encode_video(self._vae, as_clip(first))
-                around = self.family.posterior_noise(moments, noise, self._vae_dtype)
-                # `sample_latents` uses no noise where it puts copies in front.
+                posterior = self.family.posterior_noise(moments, noise, self._vae_dtype)
+                # `sample_latents` pads in front with copies and does not use the noise there, so any values do.
                 axis = self.family.frame_axis
-                missing = max(latents_shape[axis - 1] - around.shape[axis], 0)
-                around = torch.cat([around.narrow(axis, 0, missing), around], dim=axis)
-                found["source"] = self.family.sample_latents(moments, around)
+                missing = max(latents_shape[axis - 1] - posterior.shape[axis], 0)
+                posterior = torch.cat([posterior.narrow(axis, 0, missing), posterior], dim=axis)
+                found["source"] = self.family.sample_latents(moments, posterior)
             of_image = self.model.task == "image-to-video"
             if tells or (picture is not None and settings.image and not of_image):
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
-                tensors = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
-                given = self.family.told_to_sample(self.folder, tensors, latents_shape, noise, self._vae_dtype)
-                found["given"] = given
+                told = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
+                found["given"] = self.family.told_to_sample(self.folder, told, latents_shape, noise, self._vae_dtype)
             elif picture is not None and of_image:
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 pixels = as_clip(picture)[:, :, 0]
@@ -352,10 +350,10 @@ class Sampler:
                 self.transformer.to(self._torch_device)
 
     def _record(self, inputs: SampleInputs, loras: list[dict[str, Any]], seconds: float, zeros: bool) -> dict[str, Any]:
-        """Every input as it was in the end, beside the settings as they were given."""
+        """Return the record: the settings as given, and every value that was used."""
         given = inputs.settings.model_dump(mode="json")
-        only_some = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
-        only_some |= {"temperature": inputs.temperature, "following_frames": inputs.following_frames or None}
+        optional = {"guidance_scale_2": inputs.guidance.second, "flow_shift": inputs.flow_shift}
+        optional |= {"temperature": inputs.temperature, "following_frames": inputs.following_frames or None}
         return {
             "settings": given,
             **{name: given[name] for name in ("prompt", "dynamic_guidance", "seed", "speed")},
@@ -374,7 +372,7 @@ class Sampler:
             **{key: file_sha256(named_paths.resolve(given[name])) for key, name in TOLD.items() if given[name]},
             "kept_frames": inputs.kept_frames,
             "scheduler": inputs.scheduler,
-            **{name: value for name, value in only_some.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
             "loras": loras,
             "device": self.device.name,
             "dtype": self.dtype,
@@ -387,7 +385,7 @@ class Sampler:
 
 
 def _compares_with_zeros(inputs: SampleInputs, model: Model, loras: Sequence[Lora]) -> bool:
-    """Whether guidance uses zeros instead of a negative prompt's embedding, as the previews of the LoRA's run did."""
+    """Return whether guidance uses zeros as the unconditional embedding, as the previews of a LoRA's run did."""
     settings = inputs.settings
     if settings.negative_prompt or settings.unconditional == "empty prompt":
         return False
@@ -396,14 +394,14 @@ def _compares_with_zeros(inputs: SampleInputs, model: Model, loras: Sequence[Lor
 
 
 def _downscale(loras: Sequence[Lora]) -> int:
-    """How many times smaller than the video a reference is shown: as the first LoRA that says so was trained."""
-    said = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in loras)
-    return next((int(text) for text in said if text.isdecimal() and int(text) > 0), 1)
+    """Return how many times smaller than the video the reference is, as recorded by the first LoRA that does."""
+    recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in loras)
+    return next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
 
 
-@functools.cache  # reading them takes 15 ms
+@functools.cache  # looking them up takes 15 ms
 def versions() -> dict[str, str]:
-    """Versions that a record names, so that a video can be reproduced."""
+    """Return the versions that a record names for reproducing a video."""
     packages = ("torch", "diffusers", "transformers", "peft")
     found = {name: version(name) for name in packages}
     return {"workbench": __version__, "python": platform.python_version(), **found}

@@ -1,8 +1,8 @@
-"""The inputs of one sample: the settings with the model's own values filled in, checked without weights, and its files.
+"""The inputs of one sample: settings with the model's values filled in and checked without weights, and files.
 
-The files, a picture or video that a sample begins with, are a person's own, from anywhere: only plain picture formats
-are read, videos through `media`. Where a sample is requested, they are copied to samples/inputs/<sha256>.<ext>, so that
-they stay the same.
+Files such as a first frame or a video to continue come from the user, from anywhere, so only plain picture formats are
+read, and videos only through `media`. When a sample is requested, they are copied to samples/inputs/<sha256>.<ext>, so
+that later changes do not affect it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 
 @dataclass(frozen=True)
 class SampleInputs:
-    """Everything that makes a sample, nothing left open.
+    """Everything that determines a sample, with all defaults resolved.
 
-    negative_prompt: the model's own where none is set
-    kept_frames: how many of the last frames of `settings.continue_from` the video begins with
-    following_frames: how many of the first frames of `settings.continue_to` it ends with
+    kept_frames:      the number of last frames of `settings.continue_from` that the video begins with.
+    following_frames: the number of first frames of `settings.continue_to` that it ends with.
     """
 
     settings: SampleSettings
@@ -61,7 +60,7 @@ class SampleInputs:
 
 
 def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
-    """Fill in the model's own values and check all that can be checked before the weights. Raises ConfigError."""
+    """Fill in the model's own values and check everything that needs no weights. Raises ConfigError."""
     family, model = resolved = settings.resolved
     check_own(settings, resolved)
     _check_pictures(family, model, settings)
@@ -73,18 +72,14 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     _check_keyframes(settings, shape)
     steps = settings.steps or model.steps
     if settings.video and not settings.mask and int(steps * settings.strength) < 1:
-        raise ConfigError.of(
-            "strength",
-            f"strength is {settings.strength:g}, which leaves none of {steps} steps: use {1 / steps:.2g} or more",
-        )
+        least = f"use {1 / steps:.2g} or more"
+        raise ConfigError.of("strength", f"strength is {settings.strength:g}, too low for {steps} steps: {least}")
     kept_frames = _frames_at_end(model, settings, shape, "continue_from", "kept_frames")
     following_frames = _frames_at_end(model, settings, shape, "continue_to", "following_frames")
     if kept_frames + following_frames >= shape.frames:
-        raise ConfigError.of(
-            "following_frames",
-            f"following_frames is {following_frames} and kept_frames {kept_frames}, which leaves nothing to generate "
-            f"of {shape.frames} frames: take fewer, or raise frames",
-        )
+        sentence = f"following_frames is {following_frames} and kept_frames {kept_frames}, which leaves none of the "
+        sentence += f"{shape.frames} frames to generate: use fewer, or raise frames"
+        raise ConfigError.of("following_frames", sentence)
     temperature = settings.temperature
     if temperature is None and "temperature" in (own := family.own_settings(model)):
         temperature = own["temperature"].default
@@ -114,9 +109,11 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
 
 
 def _frames_at_end(model: Model, settings: SampleSettings, shape: Shape, video: str, setting: str) -> int:
-    """How many frames the video shares with another one at an end, 0 without one. Raises ConfigError.
+    """Return how many frames the video shares with the video before or after it; 0 without one. Raises ConfigError.
 
-    video: setting that names the other one;  setting: of the number
+    Args:
+        video: The setting that names the other video.
+        setting: The setting for the number of frames.
     """
     if getattr(settings, video):
         check_continues(model, shape)
@@ -128,16 +125,15 @@ def _frames_at_end(model: Model, settings: SampleSettings, shape: Shape, video: 
         raise ConfigError.of(setting, f"{setting} is {count}, must be {rule}: use {nearest}")
     if not getattr(settings, video):
         return 0
-    # The shortest clip that the model generates shows a movement; one frame where that is all of the video.
+    # By default as many as the model's shortest clip, which shows motion; one frame if that is the whole video.
     return count or (possible[1] if len(possible) > 1 else 1)
 
 
 def check_continues(model: Model, shape: Shape) -> None:
-    """Refuse to continue a video by a picture. Raises ConfigError."""
+    """Raise ConfigError if a video would be continued with a single frame."""
     if shape.frames == 1:
-        raise ConfigError.of(
-            "frames", f"frames is 1, a picture, which continues no video: use {model.frame_rule.legal()[0]} or more"
-        )
+        least = f"use {model.frame_rule.legal()[0]} or more"
+        raise ConfigError.of("frames", f"frames is 1, a picture, which cannot continue a video: {least}")
 
 
 def _check_keyframes(settings: SampleSettings, shape: Shape) -> None:
@@ -149,38 +145,34 @@ def _check_keyframes(settings: SampleSettings, shape: Shape) -> None:
 
 
 def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
-    """Refuse what the model cannot be told, and what contradicts itself."""
+    """Refuse conditioning that the model does not take or that contradicts itself."""
     for kind, setting in settings.told.items():
         if why := family.refusal(model, kind):
             value = ", ".join(settings.keyframes) if setting == "keyframes" else getattr(settings, setting)
             raise ConfigError.of(setting, f"{setting} is {value}, {why}")
     if settings.mask and not settings.video:
-        raise ConfigError.of(
-            "mask", "mask is set and video is empty: give the video in which it says what is made anew"
-        )
+        raise ConfigError.of("mask", "mask is set, but video is empty: give the video whose masked part is regenerated")
     for name in ("image", "last_image", "keyframes", "continue_from", "continue_to"):
         if settings.mask and getattr(settings, name):
-            raise ConfigError.of(
-                name, f"{name} and mask are both given, and with a mask all that is known is the video's: leave one out"
-            )
+            sentence = f"{name} and mask are both given, but a mask takes all known frames from video: leave one out"
+            raise ConfigError.of(name, sentence)
     if settings.last_image and settings.continue_to:
-        sentence = "last_image and continue_to are both given, and each says how the video ends: leave one out"
+        sentence = "last_image and continue_to are both given, and each sets how the video ends: leave one out"
         raise ConfigError.of("continue_to", sentence)
     if settings.last_image:
         check_picture(named_paths.resolve(settings.last_image, "last_image"), "last_image")
 
 
 def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> None:
-    """Refuse a first frame where none is taken, its lack where one is needed, and files that are none."""
+    """Refuse a first frame that the model does not take, a missing one that it needs, and files that cannot be used."""
     from_image = model.task == "image-to-video"
     _check_told(family, model, settings)
     if settings.image and not from_image and family.refusal(model, "first"):
-        raise ConfigError.of(
-            "image", f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
-        )
+        sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
+        raise ConfigError.of("image", sentence)
     begins = settings.image or settings.continue_from or settings.told.keys() - set(BESIDE)
     if from_image and not begins and family.refusal(model, NOTHING):
-        raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture's file")
+        raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture file")
     if settings.image:
         check_picture(named_paths.resolve(settings.image, "image"))
     alone = settings.image and from_image and not (settings.last_image or settings.keyframes)
@@ -191,20 +183,20 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
             "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
         )
     if settings.video and settings.continue_from:
-        raise ConfigError.of("video", "video and continue_from are both given: change one video, or continue one")
+        raise ConfigError.of("video", "video and continue_from are both given: change a video, or continue one")
     for name in ("video", "continue_from", "continue_to", "mask", "control"):
         if file := getattr(settings, name):
             check_video(named_paths.resolve(file, name), name)
     if settings.reference:
         path = named_paths.resolve(settings.reference, "reference")
         if family.told_as_one(model) and not media.is_picture(path):
-            sentence = f"{model.title} looks at a picture: give a PNG, JPEG, WebP or BMP file"
-            raise ConfigError.of("reference", f"reference is {path.name}, and {sentence}")
+            sentence = f"{model.title} takes a picture: give a PNG, JPEG, WebP or BMP file"
+            raise ConfigError.of("reference", f"reference is {path.name}, but {sentence}")
         (check_picture if media.is_picture(path) else check_video)(path, "reference")
 
 
 def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
-    """The same settings for another process: relative paths made absolute, the model's revision its commit.
+    """Return the settings for another process, with absolute paths and the model pinned to a commit.
 
     Raises ConfigError, ModelUnavailable.
     """
@@ -217,26 +209,23 @@ def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
     )
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
+# ---- reading files
 
 
 def check_picture(path: Path, setting: str = "image") -> None:
-    """Refuse what is no picture that can be read, by its header. Raises ConfigError."""
+    """Raise ConfigError if a file's header is not that of a readable picture."""
     _open(path, setting).close()
 
 
 def read_picture(path: Path, height: int, width: int, setting: str = "image") -> Pixels:
-    """The picture, upright, cut to the middle of what covers the size: uint8 [1, height, width, 3]. Raises ConfigError.
-
-    What is transparent becomes white.
-    """
+    """Read a picture, upright, on white, scaled and center-cropped: uint8 [1, height, width, 3]. Raises ConfigError."""
     import numpy as np
 
     return np.asarray(_fitted(_upright(path, setting), height, width))[None]
 
 
 def read_whole_picture(path: Path, setting: str) -> Pixels:
-    """The same in its own size."""
+    """Read a picture, upright, on white, in its own size: uint8 [1, H, W, 3]. Raises ConfigError."""
     import numpy as np
 
     return np.asarray(_upright(path, setting))[None]
@@ -263,11 +252,11 @@ def _open(path: Path, setting: str) -> Image.Image:
     except DataError as error:
         raise _refusal(setting, path, f"cannot be used: {error}") from error
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-        raise _refusal(setting, path, "is no picture that can be read: give a PNG, JPEG, WebP or BMP file") from error
+        raise _refusal(setting, path, "cannot be read as a picture: give a PNG, JPEG, WebP or BMP file") from error
 
 
 def check_video(path: Path, setting: str = "video") -> None:
-    """Refuse what is no video that can be read. Raises ConfigError."""
+    """Raise ConfigError if a file is not a readable video."""
     try:
         media.probe(path)
     except DataError as error:
@@ -275,18 +264,18 @@ def check_video(path: Path, setting: str = "video") -> None:
 
 
 def first_frames(path: Path, count: int, fps: float, height: int, width: int, setting: str = "video") -> Pixels:
-    """The first frames of a video at a rate, in order: uint8 [count, height, width, 3]. Raises ConfigError.
+    """Read a video's first frames at a frame rate: uint8 [count, height, width, 3]. Raises ConfigError.
 
-    A video that is too short goes on with its last frame.
+    A video that is too short is padded with its last frame.
     """
     times = _times(path, setting)
     return _frames(path, [_nearest(times, index / fps) for index in range(count)], height, width, setting)
 
 
 def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> Pixels:
-    """The last frames of a video at a rate, in order: uint8 [count, height, width, 3]. Raises ConfigError.
+    """Read a video's last frames at a frame rate: uint8 [count, height, width, 3]. Raises ConfigError.
 
-    A video that is too short at that rate gives frames of its own rate, and its first one again where it has too few.
+    A video that is too short at that rate gives its last frames at its own rate, padded with its first frame.
     """
     times = _times(path, "continue_from")
     if (count - 1) / fps > times[-1]:
@@ -297,14 +286,14 @@ def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> 
 
 
 def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: int = 1) -> Told:
-    """What the model is told of a sample's video, in pixels; of the frames taken over what its settings say.
+    """Read a sample's conditioning, in pixels.
 
     Args:
-        taken_over: The last frames of the video that is continued, [F, H, W, 3].
-        downscale: How many times smaller than the video the reference is shown.
+        taken_over: The last frames of the video to continue, [F, H, W, 3].
+        downscale: How many times smaller than the video the reference is.
 
     Raises:
-        ConfigError: For files that cannot be read, and sizes that have no smaller one.
+        ConfigError: A file cannot be read, or the size cannot be divided by `downscale`.
     """
     import torch
 
@@ -328,9 +317,9 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
     elif settings.reference:
         unit = settings.resolved.model.size_multiple * downscale
         if any(side % unit for side in size):
-            sentence = f"its LoRA takes one {downscale} times smaller than the video"
+            sentence = f"its LoRA takes a reference {downscale} times smaller than the video"
             rule = f"use a height and width that are multiples of {unit}"
-            raise ConfigError.of("reference", f"reference is {Path(settings.reference).name}, and {sentence}: {rule}")
+            raise ConfigError.of("reference", f"reference is {Path(settings.reference).name}, but {sentence}: {rule}")
         reference = video("reference", downscale)
     if settings.mask:
         mask = (video("mask").mean(1, keepdim=True) + 1) / 2
@@ -344,7 +333,7 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
         for frame, (file, setting) in pictures.items()
     }
     if taken_over is not None:
-        count = len(taken_over) if settings.tell_frames else 1  # one stands for the first frame
+        count = len(taken_over) if settings.tell_frames else 1  # or the first frame alone
         known = {**{frame: as_clip(taken_over)[0, :, frame] for frame in range(count)}, **known}
     if (count := inputs.following_frames) > 0:
         path = named_paths.resolve(settings.continue_to, "continue_to")
@@ -378,7 +367,7 @@ def _frames(path: Path, wanted: list[int], height: int, width: int, setting: str
     except DataError as error:
         raise _refusal(setting, path, f"cannot be used: {error}") from error
     if missing := sorted(set(wanted) - found.keys()):
-        raise _refusal(setting, path, f"has no frame {missing[0]}, it is damaged: copy it again")
+        raise _refusal(setting, path, f"has no frame {missing[0]} and is damaged: copy it again")
     return np.stack([found[number] for number in wanted])
 
 
@@ -396,11 +385,11 @@ def _refusal(setting: str, path: Path, reason: str) -> ConfigError:
     return ConfigError.of(setting, f"{setting} is {path.name}, which {reason}")
 
 
-# ---- kept copies ----------------------------------------------------------------------------------------------------
+# ---- copies in the workspace
 
 
 def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
-    """The file's copy in the workspace, made where there is none. Raises ConfigError for what is none, CannotWrite."""
+    """Copy a file into the workspace, unless it is there, and return the copy. Raises ConfigError, CannotWrite."""
     path = named_paths.resolve(path, kind)
     folder = workspace.samples / FOLDER
     if path.parent == folder:
@@ -417,7 +406,10 @@ def _copied(path: Path, target: Path) -> Path:
 
 
 def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSettings]:
-    """The same settings with every file that they name kept in the workspace. Raises ConfigError, CannotWrite."""
+    """Copy every file that settings name into the workspace, and return the settings with the copies' paths.
+
+    Raises ConfigError, CannotWrite.
+    """
     kept_file = functools.cache(lambda file, kind: str(keep(workspace, Path(file), kind)))
     found = []
     for settings in many:
@@ -431,7 +423,7 @@ def kept(workspace: Workspace, many: Sequence[SampleSettings]) -> list[SampleSet
 
 
 def keep_lora(workspace: Workspace, path: Path) -> Path:
-    """Return the copy of a LoRA's file in the workspace, made where there is none. Raises ConfigError, CannotWrite."""
+    """Copy a LoRA file into the workspace, unless it is there, and return the copy. Raises ConfigError, CannotWrite."""
     path = named_paths.resolve(path, "loras")
     read_header(path)
     return _copied(path, workspace.samples / FOLDER / f"{path.stem[:60]}-{file_sha256(path)[:8]}{path.suffix}")

@@ -1,12 +1,12 @@
-"""LoRA files: which ones are there, whether a file is sound and fits the model. No torch.
+"""LoRA files: find them by name, fetch them from the Hub, check their headers. No torch.
 
-A LoRA is named in settings as WHAT=SCALE, scale 1 when not given. WHAT is
+Settings name a LoRA as WHAT=SCALE; the scale defaults to 1. WHAT is
 
-    ring                            a run: its export;  runs/ring, runs/ring@250, loras/NAME: see lora_names
-    /folder/file.safetensors        a file, or one that torch wrote (.pt, .bin, .ckpt)
-    /folder/name                    a folder of diffusers or peft
-    OWNER/NAME                      a repository of the Hub;  OWNER/NAME:FILE@REVISION says which file and commit of it
-    https://huggingface.co/...      the same, as a browser shows it
+    ring                            the export of a run; also runs/ring, runs/ring@250, loras/NAME (see lora_names)
+    /folder/file.safetensors        a file; also files written by torch (.pt, .bin, .ckpt)
+    /folder/name                    a folder in the layout of diffusers or peft
+    OWNER/NAME                      a repository on the Hub; OWNER/NAME:FILE@REVISION picks a file and a commit
+    https://huggingface.co/...      the same as a URL
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ HUB_HOSTS = {"huggingface.co", "www.huggingface.co", "hf.co"}
 HUB_PAGE = re.compile(
     r"/(?:models/)?(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(/(?P<what>resolve|blob|raw|tree)/(?P<revision>[^/]+)(/(?P<file>.+))?)?/?"
 )
-# What other things that get renamed to .safetensors begin with.
+# First bytes of other files that people rename to .safetensors.
 IMPOSTORS = (
     (b"version https://git-lfs", "is a Git LFS pointer, not the weights: download the real file (git lfs pull)"),
-    (b"<", "is a web page, not weights: the download needs a login or another address"),
-    (b"PK\x03\x04", "is a pickle in a zip (a .pt or .bin file renamed), which may run code: get it as safetensors"),
-    (b"\x80", "is a Python pickle renamed, which may run code: get it as safetensors"),
+    (b"<", "is a web page, not weights: the download needs a login or another URL"),
+    (b"PK\x03\x04", "is a renamed .pt or .bin file (a zipped pickle), which may run code: get it as safetensors"),
+    (b"\x80", "is a renamed Python pickle, which may run code: get it as safetensors"),
 )
 
 
 @dataclass(frozen=True)
 class Lora:
-    """One LoRA of a request. path: None for one of the Hub that is not downloaded yet."""
+    """One LoRA of a request. path: None for a LoRA on the Hub that is not downloaded yet"""
 
     name: str
     path: Path | None
@@ -58,21 +58,21 @@ class Lora:
 
     @property
     def file(self) -> Path:
-        """Its file, which is here."""
+        """The file of a LoRA that is on disk."""
         assert self.path is not None, f"{self.name} was not fetched"
         return self.path
 
 
-# ---- naming: no torch -----------------------------------------------------------------------------------------------
+# ---- from name to file
 
 
 def available_loras(workspace: Workspace) -> list[str]:
-    """Names of the LoRAs of a workspace, newest first: runs by their own names, others as loras/NAME."""
+    """List the LoRAs of a workspace, newest first: runs by their own names, others as loras/NAME."""
     return [name.removeprefix(f"{lora_names.RUNS}/") for name in lora_names.names(workspace)]
 
 
 def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
-    """Find the files behind WHAT=SCALE texts and check that each is sound; what is on the Hub is not checked.
+    """Find the files of LoRAs given as WHAT=SCALE and check them. LoRAs on the Hub are not checked.
 
     Raises ConfigError.
     """
@@ -80,14 +80,14 @@ def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
     for text in texts:
         name, scale = split_scale(text)
         path = _file(workspace, name)
-        if path is not None and not is_of_torch(path):  # those need torch, which is not here
+        if path is not None and not is_of_torch(path):  # reading torch's files would need torch
             read_header(path)
         found.append(Lora(name, path, scale))
     return found
 
 
 def fetched(loras: Sequence[Lora], report: Callable[[str], None]) -> list[Lora]:
-    """The same with those of the Hub downloaded, once. Raises ConfigError, ModelUnavailable."""
+    """Download the LoRAs that are on the Hub, and return all with paths. Raises ConfigError, ModelUnavailable."""
     return [lora if lora.path is not None else replace(lora, path=_download(lora.name, report)) for lora in loras]
 
 
@@ -102,10 +102,10 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
             file = _only_file(repo, client().list_repo_files(repo, revision=revision))
         report(f"Downloading the LoRA {repo} ...")
         path = Path(client().hf_hub_download(repo, file, revision=revision))
-        if path.name in PEFT_FILES:  # its alpha is in a file of its own
+        if path.name in PEFT_FILES:  # alpha is in a separate file
             with contextlib.suppress(FileNotFoundError), explained(repo):
                 client().hf_hub_download(repo, file.replace(path.name, PEFT_NOTES), revision=revision)
-        elif file == DIFFUSERS_FILE:  # as we push it; where the Hub cannot be asked, both were fetched before
+        elif file == DIFFUSERS_FILE:  # we may have pushed it, with full weights beside; offline, both are cached
             with contextlib.suppress(FileNotFoundError, HubLost), explained(repo):
                 client().hf_hub_download(repo, lora_names.ALSO, revision=revision)
     if not is_of_torch(path):
@@ -114,7 +114,7 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
 
 
 def _only_file(repo: str, files: Sequence[str]) -> str:
-    """The only LoRA of a repository, safetensors before files of torch. Raises ConfigError."""
+    """Return the only LoRA file of a repository, preferring safetensors. Raises ConfigError if there are several."""
     found = [file for file in files if file.lower().endswith(".safetensors")]
     known = [name for name in (DIFFUSERS_FILE, PEFT_FILES[0]) if name in found]
     if known or len(found) == 1:
@@ -122,16 +122,11 @@ def _only_file(repo: str, files: Sequence[str]) -> str:
     if not found and PEFT_FILES[1] in files:
         return PEFT_FILES[1]
     which = ", ".join(found[:10]) or "none"
-    raise ConfigError.of(
-        "loras", f"loras has {repo}, which holds {len(found)} .safetensors files: name one, as {repo}:FILE ({which})"
-    )
+    raise _refusal(f"{repo}, which has {len(found)} .safetensors files: name one, as {repo}:FILE ({which})")
 
 
 def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
-    """The same texts with files as absolute paths, so that a process with another working folder finds them.
-
-    Raises ConfigError.
-    """
+    """Make the files' paths absolute, for processes with another working directory. Raises ConfigError."""
     kept = []
     for text in texts:
         name, scale = split_scale(text)
@@ -141,7 +136,7 @@ def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def split_scale(text: str) -> tuple[str, float]:
-    """ "ring=0.8" -> ("ring", 0.8); scale 1 when there is none. An address of the Hub becomes OWNER/NAME:FILE@REVISION.
+    """Split "ring=0.8" into ("ring", 0.8); the scale defaults to 1. A Hub URL becomes OWNER/NAME:FILE@REVISION.
 
     Raises ConfigError.
     """
@@ -153,9 +148,7 @@ def split_scale(text: str) -> tuple[str, float]:
     except ValueError:
         scale = math.nan
     if not name or not math.isfinite(scale):
-        raise ConfigError.of(
-            "loras", f"loras has {text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8"
-        )
+        raise _refusal(f"{text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8")
     return (_of_address(address) if (address := ADDRESS.fullmatch(name)) else name), scale
 
 
@@ -168,34 +161,25 @@ def _is_number(text: str) -> bool:
 
 
 def _of_address(address: re.Match[str]) -> str:
-    """OWNER/NAME:FILE@REVISION of a page or a file of the Hub. Raises ConfigError for other addresses."""
+    """Convert the URL of a repository or file on the Hub to OWNER/NAME:FILE@REVISION. Raises ConfigError."""
     shown = address[0][:200]
     if address["host"] not in HUB_HOSTS:
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, and only addresses of huggingface.co are fetched: download the file with your browser "
-            f"and give its path",
-        )
+        remedy = "download the file with your browser and give its path"
+        raise _refusal(f"{shown}, but only URLs of huggingface.co are downloaded: {remedy}")
     page = HUB_PAGE.fullmatch(address["path"] or "")
     if page is None or page["repo"].startswith(("datasets/", "spaces/", "collections/", "api/")):
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, which is no repository or file of a model on the Hub: open the LoRA's file there and "
-            f"give that address, or OWNER/NAME:FILE",
-        )
+        remedy = "open the LoRA's file there and give that URL, or OWNER/NAME:FILE"
+        raise _refusal(f"{shown}, which is not a model's repository or file on the Hub: {remedy}")
     if page["file"] and not is_lora_file(page["file"]):
-        raise ConfigError.of(
-            "loras",
-            f"loras has {shown}, which is no file of weights: open the LoRA's .safetensors file there and give that "
-            f"address, or OWNER/NAME:FILE",
-        )
+        remedy = "open the LoRA's .safetensors file there and give that URL, or OWNER/NAME:FILE"
+        raise _refusal(f"{shown}, which is not a weight file: {remedy}")
     file = f":{unquote(page['file'])}" if page["file"] else ""
     revision = f"@{unquote(page['revision'])}" if page["revision"] not in (None, "main") else ""
     return f"{page['repo']}{file}{revision}"
 
 
 def _file(workspace: Workspace, name: str) -> Path | None:
-    """The file of a LoRA; None for one of the Hub. Raises ConfigError."""
+    """Return the file of a LoRA, or None for one on the Hub. Raises ConfigError."""
     full = name if "/" in name else f"{lora_names.RUNS}/{name}"
     if lora_names.is_name(full) and (own := lora_names.path_of(workspace, full)).exists():
         return own
@@ -206,25 +190,22 @@ def _file(workspace: Workspace, name: str) -> Path | None:
         try:
             return file_in(path)
         except ConfigError as error:
-            raise ConfigError.of("loras", f"loras has {name[:120]!r}: {error}") from None
+            raise _refusal(f"{name[:120]!r}: {error}") from None
     if SLUG.fullmatch(name) and workspace.run(name).is_dir():
-        raise ConfigError.of("loras", f"loras has {name!r}, a run that {lora_names.why_none(workspace, name)}")
+        raise _refusal(f"{name!r}, a run that {lora_names.why_none(workspace, name)}")
     if HUB.fullmatch(name) and not lora_names.is_name(name):
         return None
     known = ", ".join(available_loras(workspace)[:10]) or "none yet"
-    raise ConfigError.of(
-        "loras",
-        f"loras has {name[:120]!r}, which is no LoRA here, no .safetensors file and no OWNER/NAME of the Hub: choose "
-        f"one of those here ({known})",
+    raise _refusal(
+        f"{name[:120]!r}, which is not a LoRA of this workspace, a .safetensors file, or OWNER/NAME on the Hub: choose "
+        f"a LoRA of this workspace ({known})"
     )
 
 
 def _local(workspace: Workspace, name: str) -> Path | None:
-    """The file or folder that a name stands for by its path; None for other names. Raises ConfigError."""
+    """Return the file or folder if a name is a path, else None. Raises ConfigError."""
     if name.lower().endswith(".gguf"):
-        raise ConfigError.of(
-            "loras", f"loras has {name[:120]!r}, quantized for sampling (GGUF): get it as .safetensors"
-        )
+        raise _refusal(f"{name[:120]!r}, which is quantized for sampling (GGUF): get it as .safetensors")
     if is_lora_file(name):
         return None if ":" in name and HUB.fullmatch(name) else named_paths.resolve(name, "loras")
     if "\0" in name or not named_paths.names_file(name):
@@ -233,25 +214,29 @@ def _local(workspace: Workspace, name: str) -> Path | None:
     return None if known else named_paths.resolve(name, "loras")
 
 
-# ---- is the file sound? no torch ------------------------------------------------------------------------------------
+def _refusal(reason: str) -> ConfigError:
+    return ConfigError.of("loras", f"loras has {reason}")
+
+
+# ---- checking a file
 
 
 def read_header(path: Path) -> Header:
-    """Names and shapes in a safetensors file, without its weights. Raises ConfigError saying what is wrong with it."""
+    """Read a safetensors file's header, without the weights. Raises ConfigError if anything is wrong with the file."""
     if not path.is_file():
-        raise _damaged(path, f"is not there ({path}): check the name")
+        raise _damaged(path, f"does not exist ({path}): check the name")
     size = path.stat().st_size
     if size == 0:
         raise _damaged(path, "is an empty file: download or export it again")
     with path.open("rb") as file:
         start = file.read(64)
     for magic, reason in IMPOSTORS:
-        # A safetensors file may begin with any byte (its header's length), but has a brace at byte 8.
+        # A safetensors file may start with any bytes (the header's length), but byte 8 is a brace.
         if start.startswith(magic) and start[8:9] != b"{":
             raise _damaged(path, reason)
     length = int.from_bytes(start[:8], "little")
     if size < 10 or start[8:9] != b"{":
-        raise _damaged(path, "is no safetensors file: choose another")
+        raise _damaged(path, "is not a safetensors file: choose another")
     if length > MOST_BYTES:
         raise _damaged(path, f"claims a header of {length:,} bytes, at most {MOST_BYTES:,} are read: it is damaged")
     if length > size - 8:
@@ -261,11 +246,11 @@ def read_header(path: Path) -> Header:
     except ValueError:
         raise _damaged(path, "has a damaged header: download or export it again") from None
     if not header.tensors:
-        raise _damaged(path, "holds no tensors: export it again")
+        raise _damaged(path, "has no tensors: export it again")
     if (count := len(header.tensors)) > TENSOR_LIMIT:
-        raise _damaged(path, f"holds {count:,} tensors, a LoRA has at most {TENSOR_LIMIT:,}: choose another")
+        raise _damaged(path, f"has {count:,} tensors, a LoRA has at most {TENSOR_LIMIT:,}: choose another")
     if max(one.end for one in header.tensors.values()) != size:
-        raise _damaged(path, "is cut short or has bytes that belong to nothing: download or copy it again")
+        raise _damaged(path, "is cut short or has extra bytes: download or copy it again")
     return header
 
 

@@ -3,10 +3,10 @@
     samples/.prompting/             a job folder (workbench.jobs); config.json holds PromptSettings
       request.json                  {prompt, model, image}: the short prompt, and the video model it is for
       result.json                   {prompt, tokens, limit}: the long prompt
-      accepted.jsonl                {prompt, short, time} a line: prompts that were used, maybe edited
+      accepted.jsonl                lines {prompt, short, time}: prompts that were used, possibly after edits
 
-Video models were trained on long captions and follow long prompts better. Nothing is written before a person starts it,
-and nothing is used before a person has read it. `python -m workbench.sampler.prompt_enhancer FOLDER` is the job.
+Video models are trained on long captions and follow long prompts better. The user starts the enhancement, and reads the
+prompt before it is used. `python -m workbench.sampler.prompt_enhancer FOLDER` is the job.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from workbench.workspace.records import read_json_lines
 MODULE = "workbench.sampler.prompt_enhancer"
 FOLDER, REQUEST, ACCEPTED = ".prompting", "request.json", "accepted.jsonl"
 WHICH, SERVER, LOCAL, REQUEST_SECTION = "Prompt enhancer", "Server", "On this machine", "Request"
-TITLE, GPU_TIMEOUT = "the prompt enhancer", 30.0  # seconds that it waits for whoever is at work on the GPU
+TITLE, GPU_TIMEOUT = "the prompt enhancer", 30.0  # seconds to wait for the GPU
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.txt", "*.model")
-PICTURE_SIDE = 512  # pixels of the first frame as it is sent to a server
+PICTURE_SIDE = 512  # pixels of the first frame sent to a server
 THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 LABEL = re.compile(r"^(?:(?:video|final|extended|long) )?(?:prompt|caption|description)\s*:\s*", re.IGNORECASE)
 QUOTES = "\"'`“”„«»*"
@@ -62,34 +62,34 @@ class PromptSettings(Settings):
     """Which language model enhances prompts, and how it is called; samples/.prompting/config.json."""
 
     enhancer: Literal["endpoint", "local"] = field("endpoint", title="Prompt enhancer", section=WHICH)
-    """endpoint: a server that speaks OpenAI's protocol, on this machine or elsewhere. local: a language model that this
-    workbench loads itself."""
+    """Where the language model runs. endpoint: on a server that speaks OpenAI's protocol, on this machine or elsewhere.
+    local: the workbench loads it itself."""
 
     base_url: str = field("", title="Address", section=SERVER)
-    """For endpoint: where the server is, such as http://localhost:11434/v1. The prompt is sent there."""
+    """For endpoint: the server's address, such as http://localhost:11434/v1. The prompt is sent there."""
 
     endpoint_model: str = field("", title="Remote model name", section=SERVER)
     """For endpoint: the name of the model on the server."""
 
     local_model: str = field("", title="Language model", section=LOCAL, path=True)
-    """For local: OWNER/NAME of an instruction-tuned model on the Hub, downloaded once, or a folder with one in
+    """For local: OWNER/NAME of an instruction-tuned model on the Hub, which is downloaded once, or a folder in
     transformers' layout."""
 
     key_variable: str = field("OPENAI_API_KEY", title="API key variable", section=SERVER, advanced=True)
-    """For endpoint: the environment variable that holds the key. The key itself is never a setting. It is sent to the
-    host that WORKBENCH_KEY_HOSTS names for it alone (OPENAI_API_KEY: api.openai.com). Without it the system's keyring
-    is asked. Most servers on this machine need none."""
+    """For endpoint: the environment variable with the API key. The key itself is never a setting. It is sent only to
+    the host that WORKBENCH_KEY_HOSTS names for it (OPENAI_API_KEY: api.openai.com). If the variable is not set, the
+    system's keyring is used. Most servers on this machine need no key."""
 
     show_picture: bool = field(False, title="Send the first frame", section=SERVER, advanced=True)
-    """For endpoint, where its model can see: the first frame is sent with the prompt."""
+    """For endpoint: send the first frame with the prompt, if the model accepts pictures."""
 
     timeout_seconds: float = field(
         120.0, title="Timeout", section=SERVER, unit="seconds", low=0.1, high=3600, advanced=True
     )
-    """For endpoint: how long the answer may take."""
+    """For endpoint: how long to wait for the answer."""
 
     device: DeviceChoice = field("auto", title="Device", section=LOCAL, source="devices", advanced=True)
-    """For local: where it computes. On a GPU it waits until the sampler has released it."""
+    """For local: the device to compute on. A GPU is used once the sampler has released it."""
 
     instruction: str = field(INSTRUCTION, title="Instruction", section=REQUEST_SECTION, lines=6, advanced=True)
     """The instruction to the language model. {prompt} stands for the short prompt."""
@@ -97,14 +97,13 @@ class PromptSettings(Settings):
     longest_answer: int = field(
         600, title="Longest answer", section=REQUEST_SECTION, unit="tokens", low=16, high=4096, advanced=True
     )
-    """At most so many tokens are written, thoughts included. An answer that is longer than the video model reads
-    is cut back to its last whole sentence."""
+    """The maximum number of tokens in the answer, including reasoning. A prompt that is too long for the video model
+    is cut back to whole sentences."""
 
 
 @dataclass(frozen=True)
 class EnhancedPrompt:
-    """A written prompt. tokens, limit: how many the video model reads of it, and at most; None while that is
-    unknown."""
+    """An enhanced prompt. tokens: its length; limit: the video model's maximum; None if not known"""
 
     prompt: str
     short: str
@@ -112,7 +111,7 @@ class EnhancedPrompt:
     limit: int | None = None
 
 
-# ---- from outside ---------------------------------------------------------------------------------------------------
+# ---- starting the job and reading its result
 
 
 def folder_of(workspace: Workspace) -> Path:
@@ -122,7 +121,7 @@ def folder_of(workspace: Workspace) -> Path:
 def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings) -> jobs.Status:
     """Start enhancing the prompt of a sample, in the background. Raises ConfigError, CannotWrite.
 
-    A prompt that was enhanced before is written again from the short one that it came from.
+    If the prompt was itself enhanced, start from the short prompt it came from.
     """
     folder, short = folder_of(workspace), sample.prompt.strip()
     short = shorts(workspace).get(short, short)
@@ -134,7 +133,7 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
         raise ConfigError.of(
             "instruction", "instruction has no {prompt}, which stands for your prompt: put it where the prompt belongs"
         )
-    _ = sample.resolved  # refuses a model that is not known
+    _ = sample.resolved  # refuse an unknown model now
     image = str(named_paths.resolve(sample.image, "image")) if sample.image else ""
     if settings.enhancer == "endpoint":
         Endpoint(captioning(settings), workspace).check()
@@ -146,7 +145,7 @@ def write(workspace: Workspace, settings: PromptSettings, sample: SampleSettings
     write_json(folder / REQUEST, {"prompt": short, "model": sample.model, "image": image})
     variable = settings.key_variable if settings.enhancer == "endpoint" else ""
     with handed_over(variable, settings.base_url) as secrets:
-        return queue.submit(workspace, folder, MODULE, **secrets)  # it waits for a GPU once it has its model's files
+        return queue.submit(workspace, folder, MODULE, **secrets)  # the job downloads first, then waits for a GPU
 
 
 def status(workspace: Workspace) -> jobs.Status:
@@ -159,14 +158,14 @@ def stop(workspace: Workspace) -> None:
 
 
 def settings_of(workspace: Workspace) -> PromptSettings:
-    """The settings used last."""
+    """Return the settings of the last enhancement."""
     with contextlib.suppress(ConfigError):
         return PromptSettings.load(folder_of(workspace) / jobs.CONFIG)
     return PromptSettings()
 
 
 def written(workspace: Workspace) -> EnhancedPrompt | None:
-    """The prompt that was written last; None when there is none."""
+    """Return the last enhanced prompt, or None."""
     with contextlib.suppress(ConfigError):
         result = jobs.result(folder_of(workspace))
         if result.get("prompt"):
@@ -177,7 +176,7 @@ def written(workspace: Workspace) -> EnhancedPrompt | None:
 
 
 def take(workspace: Workspace, text: str, prompt: str) -> str:
-    """Use the written prompt, maybe changed by hand, in place of `prompt`; what it was written from is recorded.
+    """Accept an enhanced prompt, possibly edited, in place of `prompt`, and record where it came from.
 
     Raises ConfigError, CannotWrite.
     """
@@ -191,26 +190,22 @@ def take(workspace: Workspace, text: str, prompt: str) -> str:
 
 
 def shorts(workspace: Workspace) -> dict[str, str]:
-    """Every long prompt that was used -> the short one that it was written from."""
+    """Return a dict from each accepted prompt to the short prompt it came from."""
     records = read_json_lines(folder_of(workspace) / ACCEPTED)
     return {str(one["prompt"]): str(one["short"]) for one in records if "prompt" in one and "short" in one}
 
 
 def captioning(settings: PromptSettings) -> CaptionerSettings:
-    """The settings of the captioner that calls servers."""
+    """Return the settings for the captioner `endpoint`, which calls the server."""
     names = ("base_url", "endpoint_model", "key_variable", "timeout_seconds", "longest_answer")
     return CaptionerSettings(captioner="endpoint").changed(**{name: getattr(settings, name) for name in names})
 
 
-# ---- the job --------------------------------------------------------------------------------------------------------
+# ---- the job
 
 
 def enhance(job: jobs.Job) -> None:
-    """Write the prompt that the job's folder requests.
-
-    The language model is one on this machine, or a server that speaks OpenAI's protocol, called as the captioner
-    `endpoint` calls it (its key never reaches the disk).
-    """
+    """Write the prompt that the job's folder requests, with a local model or through the captioner `endpoint`."""
     folder, workspace = job.folder, Workspace.of(job.folder)
     settings, request = PromptSettings.load(folder / jobs.CONFIG), read_json(folder / REQUEST)
     job.beat("writing the prompt", patient=True)
@@ -230,15 +225,17 @@ def enhance(job: jobs.Job) -> None:
 
 
 def tidy(answer: str) -> str:
-    """An answer as a prompt: without thoughts, labels and quotes around it, in one paragraph."""
+    """Turn an answer into a prompt: one paragraph without reasoning, labels and quotes."""
     text = " ".join(THOUGHT.sub(" ", answer).split()).strip(QUOTES + " ")
     return LABEL.sub("", text).strip(QUOTES + " ")
 
 
 def fitted(prompt: str, model: str) -> tuple[str, int | None, int | None]:
-    """The prompt cut back to whole sentences that the video model reads, its tokens, and how many it reads.
+    """Cut a prompt back to whole sentences that fit the video model.
 
-    Tokens are None while the model's tokenizer is not on the disk; then nothing is cut.
+    Returns:
+        The prompt, its number of tokens and the model's limit. While the model's tokenizer is not on disk, nothing is
+        cut and both numbers are None.
     """
     family, known = find_model(model)
     folder = family.on_disk(known)
@@ -266,7 +263,7 @@ def _by_server(settings: PromptSettings, workspace: Workspace, instruction: str,
 
 
 def _by_local_model(settings: PromptSettings, device: Device, folder: Path, instruction: str) -> str:
-    """Raises ConfigError, OutOfMemory."""
+    """Generate the answer on this machine. Raises ConfigError, OutOfMemory."""
     with processes.loading():
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -299,7 +296,7 @@ def _by_local_model(settings: PromptSettings, device: Device, folder: Path, inst
 
 
 def _fetched(model: str) -> Path:
-    """The folder with a language model's files, downloaded once. Raises ConfigError, ModelUnavailable."""
+    """Return the folder of a language model, downloading it if needed. Raises ConfigError, ModelUnavailable."""
     folder = named_paths.resolve(model, "local_model")
     if folder.is_dir():
         if not any(folder.glob("*.safetensors")):
@@ -314,7 +311,7 @@ def _fetched(model: str) -> Path:
             return Path(snapshot_download(**wanted, local_files_only=True))
         return Path(snapshot_download(**wanted))
     except HFValidationError:
-        raise ConfigError(f"local_model is {model!r}, which is no folder here and no name on the Hub") from None
+        raise ConfigError(f"local_model is {model!r}, which is neither a folder nor a name on the Hub") from None
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).split("\n")[0][:200]
         raise ModelUnavailable(f"{model} cannot be downloaded ({reason}): check the name and the network") from error

@@ -1,12 +1,12 @@
-"""Samples in the queue: requesting them from the sampling worker, and following them. No torch.
+"""Requesting samples from the sampling worker, and following them. No torch.
 
-One worker serves a workspace. It keeps the model warm, outlives its clients and ends when nothing was requested for a
-while. `jobs.queue.Requests` has the files of both sides; here is what a request for a sample holds.
+One worker serves a workspace. It keeps the model loaded, outlives its clients and ends after a while without requests.
+`jobs.queue.Requests` handles the files of both sides; this module knows what a request for a sample contains.
 
     samples/.worker/                a job folder (workbench.jobs): config.json, process.json, result.json ...
       requests/<id>.json            {settings, into, bulk, after, scenes, decode}: waiting; ids sort by time
       progress/<id>.json            {phase, step, total, seconds_left}
-      progress/<id>.webp            the latent preview, a small moving picture
+      progress/<id>.webp            the latent preview, a small animation
       done/<id>.json                {into}: finished, and not among the samples
     samples/<day>/<id>.mp4 .json    the finished sample (workbench.sampler.samples), unless `into` names another path
 """
@@ -39,14 +39,14 @@ from workbench.workspace.records import read_once, sound
 
 MODULE = "workbench.sampler"
 WORKER = ".worker"
-MOST_WAITING = 5000  # requests; a grid has 2,000 at most
+MOST_WAITING = 5000  # requests; a grid has at most 2,000
 STOP_SECONDS = 30.0
-KEPT = ("into", "bulk", "after", "scenes", "decode")  # of a request that is requested again
+KEPT = ("into", "bulk", "after", "scenes", "decode")  # carried over when a request is repeated
 HOLDER = "the sampling worker"
 
 
 class _Request(BaseModel):
-    """What readers may rely on in the files of a request, where it is there."""
+    """The fields that readers of a request's files rely on, each of which may be missing."""
 
     scenes: list[str] | None = None
     exit_code: int | None = None
@@ -72,11 +72,14 @@ class RequestState(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """A request as its files describe it. `message` is a sentence for people; `video` is set once it is done,
-    `picture`, the latent preview, while it is generated.
+    """The state of a request, read from its files.
 
-    `settings` is None when the request's file cannot be read (damaged, or of another version); `into` is the
-    path of a video that does not belong to the samples; `scenes` are the samples that it joins.
+    settings: None if the request's file cannot be read (damaged, or from another version).
+    message:  a sentence for the user.
+    video:    set once it is done.
+    picture:  the latent preview, while it is generated.
+    into:     the path of a video that does not belong to the samples.
+    scenes:   the samples that it joins.
     """
 
     id: str
@@ -94,43 +97,47 @@ class Progress:
 
 
 def worker_folder(workspace: Workspace) -> Path:
-    """The job folder of the sampling worker."""
+    """Return the job folder of the sampling worker."""
     return workspace.samples / WORKER
 
 
 def requests_of(workspace: Workspace) -> Requests:
-    """The requests for the sampling worker."""
+    """Return the requests for a workspace's sampling worker."""
     return requests_in(worker_folder(workspace))
 
 
 def requests_in(folder: Path) -> Requests:
-    """The requests in the worker's folder."""
+    """Return the requests in a sampling worker's folder."""
     return Requests(folder, MODULE, HOLDER, "video", ID, WorkerSettings().save)
 
 
 def settings_in(record: dict[str, Any]) -> SampleSettings | None:
-    """The settings of a request or a record; None where they cannot be read."""
+    """Return the settings of a request or a record, or None if they cannot be read."""
     with contextlib.suppress(ConfigError, TypeError):
         return parse(SampleSettings, record.get("settings") or {"settings": "missing"}, given=())
     return None
 
 
 def target(workspace: Workspace, sample_id: str, into: str) -> Path:
-    """The path of a request's video. Raises ConfigError, DataError for a path outside the workspace."""
+    """Return the path of a request's video. Raises ConfigError, DataError for a path outside the workspace."""
     return confined(workspace.root, f"{into}.mp4") if into else video_path(workspace, sample_id)
 
 
-# ---- requesting -----------------------------------------------------------------------------------------------------
+# ---- requesting
 
 
 def submit(workspace: Workspace, settings: SampleSettings, *, into: str = "", bulk: bool = False) -> str:
-    """Request a sample and start the worker if there is none. Returns the request's id, which becomes the sample's.
+    """Request a sample, start the worker if none is running, and return the id of the request and the sample.
 
-    into: the video's path where it does not belong to the samples: under the workspace, without suffix
-    bulk: one of many; requests that a person waits for come first
+    Args:
+        into: The video's path in the workspace, without suffix, if it does not belong to the samples.
+        bulk: Whether this is one of many requests, which wait for those that a person waits for.
 
-    Raises ConfigError (a setting does not suit the model, a LoRA file is unsound), ModelUnavailable (a Hub model that
-    is not pinned cannot be looked at), DeviceBusy (another job holds the GPU; nothing is started then), CannotWrite.
+    Raises:
+        ConfigError: A setting does not suit the model, or a LoRA file cannot be used.
+        ModelUnavailable: The Hub cannot be asked about a model that is not pinned.
+        DeviceBusy: Another job holds the GPU. Nothing is started.
+        CannotWrite: The disk refused.
     """
     return submit_all(workspace, [settings], into=[into], bulk=bulk)[0]
 
@@ -143,10 +150,10 @@ def submit_all(
     bulk: bool = False,
     chains: int = 0,
 ) -> list[str]:
-    """Request several samples, all or none; see `submit`. Returns their ids, in their order.
+    """Request several samples, all or none, and return their ids in order. See `submit`.
 
-    chains: each sample goes on from the one so many before it, where there is one, and behind all of them each chain
-    follows as one video (`scenes`); 0: none does
+    chains: the number of interleaved chains of scenes, or 0; each sample continues the one `chains` places before it,
+    and after all samples a joined video of each chain (`scenes`) is requested
     """
     paths = list(into) if into is not None else [""] * len(many)
     waiting = requests_of(workspace)
@@ -156,19 +163,19 @@ def submit_all(
         raise ConfigError(f"{count} videos would wait, at most {limits.waiting} in this demo: request fewer, or wait")
     if count > MOST_WAITING:
         raise ConfigError(
-            f"{count:,} videos would wait, at most {MOST_WAITING:,} are allowed: request fewer, or cancel those that "
-            "wait with workbench samples cancel-all"
+            f"{count:,} videos would wait, at most {MOST_WAITING:,} are allowed: request fewer, or cancel the waiting "
+            "ones with workbench samples cancel-all"
         )
     requests: list[dict[str, Any]] = []
     for number, (settings, path) in enumerate(zip(many, paths, strict=True)):
         if path:
             confined(workspace.root, path)
             if settings.latents_only:
-                raise ConfigError.of("latents_only", "latents_only is on, and a grid shows videos: leave it off")
+                raise ConfigError.of("latents_only", "latents_only is on, but a grid shows videos: turn it off")
         ready = resolved(workspace, settings, continues=0 < chains <= number)
         requests.append({"settings": ready.model_dump(mode="json"), "into": path, "bulk": bulk})
     if jobs.status(waiting.folder).state is jobs.State.STOPPING:
-        jobs.wait(waiting.folder, STOP_SECONDS)  # a worker that is ending would not take them
+        jobs.wait(waiting.folder, STOP_SECONDS)  # an ending worker takes no more requests
     with waiting.locked():
         _check_devices(workspace, many)
         if not jobs.status(waiting.folder).state.alive:
@@ -185,9 +192,9 @@ def submit_all(
 
 
 def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
-    """Request a failed sample once more, with some settings changed. Its id stays: its next scene goes on from it.
+    """Request a failed sample again, with some settings changed. It keeps its id, so that its next scene finds it.
 
-    Raises ConfigError for one that did not fail, and what `submit` raises.
+    Raises ConfigError if it has not failed, and what `submit` raises.
     """
     waiting = requests_of(workspace)
     request = waiting.read(FAILED, checked_id(sample_id))
@@ -202,10 +209,9 @@ def again(workspace: Workspace, sample_id: str, **changes: Any) -> None:
 
 
 def decode(workspace: Workspace, sample_id: str) -> None:
-    """Request the video of a sample that was kept as latents; of one that has its video, nothing.
+    """Request the video of a sample that was kept as latents. Do nothing if there is a video.
 
-    Its id stays, and so do the latents, beside the video. Raises ConfigError for an unknown id, and what `submit`
-    raises.
+    The id stays, and the latents stay beside the video. Raises ConfigError for an unknown id, and what `submit` raises.
     """
     sample, waiting = Samples(workspace).get(sample_id), requests_of(workspace)
     if not sample.latents_only:
@@ -220,22 +226,22 @@ def decode(workspace: Workspace, sample_id: str) -> None:
 
 
 def check(workspace: Workspace, settings: SampleSettings) -> None:
-    """Raise what `submit` would, and request nothing."""
+    """Raise what `submit` would raise, without requesting anything."""
     resolved(workspace, settings)
     _check_devices(workspace, [settings])
 
 
 def resolved(workspace: Workspace, settings: SampleSettings, continues: bool = False) -> SampleSettings:
-    """The settings for the worker, all names resolved. Raises ConfigError, ModelUnavailable.
+    """Return the settings for the worker, with all names resolved. Raises ConfigError, ModelUnavailable.
 
-    continues: the sample goes on from another one, which is not there yet
+    continues: whether the sample continues another one, which does not exist yet
     """
     ready = portable(workspace, settings).settled()
     inputs = inputs_of(workspace, ready)
     if continues and ready.latents_only:
         raise ConfigError.of(
             "latents_only",
-            "latents_only is on, and a scene goes on from the frames of the one before: leave it off for scenes",
+            "latents_only is on, but a scene continues the frames of the one before: turn it off for scenes",
         )
     if continues:
         check_continues(ready.resolved.model, inputs.shape)
@@ -250,12 +256,12 @@ def _check_devices(workspace: Workspace, many: Sequence[SampleSettings]) -> None
 
 
 def revive(workspace: Workspace) -> None:
-    """Start a worker for waiting requests, where theirs crashed; see `Requests.revive`. Raises CannotWrite."""
+    """Start a worker for waiting requests whose worker crashed. See `Requests.revive`. Raises CannotWrite."""
     requests_of(workspace).revive()
 
 
 def cancel(workspace: Workspace, sample_id: str) -> None:
-    """Cancel a request: at once while it waits, within one denoising step while it is generated. Done ones stay.
+    """Cancel a request: at once if it waits, within one denoising step if it is being generated. Finished ones stay.
 
     Raises ConfigError for an unknown id, CannotWrite.
     """
@@ -264,28 +270,25 @@ def cancel(workspace: Workspace, sample_id: str) -> None:
 
 
 def cancel_all(workspace: Workspace, ids: Iterable[str]) -> None:
-    """Cancel several requests, the last one first; those that are over already, or unknown, stay as they are.
-
-    Raises CannotWrite.
-    """
-    for sample_id in sorted(ids, reverse=True):  # else the worker would begin with one after the other
+    """Cancel several requests. Finished and unknown ones are left alone. Raises CannotWrite."""
+    for sample_id in sorted(ids, reverse=True):  # last first, or the worker would start on one after the other
         with contextlib.suppress(ConfigError):
             cancel(workspace, sample_id)
 
 
 def stop_worker(workspace: Workspace, grace: float | None = None) -> None:
-    """Stop the worker now, as before a training run that needs the GPU; see jobs.stop for `grace`."""
+    """Stop the worker now, for example before a training run that needs the GPU. For `grace` see jobs.stop."""
     jobs.stop(worker_folder(workspace), grace)
 
 
-# ---- following ------------------------------------------------------------------------------------------------------
+# ---- following
 
 
 def progress(workspace: Workspace, sample_id: str) -> Progress:
-    """The state of a request now. Raises Unknown for an unknown id."""
+    """Return the current state of a request. Raises Unknown for an unknown id."""
     waiting, worker = requests_of(workspace), jobs.status(worker_folder(workspace))
     files = partial(waiting.read, name=checked_id(sample_id))
-    # A request moves forward only, so reading in the same order cannot miss it.
+    # Requests only move forward through these folders, so reading them in this order cannot miss one.
     request, active, failed = files(REQUESTS), files(ACTIVE), files(FAILED)
     known = active or request or files(DONE)
     into = str((known or failed).get("into", ""))
@@ -330,12 +333,12 @@ def progress(workspace: Workspace, sample_id: str) -> Progress:
 
 
 def pending(workspace: Workspace) -> list[str]:
-    """Ids of the waiting and active requests, oldest first: what a page shows after a reload."""
+    """Return the ids of the waiting and active requests, oldest first."""
     return requests_of(workspace).pending()
 
 
 def pending_samples(workspace: Workspace) -> list[str]:
-    """Ids of the waiting and active requests that belong to no grid, oldest first."""
+    """Return the ids of the waiting and active requests that do not belong to a grid, oldest first."""
     waiting = requests_of(workspace)
     names, files = waiting.pending(), (path for part in (REQUESTS, ACTIVE) for path in waiting.files(part))
     of_grids = {path.stem for path in files if read_once(path, _into)}
@@ -347,7 +350,7 @@ def _into(path: Path) -> str:
 
 
 def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, poll: float = 0.1) -> Progress:
-    """Wait until the request is over or the time is up; returns its state. Raises ConfigError for an unknown id."""
+    """Wait until a request is over or the time is up, and return its state. Raises ConfigError for an unknown id."""
     end = None if seconds is None else time.monotonic() + seconds
     while not (now := progress(workspace, sample_id)).state.over and (end is None or time.monotonic() < end):
         revive(workspace)
@@ -355,14 +358,16 @@ def wait(workspace: Workspace, sample_id: str, seconds: float | None = None, pol
     return now
 
 
-# ---- the worker's side ----------------------------------------------------------------------------------------------
+# ---- the worker's side
 
 
 class Request(NamedTuple):
-    """A request that the worker has taken. into: see queue.submit;  after: the sample that it continues, or ""
+    """A request that the worker has taken.
 
-    scenes: the samples that it joins; () for one that is generated
-    decode: whether its latents are there already, and only the video is missing
+    into:   see `submit`.
+    after:  the sample that it continues, or "".
+    scenes: the samples that it joins; () for a sample to generate.
+    decode: whether only its video is missing, because its latents exist.
     """
 
     id: str
@@ -374,7 +379,7 @@ class Request(NamedTuple):
 
 
 def take(requests: Requests, waits: Callable[[SampleSettings], bool] = lambda settings: False) -> Request | None:
-    """Take the oldest request, those in bulk last. waits: as of `Requests.take`"""
+    """Take the oldest request, bulk requests last. waits: see `Requests.take`"""
     found = requests.take(settings_in, waits)
     if found is None:
         return None

@@ -1,14 +1,14 @@
-"""Samples on disk: a video, and beside and inside it the JSON of everything that made it. No torch.
+"""Samples on disk: each is a video with a JSON record of how it was made, beside it and inside it. No torch.
 
-    samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag holds the same JSON, without paths of this machine
+    samples/<YYYY-MM-DD>/<id>.mp4       H.264; its comment tag has the same JSON, without paths of this machine
     samples/<YYYY-MM-DD>/<id>.json      written last: a video without it is not shown
-    samples/<YYYY-MM-DD>/<id>.safetensors   in place of the mp4: latents that are not decoded yet, or beside it
+    samples/<YYYY-MM-DD>/<id>.safetensors   latents, in place of the mp4 until they are decoded, then beside it
     samples/<YYYY-MM-DD>/<id>.star      an empty file: the sample is starred
     samples/.removed/                   the bin: files of samples that were removed from the history
 
-A record is a JSON object. Its "settings" are the `SampleSettings` that were requested; the other keys are the
-values used (model, frames, fps, seed, loras ...). In the one inside the video, files of the workspace keep their place
-in it (`samples/inputs/...`, `runs/ring/...`), others their name alone.
+A record is a JSON object. Its "settings" are the `SampleSettings` of the request; the other keys are the values that
+were used (model, frames, fps, seed, loras ...). In the record inside the video, files of the workspace have paths
+relative to it (`samples/inputs/...`, `runs/ring/...`), and other files only their names.
 """
 
 from __future__ import annotations
@@ -53,45 +53,45 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-LAYOUT = "C f h w"  # of latents in a file; codes have no channels
+LAYOUT = "C f h w"  # axes of latents in a file; codes have no channels
 STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
-NOISE = "noise_state"  # tensor of a file of latents: of the generator, for decoders that go on with it
-MOST_SAMPLES = 8  # in a notebook
-PREVIEWS = 3  # videos that a LoRA without a run keeps as its previews
+NOISE = "noise_state"  # tensor in a latents file: the noise generator's state, for decoders that draw from it
+MOST_SAMPLES = 8  # shown in a notebook
+PREVIEWS = 3  # videos that a LoRA without a run keeps as previews
 WHOLE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]")
 NUMBERED = re.compile(r"\.safetensors=|\.\w{3,4}=\d+$")
-TEXTS = ("prompt", "negative_prompt")  # what a person wrote is no path, whatever it begins with
+TEXTS = ("prompt", "negative_prompt")  # the user's texts are never paths, whatever they begin with
 INPUTS = tuple(INPUT_FILES)
 PATHS = (*INPUTS, "keyframes", "loras")
 SUFFIXES = (".zip", ".gif", ".png")
 MOST_TILES = 36  # videos in a GIF or PNG
-NAME_LETTERS = 60  # of the prompt, in a file's name
+NAME_LETTERS = 60  # of the prompt, in file names
 DOWNLOADS = ".downloads"
-KEPT_SECONDS = 3600.0  # that a file for the page is kept
+KEPT_SECONDS = 3600.0  # how long a file for the page is kept
 
 
 def new_id() -> str:
-    """A fresh sample id; ids sort by time, whatever the clock's zone."""
+    """Return a new sample id. Ids sort by time in UTC."""
     now = time.time()
     return f"{_stamp(now)}-{int(now % 1 * 1e6):06d}-{secrets.token_hex(2)}"
 
 
 def _stamp(seconds: float) -> str:
-    """With which the ids of that second (Unix time) begin."""
+    """Return the beginning of the ids from that second (Unix time)."""
     return time.strftime(STAMP, time.gmtime(seconds))
 
 
 def checked_id(text: str) -> str:
-    """The id itself, if it is one (and so no path). Raises Unknown."""
+    """Return the id if it has the form of one, and so cannot be a path. Raises Unknown."""
     if not ID.fullmatch(text):
         raise Unknown(f"the sample {text[:60]!r} does not exist: choose one from the history")
     return text
 
 
 def video_path(workspace: Workspace, sample_id: str) -> Path:
-    """Where the video of a sample is, or will be. Raises ConfigError for what is no id."""
+    """Return the path of a sample's video, whether it exists or not. Raises ConfigError for anything but an id."""
     day = checked_id(sample_id)[:8]
     return workspace.samples / f"{day[:4]}-{day[4:6]}-{day[6:]}" / f"{sample_id}.mp4"
 
@@ -99,8 +99,9 @@ def video_path(workspace: Workspace, sample_id: str) -> Path:
 def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any], root: Path | None = None) -> None:
     """Write frames [F, H, W, 3] (uint8, or floats in [0, 1]) as mp4 with the record inside and beside it.
 
-    root: the workspace's folder, whose files keep their place in it where the record inside names them.
-    The record beside the video is written last, so whoever sees it sees a whole sample. Raises CannotWrite.
+    The record beside the video is written last, so it exists only for a complete sample. Raises CannotWrite.
+
+    root: the workspace's folder; the record inside the video names its files relative to it
     """
     import numpy as np
 
@@ -115,10 +116,7 @@ def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, 
 def write_latents(
     video: Path, tensors: Mapping[str, torch.Tensor], record: dict[str, Any], root: Path | None = None
 ) -> None:
-    """Write latents beside where the video would be, then the record. docs/file_formats.md has the format.
-
-    root: as in `write_sample`. Raises CannotWrite.
-    """
+    """Write latents (see docs/file_formats.md) next to the video's path, then the record. Raises CannotWrite."""
     from safetensors.torch import save
 
     names = ("model", "frames", "width", "height", "fps", "prompt")
@@ -134,10 +132,7 @@ def write_latents(
 
 
 def read_latents(video: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read the tensors and the record of a sample that was kept as latents.
-
-    Raises ConfigError for a file that is damaged or missing.
-    """
+    """Read the tensors and the record of a sample kept as latents. Raises ConfigError for damaged or missing files."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -150,9 +145,9 @@ def read_latents(video: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -> None:
-    """Copy a video made with one LoRA alone, at scale 1, to that LoRA's previews, if it is of no run and has few.
+    """Copy a video made with a single LoRA at scale 1 to that LoRA's previews, if it has no run and few previews.
 
-    A copy that cannot be written is left out: the video itself is safe.
+    A failure to write the copy is ignored: the video itself is safe.
     """
     loras = record["loras"]
     name = str(loras[0]["name"]) if len(loras) == 1 and loras[0]["scale"] == 1 else ""
@@ -167,7 +162,7 @@ def keep_as_preview(workspace: Workspace, video: Path, record: dict[str, Any]) -
 
 
 def shareable(value: Any, root: Path | None) -> Any:
-    """A record, or a part of it, in which no text is a path of this machine; root: the workspace's folder."""
+    """Remove this machine's paths from a record or a part of it. root: the workspace's folder"""
     if isinstance(value, Mapping):
         return {name: one if name in TEXTS else shareable(one, root) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -180,36 +175,36 @@ def shareable(value: Any, root: Path | None) -> Any:
 
 
 def localised(settings: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """Settings of a shareable record with the files that lie in this workspace by their whole paths."""
+    """Make the paths of a shareable record's settings absolute, for files that are in this workspace."""
     found = dict(settings)
     for name in PATHS:
         value = found.get(name)
         if isinstance(value, str):
-            found[name] = _whole(value, root)
+            found[name] = _localised(value, root)
         elif isinstance(value, list):
-            found[name] = [_whole(one, root) if isinstance(one, str) else one for one in value]
+            found[name] = [_localised(one, root) if isinstance(one, str) else one for one in value]
     return found
 
 
-def _whole(text: str, root: Path) -> str:
-    """`text` may go on with =SCALE, or =FRAME of a keyframe."""
-    name, equals, scale = text.rpartition("=") if NUMBERED.search(text) else (text, "", "")
+def _localised(text: str, root: Path) -> str:
+    """Make one path absolute, which may end with =SCALE or a keyframe's =FRAME."""
+    name, equals, number = text.rpartition("=") if NUMBERED.search(text) else (text, "", "")
     if not name or "\0" in name or WHOLE.match(name) or ".." in PurePath(name).parts or not (root / name).is_file():
         return text
-    return f"{root / name}{equals}{scale}"
+    return f"{root / name}{equals}{number}"
 
 
 def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSettings:
-    """The settings in a video, in the record beside one, or in a JSON file of settings alone.
+    """Read the settings in a video, in the record beside one, or in a JSON file of plain settings. Raises ConfigError.
 
-    workspace: where the files lie that a video names; of a video that lies in it, the record beside it counts, which
-    has whole paths. Raises ConfigError when there are none.
+    workspace: where the files that a video names are; for a video in it, the record beside it is used, which has
+    absolute paths
     """
     record = _record(path)
     if path.suffix.lower() == ".json" and "settings" not in record:
-        return parse(SampleSettings, record)  # a person's own, which may name files anywhere
+        return parse(SampleSettings, record)  # the user's own file, which may name files anywhere
     if workspace is not None and path.suffix.lower() != ".json":
-        with contextlib.suppress(ConfigError):  # a damaged one: what the video says counts
+        with contextlib.suppress(ConfigError):  # if it is damaged, use the record in the video
             beside = _record(path.with_suffix(".json"))
             record = beside if shareable(beside, workspace.root) == record else record
     settings = _settings(record, path)
@@ -217,7 +212,7 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
         settings = localised(settings, workspace.root)
         for name in INPUTS:
             if file := str(settings.get(name) or ""):
-                try:  # the record may be a stranger's
+                try:  # the video may come from anyone
                     workspace.inside(file)
                 except ConfigError as error:
                     raise ConfigError.of(
@@ -229,7 +224,7 @@ def settings_of(path: Path, workspace: Workspace | None = None) -> SampleSetting
 
 
 def joins_scenes(path: Path) -> bool:
-    """Whether a video, or the record beside one, joins scenes: each line of its prompt is one. Raises ConfigError."""
+    """Return whether a video or record joins scenes, each a line of its prompt. Raises ConfigError."""
     return "scenes" in _record(path)
 
 
@@ -252,19 +247,19 @@ def _record(path: Path) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ConfigError(f"{path.name} holds no settings: choose a video or a JSON file that this workbench made")
+        raise ConfigError(f"{path.name} has no settings: choose a video or a JSON file made by the workbench")
     return sound(value, _Known)
 
 
 def _settings(record: dict[str, Any], path: Path) -> dict[str, Any]:
     settings = record.get("settings")
     if not isinstance(settings, dict):
-        raise ConfigError(f"{path.name} holds no sample settings: choose a sample of this workbench")
+        raise ConfigError(f"{path.name} has no sample settings: choose a sample made by the workbench")
     return settings
 
 
 def created(sample_id: str) -> float:
-    """Unix time at which a sample was requested."""
+    """Return the Unix time at which a sample was requested."""
     return float(timegm(time.strptime(sample_id[:15], STAMP)))
 
 
@@ -272,7 +267,7 @@ def created(sample_id: str) -> float:
 class Sample:
     """One finished sample.
 
-    problem: why its record cannot be read, beside the video or in it; its settings are those of no sample then
+    problem: why its record can be read neither beside the video nor in it; its settings are then defaults
     """
 
     id: str
@@ -292,12 +287,12 @@ class Sample:
 
     @property
     def latents_only(self) -> bool:
-        """Whether `path` is a file of latents, which `queue.decode` makes a video of."""
+        """Whether `path` is a file of latents, to be decoded by `queue.decode`."""
         return self.path.suffix == LATENTS
 
     @property
     def video(self) -> Path:
-        """The video's file. Raises ConfigError where there are latents only."""
+        """The video's file. Raises ConfigError if there are only latents."""
         if self.latents_only:
             raise ConfigError(f"{self.id} is latents only: decode it first, workbench samples decode {self.id}")
         return self.path
@@ -324,7 +319,7 @@ class _Scene(BaseModel):
 
 
 class _Known(BaseModel):
-    """What readers may rely on in a sample's record, where it is there."""
+    """The fields that readers of a sample's record rely on, each of which may be missing."""
 
     seconds: Number | None = 0.0
     fps: Number | None = 0.0
@@ -340,12 +335,12 @@ class _Known(BaseModel):
 
 
 def read_sample_record(path: Path) -> dict[str, Any]:
-    """The record beside a video, without what is damaged in it; {} where there is none."""
+    """Read the record beside a video, without damaged fields; {} if there is none."""
     return sound(read_object(path), _Known)
 
 
 class SampleQuery(BaseModel):
-    """Which samples. search: words that all occur in prompt, model, LoRAs or seed;  since, until: Unix time"""
+    """A choice of samples. search: words that all occur in prompt, model, LoRAs or seed; since, until: Unix time"""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -355,7 +350,7 @@ class SampleQuery(BaseModel):
     until: float | None = Field(default=None, ge=0, le=1e11)
 
     def has(self, sample: Sample) -> bool:
-        """Whether a sample has every word."""
+        """Return whether a sample has every word."""
         if sample.problem:
             return False
         settings = sample.settings
@@ -365,7 +360,7 @@ class SampleQuery(BaseModel):
 
 @dataclass(frozen=True)
 class Listing:
-    """Ids of all samples, newest first: in the history, in the bin; which are starred; how many are videos."""
+    """The ids of all samples in the history and in the bin, newest first, and the number of videos."""
 
     ids: list[str]
     removed: list[str]
@@ -374,14 +369,14 @@ class Listing:
 
 
 class Samples:
-    """The samples of a workspace. Which there are is read afresh at every call, each record once."""
+    """The samples of a workspace. Folders are listed at every call, but each record is read only once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self._known: dict[tuple[str, bool], Sample] = {}
 
     def listing(self) -> Listing:
-        """Which samples there are. Records are not read."""
+        """List all samples without reading their records."""
         names = [path.name for path in self.workspace.samples.glob("[0-9]*/*")]
         binned = [path.name for path in (self.workspace.samples / REMOVED).glob("*.json")]
         stars = frozenset(name.removesuffix(STAR) for name in names if name.endswith(STAR))
@@ -389,11 +384,11 @@ class Samples:
         return Listing(_ids(names), _ids(binned), stars, videos)
 
     def find(self, query: SampleQuery, listing: Listing) -> list[str]:
-        """Ids of the samples that the query names, newest first. Records are read only where it has words."""
+        """Return the ids of matching samples, newest first. Records are read only for a search by words."""
         removed = query.show == "removed"
         since, until = (None if one is None else _stamp(one) for one in (query.since, query.until))
         found = [
-            name  # which begins with the time
+            name  # begins with the time
             for name in (listing.removed if removed else listing.ids)
             if (since is None or name >= since)
             and (until is None or name < until)
@@ -404,7 +399,7 @@ class Samples:
         return found
 
     def history(self, limit: int = 50, query: SampleQuery | None = None) -> list[Sample]:
-        """Finished samples, newest first."""
+        """Return finished samples, newest first."""
         query = query or SampleQuery()
         every = (self.read(name, query.show == "removed") for name in self.find(query, self.listing()))
         return list(islice(filter(None, every), limit))
@@ -415,23 +410,23 @@ class Samples:
         return samples_html(self.history(MOST_SAMPLES))
 
     def get(self, sample_id: str, removed: bool = False) -> Sample:
-        """One finished sample, of the history or of the bin. Raises Unknown when there is none of that id."""
+        """Return one finished sample, from the history or the bin. Raises Unknown if it does not exist."""
         sample = self._read(checked_id(sample_id), removed)
         if sample is None:
-            raise Unknown(f"the sample {sample_id!r} is not there: choose one from the history")
+            raise Unknown(f"the sample {sample_id!r} does not exist: choose one from the history")
         return sample
 
     def read(self, sample_id: str, removed: bool) -> Sample | None:
-        """One that is listed; None when it is gone. Entries of history and bin are immutable: each is read once."""
+        """Return a listed sample, or None if it is gone. Entries are immutable, so each is read once."""
         known = self._known.get((sample_id, removed))
-        if known is None or known.latents_only or known.problem:  # which may have changed
+        if known is None or known.latents_only or known.problem:  # these may have changed
             known = self._read(checked_id(sample_id), removed)
             if known is not None:
                 self._known[sample_id, removed] = known
         return known
 
     def star(self, sample_id: str, starred: bool = True) -> None:
-        """Star a sample, or take its star away. Raises ConfigError, CannotWrite."""
+        """Star or unstar a sample. Raises ConfigError, CannotWrite."""
         star = self.get(sample_id).path.with_suffix(STAR)
         with writing(star):
             if starred:
@@ -440,21 +435,21 @@ class Samples:
                 star.unlink(missing_ok=True)
 
     def remove(self, sample_id: str) -> None:
-        """Move a sample to the bin, from which `restore` brings it back. Raises ConfigError, CannotWrite."""
+        """Move a sample to the bin. Raises ConfigError, CannotWrite."""
         self._move(video_path(self.workspace, sample_id), self.workspace.samples / REMOVED)
 
     def restore(self, sample_id: str) -> Sample:
         """Move a sample from the bin back into the history. Raises ConfigError, CannotWrite."""
         video = self._video(checked_id(sample_id), True)
         if not video.with_suffix(".json").exists():
-            raise Unknown(f"the sample {sample_id!r} is not in the bin: it was restored, or is of another workspace")
-        # The record last: a sample is there exactly when its record is.
+            raise Unknown(f"the sample {sample_id!r} is not in the bin: it was restored, or is in another workspace")
+        # The record last, because a sample exists exactly as long as its record.
         self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, ".json"))
         return self.get(sample_id)
 
     @staticmethod
     def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", LATENTS, STAR)) -> None:
-        """The record first as a rule: a sample is there exactly when its record is."""
+        """Move a sample's files, by default the record first, because a sample exists exactly as long as its record."""
         with writing(folder):
             folder.mkdir(exist_ok=True)
             for path in map(video.with_suffix, suffixes):
@@ -462,7 +457,7 @@ class Samples:
                     disk.replace(path, folder / path.name)
 
     def _read(self, sample_id: str, removed: bool) -> Sample | None:
-        """None without a video or latents. The record inside them counts where the one beside them is damaged."""
+        """Read a sample, or return None without video or latents. A damaged record is replaced by the one inside."""
         made = self._video(sample_id, removed)
         if not made.exists() and not (made := made.with_suffix(LATENTS)).exists():
             return None
@@ -476,7 +471,7 @@ class Samples:
                 return Sample(sample_id, made, settings, record)
             except ConfigError:
                 continue
-        problem = f"{sample_id}.json is damaged, and {made.name} holds no record either: fix it, or remove the sample"
+        problem = f"{sample_id}.json is damaged, and {made.name} has no record either: fix it, or remove the sample"
         return Sample(sample_id, made, SampleSettings(), {}, problem)
 
     def _video(self, sample_id: str, removed: bool) -> Path:
@@ -486,16 +481,16 @@ class Samples:
 
 
 def _ids(names: Iterable[str]) -> list[str]:
-    """Of the records among files' names, newest first."""
+    """Return the ids of the records among file names, newest first."""
     found = (name.removesuffix(".json") for name in names if name.endswith(".json"))
     return sorted(filter(ID.fullmatch, found), reverse=True)
 
 
-# ---- as files to take along -----------------------------------------------------------------------------------------
+# ---- export
 
 
 def zip_contents(samples: Iterable[Sample], root: Path) -> Iterator[tuple[str, Path | bytes]]:
-    """The files of the zip. root: of the workspace. The settings name no path of this machine."""
+    """Yield the (name, content) of a zip's files, without paths of this machine. root: the workspace's folder"""
     for sample in samples:
         name = f"{sample.id[:15]}-{slugify(sample.settings.prompt)[:NAME_LETTERS].strip('-')}-{sample.id[-4:]}"
         yield f"{name}{sample.path.suffix}", sample.path
@@ -504,12 +499,14 @@ def zip_contents(samples: Iterable[Sample], root: Path) -> Iterator[tuple[str, P
 
 
 def write_samples(samples: Sequence[Sample], target: Path, root: Path) -> None:
-    """Write them to `target`, whole or not at all.
+    """Write samples to `target`, whole or not at all.
 
-    Its ending says what it becomes: a zip file, a GIF with a row for each prompt, or the same as a PNG, where the
-    samples are pictures. Without an ending it is a folder with a GIF or PNG for each prompt.
+    The suffix decides: .zip for a zip file, .gif for a GIF with a row per prompt, .png for the same from pictures.
+    Without a suffix, `target` becomes a folder with one GIF or PNG per prompt.
 
-    root: of the workspace. Raises ConfigError for more than fit a GIF and for a PNG of videos, DataError, CannotWrite.
+    Raises ConfigError (too many samples for one GIF or PNG, videos for a PNG), DataError, CannotWrite.
+
+    root: the workspace's folder
     """
     if target.suffix == ".zip":
         with replacing(target) as part:
@@ -535,7 +532,7 @@ def _write_tiles(rows: Sequence[Sequence[Sample]], target: Path) -> None:
         raise ConfigError(f"{len(every)} samples are too many for one {format}, which shows {MOST_TILES}: export a zip")
     if format == "PNG" and (videos := [one for one in every if not _is_picture(one)]):
         raise ConfigError(
-            f"{videos[0].id} is a video of {videos[0].record['frames']} frames, and a PNG shows pictures: export a GIF"
+            f"{videos[0].id} is a video of {videos[0].record['frames']} frames, but a PNG shows pictures: export a GIF"
         )
     paths = [[one.video for one in row] for row in rows]
     with replacing(target) as part:
@@ -547,9 +544,9 @@ def _is_picture(sample: Sample) -> bool:
 
 
 def write_download(samples: Sequence[Sample], workspace: Workspace, suffix: str) -> Path:
-    """A file in the workspace for the page to send, of one of SUFFIXES; those of an hour ago are deleted.
+    """Write a file for the page to send, and delete files older than an hour. Raises what `write_samples` raises.
 
-    Raises what `write_samples` raises.
+    suffix: one of SUFFIXES
     """
     folder = workspace.samples / DOWNLOADS
     for old in folder.glob("samples-*"):

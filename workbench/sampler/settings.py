@@ -19,15 +19,15 @@ from workbench.settings import Settings, field
 
 WHAT, HOW, SHAPE, SPEED = "What", "Guidance", "Shape", "Speed"
 SEEDS = 2**31
-MOST_AT_ONCE = 1000  # videos of one request
-MARK = "@@"  # before what a line has of its own: PROMPT@@PICTURE as in SAT's lists
-# Frames, and how many of them are taken over. Up to nine digits: Python refuses to read thousands of them.
+MOST_AT_ONCE = 1000  # videos per request
+MARK = "@@"  # separates a line's prompt from its own settings: PROMPT@@PICTURE as in SAT's lists
+# Frames, and how many of them are taken over. At most nine digits, because Python refuses to parse huge numbers.
 LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1,9}))?")
-PICTURES = re.compile(r"(?:^|\s+)(last|key)=")  # before a picture of the line's own: last=FILE, key=FILE=FRAME
+PICTURES = re.compile(r"(?:^|\s+)(last|key)=")  # a line's own pictures: last=FILE, key=FILE=FRAME
 
 Speed = Literal["exact", "fast", "low-memory"]
 Kind = Literal["picture", "video"]
-# Which settings name a file that goes into a video; each line of `keyframes` names a picture, too.
+# Settings that name an input file. Each line of `keyframes` names a picture as well.
 INPUT_FILES: dict[str, Kind] = {
     "image": "picture",
     "last_image": "picture",
@@ -41,186 +41,187 @@ INPUT_FILES: dict[str, Kind] = {
 
 
 class SampleSettings(NamesModel):
-    """Everything that makes a sample; stored as JSON beside the mp4 and inside it."""
+    """Everything that determines a sample; stored as JSON beside the mp4 and inside it."""
 
     model: str = field(default_model(), title="Model", section=WHAT, source="models", path=True)
-    """The video model: a known name, a folder with its weights in diffusers' layout, or OWNER/NAME of a model on the
-    Hub in that layout."""
+    """The video model: a known name, a folder with weights in diffusers' layout, or OWNER/NAME on the Hub in that
+    layout."""
 
     revision: str = field("", title="Revision", section=WHAT, advanced=True)
-    """Of a model on the Hub: a branch, a tag or a commit. It becomes part of the model's name, as the commit that it
-    stands for when the work begins. Empty: the pinned commit of a known model, else the newest."""
+    """A branch, tag or commit of a model on the Hub. It becomes part of the model's name, as a commit, when the work
+    begins. Empty: the pinned commit of a known model, or the newest commit of any other."""
 
     variant: str = field("", title="Variant", section=WHAT, advanced=True)
-    """Of a model on the Hub: which of its sets of weights is read, such as fp16, where it has several. It becomes part
-    of the model's name. Empty: the weights without a variant."""
+    """The weight variant of a model on the Hub that has several, such as fp16. It becomes part of the model's name.
+    Empty: the weights without a variant."""
 
     prompt: str = field("", title="Prompt", section=WHAT, lines=2)
     """What the video shows."""
 
     negative_prompt: str | None = field(None, title="Negative prompt", section=WHAT)
-    """What the video should not show; the guidance pushes away from it. Not set: the model's own, which a form shows;
-    it may be empty."""
+    """What the video should not show. Guidance pushes away from it. Not set: the model's own negative prompt, which
+    forms show and which may be empty."""
 
     unconditional: Literal["auto", "empty prompt", "zeros"] = field(
         "auto", title="Without a negative prompt", section=HOW, advanced=True
     )
-    """What guidance pushes away from when there is no negative prompt. empty prompt: the embedding of an empty prompt,
-    as in diffusers. zeros: no embedding, as in SAT. auto: whichever the LoRA or the model was trained with (the
-    training setting dropped_caption)."""
+    """What guidance pushes away from without a negative prompt. empty prompt: the embedding of an empty prompt, as in
+    diffusers. zeros: zeros in its place, as in SAT. auto: what the LoRA or the model was trained with (the training
+    setting dropped_caption)."""
 
     image: str = field("", title="First frame", section=WHAT, path=True)
-    """A picture's file (PNG, JPEG, WebP or BMP) that the video begins with, for models that can be told a first frame.
-    It is scaled and cropped to the video's size."""
+    """A picture file (PNG, JPEG, WebP or BMP) that the video begins with, for models that accept a first frame. It is
+    scaled and cropped to the video's size."""
 
     video: str = field("", title="Video to change", section=WHAT, advanced=True, path=True)
-    """A video's file: the new video keeps its shapes and movements and follows the prompt in the rest. For
+    """A video file to change: the new video keeps its shapes and motion and otherwise follows the prompt. For
     text-to-video models."""
 
     strength: float = field(0.8, title="Strength of the change", section=WHAT, low=0.05, high=1.0, advanced=True)
-    """How far the video may move away from the one it changes: 1 keeps nothing of it."""
+    """How much of the video may change. At 1 nothing of it is kept."""
 
     continue_from: str = field("", title="Continue a video", section=WHAT, advanced=True, path=True)
-    """A video's file: the new video begins with its last frames and goes on from there."""
+    """A video file to continue: the new video begins with its last frames."""
 
     kept_frames: int | None = field(
         None, title="Frames taken over", section=WHAT, low=1, high=1000, unit="frames", advanced=True
     )
-    """How many of the last frames of the video that is continued, or of the scene before, the new one begins with.
-    More keeps more of its movement. Empty: as many as the model's shortest clip has."""
+    """How many of the last frames of the video to continue, or of the previous scene, the new video begins with. More
+    frames preserve more of the motion. Empty: the length of the model's shortest clip."""
 
     tell_frames: bool = field(False, title="Tell the frames taken over", section=WHAT, advanced=True, own=True)
-    """Also give the frames taken over to the model as frames it knows, for LoRAs trained with given prefix. Off: they
-    are only put back at each step."""
+    """Also condition the model on the frames taken over, for LoRAs trained with given prefix. Off: they are only put
+    back at each step."""
 
     continue_to: str = field("", title="Video that follows", section=WHAT, advanced=True, path=True, own=True)
-    """A video's file that the new one leads up to: it ends with that video's first frames. For LoRAs trained with given
-    suffix."""
+    """A video file to lead up to: the new video ends with its first frames. For LoRAs trained with given suffix."""
 
     following_frames: int | None = field(
         None, title="Frames of what follows", section=WHAT, low=1, high=1000, unit="frames", advanced=True, own=True
     )
-    """How many of the first frames of the video that follows the new one ends with: as many as its LoRA was trained
-    with. Empty: as many as the model's shortest clip has."""
+    """How many of the first frames of the video that follows the new video ends with; use as many as its LoRA was
+    trained with. Empty: the length of the model's shortest clip."""
 
     last_image: str = field("", title="Last frame", section=WHAT, path=True, own=True)
-    """A picture's file that the video ends with."""
+    """A picture file that the video ends with."""
 
     keyframes: tuple[str, ...] = field((), title="Keyframes", section=WHAT, lines=2, advanced=True, path=True, own=True)
-    """Pictures that the video passes through, FILE=FRAME, one a line: door.png=16, counted from 0."""
+    """Pictures that the video passes through, one FILE=FRAME per line, counted from 0: door.png=16"""
 
     mask: str = field("", title="Mask", section=WHAT, advanced=True, path=True, own=True)
-    """A video's file, white and black: where it is white, the video to change is made anew, all else is given to the
-    model as it is."""
+    """A black-and-white video file: the white part of the video to change is regenerated, and the rest is given to the
+    model."""
 
     mask_keeps: Literal["outside", "inside"] = field(
         "outside", title="What the mask keeps", section=WHAT, advanced=True, own=True
     )
-    """outside: what is white is made anew (inpainting). inside: what is white is kept (outpainting)."""
+    """outside: regenerate the white part (inpainting). inside: keep the white part (outpainting)."""
 
     control: str = field("", title="Control video", section=WHAT, advanced=True, path=True, own=True)
-    """A video's file that the new video follows frame by frame: edges, depth, poses, as the model or its LoRA was
-    trained with."""
+    """A video file that the new video follows frame by frame, such as edges, depth or poses: whatever the model or its
+    LoRA was trained with."""
 
     reference: str = field("", title="Reference", section=WHAT, advanced=True, path=True, own=True)
-    """A video's or picture's file that an in-context LoRA makes the new video of. It is shown as much smaller as the
-    LoRA's file says. Of Wan VACE a picture: what the video shows."""
+    """A video or picture file for an in-context LoRA to work from, scaled down as the LoRA was trained. For Wan VACE:
+    a picture of what the video should show."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
-    """Any number of LoRAs, each a run's name, a .safetensors file or OWNER/NAME on the Hub, with =SCALE behind it if
-    not 1: ring=0.8"""
+    """Any number of LoRAs: a run's name, a .safetensors file or OWNER/NAME on the Hub, followed by =SCALE if not 1:
+    ring=0.8"""
 
     force_loras: bool = field(False, title="Use LoRAs that do not fit", section=WHAT, advanced=True)
-    """Load a LoRA although most of it belongs to another model; what does not fit is left out."""
+    """Load a LoRA even if most of it belongs to another model. Layers that do not fit are skipped."""
 
     guidance_scale: float | None = field(None, title="Guidance", section=HOW, low=0.0, high=50.0)
-    """Guidance scale: how closely the video follows the prompt. Empty: the model's own value. 1 turns guidance off."""
+    """Guidance scale: how closely the video follows the prompt. 1 turns guidance off. Empty: the model's own value."""
 
     guidance_scale_2: float | None = field(
         None, title="Guidance scale, low noise", section=HOW, low=0.0, high=50.0, advanced=True, own=True
     )
-    """Of the steps that the transformer for low noise computes. Empty: the model's own value."""
+    """Guidance scale for the steps of the low-noise transformer. Empty: the model's own value."""
 
     conditioning_scale: float = field(
         1.0, title="Conditioning scale", section=HOW, low=0.0, high=10.0, advanced=True, own=True
     )
-    """How strongly a model with a side branch (VACE) follows what it is told: frames, masks, control videos and
-    references. Below 1 more freely, at 0 not at all."""
+    """How strongly a model with a side branch (VACE) follows its conditioning: frames, masks, control videos and
+    references. Lower values follow more loosely; 0 ignores it."""
 
     dynamic_guidance: Curve = field("off", title="Dynamic guidance", section=HOW, advanced=True)
-    """stock: as CogVideoX's authors (SAT's DynamicCFG) and diffusers' use_dynamic_cfg compute it: the scale jumps
-    between 1 and 1 more than the one above from step to step. cosine: it rises evenly between the two, which neither of
-    them does."""
+    """Vary the guidance scale over the steps. stock: as in CogVideoX's SAT (DynamicCFG) and diffusers
+    (use_dynamic_cfg), where it jumps from step to step between 1 and 1 more than the guidance scale. cosine: it rises
+    smoothly between the two, which neither of them does."""
 
     guidance_from: float = field(0.0, title="Guidance from", section=HOW, low=0.0, high=1.0, advanced=True)
-    """Part of the denoising steps after which guidance begins; before, the prompt alone decides."""
+    """The fraction of denoising steps before guidance starts. Until then, only the prompt counts."""
 
     guidance_until: float = field(1.0, title="Guidance until", section=HOW, low=0.0, high=1.0, advanced=True)
-    """Part of the denoising steps after which guidance ends. A step without guidance takes half the time."""
+    """The fraction of denoising steps after which guidance ends. A step without guidance takes half the time."""
 
     guidance_rescale: float = field(0.0, title="Guidance rescale", section=HOW, low=0.0, high=1.0, advanced=True)
-    """Take back what guidance adds to contrast: 0 nothing, 0.7 is usual with a high scale, 1 all of it."""
+    """How much of the contrast added by guidance to remove: 0 none, 1 all. 0.7 is common with a high guidance scale."""
 
     zero_star: bool = field(False, title="CFG-Zero*", section=HOW, advanced=True)
-    """Fit the negative prompt's prediction to the prompt's before guidance pushes them apart (arXiv 2503.18886). Its
-    other half, zeros in the first step of flow models (Wan, LTX-Video, Mochi), is left out."""
+    """Scale the negative prompt's prediction to fit the prompt's before guidance is applied (arXiv 2503.18886). The
+    paper's other part, zeros in the first step of flow models (Wan, LTX-Video, Mochi), is not included."""
 
     image_scale: Literal["pipeline", "raw"] = field(
         "pipeline", title="Scale of the first frame", section=HOW, advanced=True, own=True
     )
-    """pipeline: as diffusers does. raw: unscaled, for LoRAs that were trained so."""
+    """How the first frame's latents are scaled. pipeline: as in diffusers. raw: not at all, for LoRAs trained so."""
 
     steps: int | None = field(None, title="Steps", section=HOW, low=1, high=1000, unit="steps")
-    """Denoising steps. More is finer and slower. Empty: the model's own number."""
+    """Denoising steps. More steps give finer results and take longer. Empty: the model's own number."""
 
     scheduler: str = field("model", title="Scheduler", section=HOW, source="schedulers", advanced=True)
-    """How noise is removed. model: what the model was published with. CogVideoX has DDIM and DPM."""
+    """The sampling algorithm. model: the one the model was published with. CogVideoX has DDIM and DPM."""
 
     flow_shift: float | None = field(
         None, title="Flow shift", section=HOW, low=0.1, high=100.0, advanced=True, own=True
     )
-    """Moves the steps' noise levels s to shift * s / (1 + (shift - 1) * s): above 1 more steps at much noise, which
-    decide shapes and movement. Empty: the model's own value; of Wan 2.1's image models 3 up to 832x480 and 5 above, as
-    in their authors' generate.py."""
+    """Changes the steps' noise levels s to shift * s / (1 + (shift - 1) * s). Above 1, more steps are spent at high
+    noise, which determines shapes and motion. Empty: the model's own value; for Wan 2.1's image models 3 up to 832x480
+    and 5 above, as in their authors' generate.py."""
 
     temperature: float | None = field(
         None, title="Temperature", section=HOW, low=0.0, high=10.0, advanced=True, own=True
     )
-    """How freely codes are sampled: it falls evenly from this value to 0 in the last step. Higher: more variety and
-    more mistakes. Empty: the model's own value."""
+    """How freely codes are sampled. The temperature falls linearly from this value to 0 in the last step. Higher values
+    give more variety and more mistakes. Empty: the model's own value."""
 
     seed: int | None = field(None, title="Seed", section=HOW, low=0, high=SEEDS - 1)
-    """The same seed and settings give the same video. Empty: another one each time; the video says which."""
+    """The random seed. The same seed and settings give the same video. Empty: a new seed every time, recorded with the
+    video."""
 
     frames: int | None = field(None, title="Frames", section=SHAPE, low=1, high=1000, unit="frames")
-    """Length of the video. Empty: what the model was made for."""
+    """Length of the video. Empty: the model's own length."""
 
     height: int | None = field(None, title="Height", section=SHAPE, low=16, high=4096, unit="pixels")
-    """Empty: what the model was made for."""
+    """Height of the video. Empty: the model's own size."""
 
     width: int | None = field(None, title="Width", section=SHAPE, low=16, high=4096, unit="pixels")
-    """Empty: what the model was made for."""
+    """Width of the video. Empty: the model's own size."""
 
     fps: float | None = field(None, title="Frames per second", section=SHAPE, low=1.0, high=120.0, advanced=True)
-    """How fast the video plays. Models that know the frame rate generate for it, others the same frames. Empty: what
-    the model was made for."""
+    """Playback speed. Models that take the frame rate as an input generate for it; others generate the same frames.
+    Empty: the model's own rate."""
 
     latents_only: bool = field(False, title="Save latents only", section=SHAPE, advanced=True)
-    """Keep the latents (Phenaki: the codes) as a safetensors file and do not decode them. `workbench samples decode ID`
-    makes the video later, the same one."""
+    """Save the latents (Phenaki: the codes) as a safetensors file without decoding them. `workbench samples decode ID`
+    decodes the same video later."""
 
     device: DeviceChoice = field("auto", title="Device", section=SHAPE, source="devices", advanced=True)
-    """auto takes the first GPU that torch can use, else the processor. cuda:1: that GPU of several, counted from 0."""
+    """The device to compute on. auto: the first GPU that torch can use, else the CPU. cuda:1: the second GPU; they are
+    counted from 0."""
 
     speed: Speed = field("exact", title="Speed", section=SPEED, advanced=True)
-    """exact: as diffusers. fast: step skipping: 0.63 to 0.72 of the time, much the same video (with CogVideoX 39 dB or
-    more, with DPM now and then another one). low-memory: weights in 8 bits (45 dB or more), model offload, for a GPU
-    that is too small; slower."""
+    """exact: the same as diffusers. fast: step skipping, 0.63 to 0.72 of the time, nearly the same video (39 dB or more
+    with CogVideoX; with DPM occasionally a different one). low-memory: 8-bit weights (45 dB or more) and model offload,
+    slower, for GPUs with too little memory."""
 
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True
     )
-    """The kernel that computes attention. auto takes the fastest that this GPU has."""
+    """The kernel that computes attention. auto: the fastest one this GPU supports."""
 
     @field_validator("keyframes")
     @classmethod
@@ -230,7 +231,7 @@ class SampleSettings(NamesModel):
 
     @property
     def told(self) -> dict[str, str]:
-        """Kind of `families.told` -> the setting that tells it; not of a first frame alone, which models begin with."""
+        """Return conditioning kind (`families.told`) -> the setting that gives it, except for a first frame alone."""
         found: dict[str, str] = {}
         if self.mask:
             found["mask"] = "mask"
@@ -246,12 +247,12 @@ class SampleSettings(NamesModel):
         return found | {name: name for name in BESIDE if getattr(self, name)}
 
     def settled(self) -> SampleSettings:
-        """The same with a random seed where it was left empty."""
+        """Return the settings with a random seed if none is set."""
         return self if self.seed is not None else self.changed(seed=secrets.randbelow(SEEDS))
 
 
 def parse_keyframes(lines: Sequence[str]) -> dict[int, str]:
-    """Frame -> picture's file of lines such as door.png=16. Raises ValueError with a sentence."""
+    """Parse lines such as door.png=16 into frame -> picture file. Raises ValueError with a sentence for the user."""
     found: dict[int, str] = {}
     for line in lines:
         file, _, frame = line.strip().rpartition("=")
@@ -266,24 +267,23 @@ def parse_keyframes(lines: Sequence[str]) -> dict[int, str]:
 class BatchSettings(Settings):
     """How many samples one request makes."""
 
-    each_line: bool = field(False, title="A prompt a line", section=WHAT, advanced=True)
-    """Each line of the prompt is a prompt of its own. A line may end with @@ and a first frame of its own, or its own
-    number of frames, and with pictures that it ends with or passes through: a ship leaves the harbour@@ship.png, or
-    @@33, @@33 last=port.png, @@key=pier.png=16"""
+    each_line: bool = field(False, title="One prompt per line", section=WHAT, advanced=True)
+    """Treat each line as a separate prompt. After @@, a line may have its own first frame or number of frames, then its
+    own last frame and keyframes: a ship leaves the harbor@@ship.png, or @@33, @@33 last=port.png, @@key=pier.png=16"""
 
     videos: int = field(1, title="Videos", section=WHAT, low=1, high=100)
-    """How many of each prompt: seeds count up from the seed, or are random where it is empty."""
+    """Videos per prompt. Their seeds count up from the seed, or are random if it is empty."""
 
     scenes: bool = field(False, title="Lines are scenes", section=WHAT, advanced=True)
-    """Each line of the prompt is a scene that goes on from the last frames of the line before. After them comes one
-    video of all, in which no frame is twice. A line may end with @@ and its own number of frames, those that it takes
-    over counted, how many it takes over, and pictures of its own, the last frame and keyframes: @@17, @@17 keep 5,
-    @@keep 5 last=door.png or @@key=hall.png=8. The form's last frame, and a video that follows, are those of the last
+    """Treat each line as a scene that continues the last frames of the scene before. A joined video of all scenes
+    follows, in which no frame appears twice. After @@, a line may have its own number of frames (including the frames
+    taken over), the number of frames to take over, and its own last frame and keyframes: @@17, @@17 keep 5,
+    @@keep 5 last=door.png or @@key=hall.png=8. The form's last frame and its video that follows apply to the last
     scene."""
 
     @property
     def chains(self) -> int:
-        """How many requests before it the one is that a scene goes on from, as `queue.submit_all` takes it."""
+        """The argument `chains` of `queue.submit_all`."""
         return self.videos if self.scenes else 0
 
 
@@ -291,13 +291,13 @@ class WorkerSettings(Settings):
     """How the sampling worker behaves; samples/.worker/config.json."""
 
     idle_seconds: float = field(
-        120.0, title="Stay warm", section="Worker", unit="seconds", low=0.0, high=86400.0, advanced=True
+        120.0, title="Keep model loaded", section="Worker", unit="seconds", low=0.0, high=86400.0, advanced=True
     )
     """How long the model stays loaded after the last request."""
 
 
 def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSettings]:
-    """One sample's settings for every prompt and seed, seeds first; every seed is set.
+    """Return settings for every prompt and seed: all seeds of the first prompt, then of the next. Every seed is set.
 
     Raises ConfigError for more than MOST_AT_ONCE.
     """
@@ -308,7 +308,7 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
         raise ConfigError(sentence, {"videos" if batch.videos > 1 else "prompt": sentence})
     for number, line in enumerate(lines):
         prompt, mark, own = (part.strip() for part in line.partition(MARK))
-        # How a story ends is a matter of its last scene.
+        # Only the last scene decides how the story ends.
         more: dict[str, Any] = {"continue_to": "", "last_image": ""} if batch.scenes and number < len(lines) - 1 else {}
         if mark:
             own, *pictures = PICTURES.split(own)
@@ -332,9 +332,9 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
 
 
 def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
-    """The settings that make a story again: those of its first scene, with a line of the prompt a scene.
+    """Return settings that repeat a story: those of the first scene, with one line of the prompt per scene.
 
-    What differs from scene to scene is in its line: its number of frames, how many it takes over, its own pictures.
+    Each line has what differs between scenes: frames, frames taken over, own pictures.
     """
     shared = {
         name: found.pop() if len(found := {getattr(one, name) for one in scenes}) == 1 else empty
@@ -351,45 +351,41 @@ def joined_settings(scenes: Sequence[SampleSettings]) -> SampleSettings:
     return scenes[0].changed(prompt="\n".join(lines), **shared)
 
 
-# ---- which settings have an effect ----------------------------------------------------------------------------------
+# ---- which settings have an effect
 
 
 def chosen_model(values: Mapping[str, Any]) -> Any:
-    """The chosen model; None for one that is not known."""
+    """Return the chosen model, or None if it is not known."""
     found = known_model(str(values["model"]))
     return found and found.model
 
 
 def _guided(values: Mapping[str, Any]) -> bool:
-    """Whether the video is pushed away from the negative prompt."""
+    """Return whether guidance is on."""
     scale, model = values["guidance_scale"], chosen_model(values)
     scale = getattr(model, "guidance_scale", None) if scale is None else scale
     return not isinstance(scale, int | float) or scale > 1
 
 
 def _image(values: Mapping[str, Any]) -> bool:
-    """Whether the model begins with a picture; true for one that is not known."""
+    """Return whether the model takes a first frame, or is not known."""
     found = known_model(str(values["model"]))
     return found is None or found.model.task != "text-to-video" or not found.family.refusal(found.model, "first")
 
 
-def _told(kind: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Whether the model can be told a kind; true for one that is not known."""
-
-    def told(values: Mapping[str, Any]) -> bool:
-        found = known_model(str(values["model"]))
-        return found is None or not found.family.refusal(found.model, kind)
-
-    return told
+def _video(values: Mapping[str, Any]) -> bool:
+    """Return whether the model can change a video, in whole or inside a mask, or is not known."""
+    found = known_model(str(values["model"]))
+    return found is None or found.model.task != "image-to-video" or not found.family.refusal(found.model, "mask")
 
 
 def _schedulers(values: Mapping[str, Any]) -> bool:
-    """Whether there is a scheduler to choose."""
+    """Return whether there is a choice of schedulers, or the model is not known."""
     found = known_model(str(values["model"]))
     return found is None or len(found.family.schedulers) > 1
 
 
-# Setting -> whether it has an effect beside raw values, so that forms can hide it; those not named here always have.
+# Setting -> whether it has an effect, given raw form values, so that forms can hide it. Others always have one.
 HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     **dict.fromkeys(("image", "image_scale"), _image),
     "scheduler": _schedulers,
@@ -398,7 +394,7 @@ HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
         _guided,
     ),
     **dict.fromkeys(("height", "width"), lambda values: not getattr(chosen_model(values), "fixed_size", False)),
-    "video": lambda values: getattr(chosen_model(values), "task", "") != "image-to-video" or _told("mask")(values),
+    "video": _video,
     "strength": lambda values: bool(values["video"]) and not values["mask"],
     "mask": lambda values: bool(values["video"]),
     "mask_keeps": lambda values: bool(values["mask"]),

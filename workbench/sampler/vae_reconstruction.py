@@ -1,13 +1,13 @@
-"""A clip reconstructed by the model's VAE: start it (`request`), read it (`read`), do it (`reconstruct`).
+"""Reconstructions of clips by a model's VAE: start one (`request`), read it (`read`), compute it (`reconstruct`).
 
-What the VAE cannot keep, a LoRA cannot learn. Each reconstruction is a job in a folder named by all that decides it
-(the clip's bytes, the frames and crop taken, the VAE's weights), so that a repeated request finds it:
+A LoRA cannot learn what the VAE cannot reproduce. Each reconstruction is a job in a folder named for everything that
+determines it (the clip's bytes, the frames and crop taken, the VAE's weights), so a repeated request finds it:
 
     cache/reconstructions/KEY/          a job: `python -m workbench.sampler.vae_reconstruction KEY`
       config.json                       ReconstructionSettings
-      reconstruction.mp4                what comes back of the frames that the model is given
-      beside.mp4                        both in one picture: left what is given, right what comes back
-      result.json                       how it ended, and psnr, psnr_worst, ssim ...; written last
+      reconstruction.mp4                the reconstruction of the frames that the model would get
+      beside.mp4                        both side by side: the original left, the reconstruction right
+      result.json                       how the job ended, and psnr, psnr_worst, ssim ...; written last
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 MODULE = "workbench.sampler.vae_reconstruction"
 FOLDER, VIDEO, BESIDE = "reconstructions", "reconstruction.mp4", "beside.mp4"
 WHAT, SHAPE = "What", "Shape"
-MEANING = "30 dB and more look alike; under 25 dB the VAE loses what a LoRA could have learned"
-WORKING_GB = 14.0  # what the VAE needs at the largest published shape where it does not work in tiles
-TITLE, GPU_TIMEOUT = "a reconstruction", 30.0  # seconds that it waits for whoever is at work on the GPU
-WINDOW = 7  # pixels; of the structural similarity
+MEANING = "30 dB or more looks the same; below 25 dB the VAE loses detail that a LoRA could have learned"
+WORKING_GB = 14.0  # what the VAE needs at the largest published shape without tiles
+TITLE, GPU_TIMEOUT = "a reconstruction", 30.0  # seconds to wait for the GPU
+WINDOW = 7  # side of the structural similarity's window, in pixels
 
 
 class ReconstructionSettings(NamesModel):
@@ -64,19 +64,19 @@ class ReconstructionSettings(NamesModel):
     """The model whose VAE is used."""
 
     frames: int = field(1, title="Frames", section=SHAPE, low=1, high=1000, unit="frames")
-    """1: an image."""
+    """Number of frames; 1 for an image."""
 
     height: int = field(16, title="Height", section=SHAPE, low=8, high=4096, unit="pixels")
-    """Of the picture."""
+    """Height of the frames."""
 
     width: int = field(16, title="Width", section=SHAPE, low=8, high=4096, unit="pixels")
-    """Of the picture."""
+    """Width of the frames."""
 
     fps: float = field(8.0, title="Frame rate", section=SHAPE, low=0.1, high=240.0, unit="fps")
-    """Of training."""
+    """The frame rate of training."""
 
     device: DeviceChoice = field("auto", title="Device", section=SHAPE, source="devices", advanced=True)
-    """auto takes the NVIDIA GPU if there is one, else the processor."""
+    """The device to compute on. auto: a GPU if there is one, else the CPU."""
 
     @property
     def shape(self) -> Shape:
@@ -85,10 +85,13 @@ class ReconstructionSettings(NamesModel):
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """A reconstruction as its files describe it; what follows `status` is None until it is finished.
+    """The state of a reconstruction, read from its files. All fields after `status` are None until it is finished.
 
-    path, beside: the videos; psnr: dB over all frames, psnr_worst: of the worst frame (100 at most)
-    ssim: mean structural similarity of the brightness, 1 for equal pictures
+    path:       the reconstruction.
+    beside:     the original and the reconstruction side by side.
+    psnr:       dB over all frames, at most 100.
+    psnr_worst: dB of the worst frame.
+    ssim:       mean structural similarity of the brightness; 1 for equal pictures.
     """
 
     status: jobs.Status
@@ -103,7 +106,7 @@ class Reconstruction:
         return self.status.folder
 
     def wait(self, seconds: float | None = None) -> Reconstruction:
-        """Wait until the job is over or the time is up; returns the reconstruction as it is then."""
+        """Wait until the job is over or the time is up, and return the new state."""
         jobs.wait(self.folder, seconds)
         return read(self.folder)
 
@@ -111,8 +114,8 @@ class Reconstruction:
         if self.beside is None:
             return inline_html.note(f"reconstruction: {self.status.state}. {self.status.message or self.status.phase}")
         caption = (
-            f"Left: what the model gets. Right: what its VAE gives back. {self.psnr:.1f} dB, the worst frame "
-            f"{self.psnr_worst:.1f} dB. At 30 dB and more they look alike; below 25 dB the VAE loses detail that a "
+            f"Left: the model's input. Right: the VAE's reconstruction. {self.psnr:.1f} dB; worst frame "
+            f"{self.psnr_worst:.1f} dB. At 30 dB or more they look the same; below 25 dB the VAE loses detail that a "
             "LoRA could have learned."
         )
         return inline_html.figure(self.beside, caption, 320)
@@ -126,15 +129,15 @@ def request(
     shape: Shape,
     device: DeviceChoice = "auto",
 ) -> Reconstruction:
-    """The reconstruction of the frames that `plan` takes; its job is started unless it is finished or active.
+    """Return the reconstruction of a clip's planned frames, and start its job unless it is finished or active.
 
-    Raises ConfigError (model, shape, device), DataError (the clip is left out or its file is missing), CannotWrite.
+    Raises ConfigError (model, shape, device), DataError (the clip is left out or missing), CannotWrite.
     """
     known = find_model(model).model
     known.check_shape(known.frames if shape.frames == 1 else shape.frames, shape.height, shape.width)
     planned, path = _planned(clip, shape), clip_file(dataset, clip.file_name)
     if clip.is_latents:
-        raise DataError(f"{clip.name} is latents, which the VAE has made: there is no video to compare with")
+        raise DataError(f"{clip.name} is stored as latents, so there is no video to compare with")
     if not path.is_file():
         raise DataError(f"{clip.name} is missing from {dataset.name}: import it again")
     folder = workspace.cache / FOLDER / _key(path, planned, known)
@@ -156,7 +159,7 @@ def request(
 
 
 def read(folder: Path) -> Reconstruction:
-    """A reconstruction as it is now. Never raises for a missing or broken file."""
+    """Read the state of a reconstruction. Missing or broken files raise nothing."""
     status = queue.with_position(Workspace(folder.parents[2]), jobs.status(folder))
     video, beside, result = folder / VIDEO, folder / BESIDE, read_object(folder / jobs.RESULT)
     if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():
@@ -165,7 +168,7 @@ def read(folder: Path) -> Reconstruction:
 
 
 def _held(device: Device) -> list[Device]:
-    """A GPU is held, the processor shared."""
+    """Return the devices to reserve: a GPU, but never the CPU, which is shared."""
     return [device] if device.is_gpu else []
 
 
@@ -177,7 +180,7 @@ def _planned(clip: Clip, shape: Shape) -> FramePlan:
 
 
 def _key(path: Path, planned: FramePlan, model: Model) -> str:
-    """Name a folder after all that decides the reconstruction (but the device: it moves the last bits only)."""
+    """Hash everything that determines the reconstruction, except for the device, which only affects the last bits."""
     what = {
         "clip": file_sha256(path),
         "indices": planned.indices,
@@ -192,8 +195,8 @@ def _key(path: Path, planned: FramePlan, model: Model) -> str:
 def reconstruct(job: jobs.Job) -> None:
     """Write both videos and the numbers. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
-    Only the VAE is loaded, in the dtype it is stored in on a GPU, in float32 on the processor. What is decoded is the
-    mean of the posterior: training samples around it. A GPU too small to decode at once decodes in tiles.
+    Only the VAE is loaded: in its stored dtype on a GPU, in float32 on a CPU. It decodes the posterior's mean, around
+    which training samples. A GPU that is too small decodes in tiles.
     """
     import numpy as np
 
@@ -203,7 +206,7 @@ def reconstruct(job: jobs.Job) -> None:
     dataset = Path(settings.dataset)
     clip = next((clip for clip in read_clips(dataset) if clip.file_name == settings.clip), None)
     if clip is None:
-        raise DataError(f"the clip is not in {dataset.name} any more: choose another one")
+        raise DataError(f"the clip is no longer in {dataset.name}: choose another one")
     planned = _planned(clip, settings.shape)
 
     def report(phase: str, message: str = "") -> None:
@@ -241,20 +244,20 @@ def reconstruct(job: jobs.Job) -> None:
 
 
 def through_vae(family: Family, vae: Any, weights: Path, given: Pixels) -> Pixels:
-    """Frames uint8 [F, H, W, 3] encoded and decoded again, of the same shape."""
+    """Encode and decode frames, uint8 [F, H, W, 3]."""
     import torch
 
     frames, height, width, _ = given.shape
     moments = family.encode_video(vae, as_clip(given))
     device = next(iter(moments.values())).device
-    middle = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=device)
-    decoded = family.decode(vae, family.sample_latents(moments, middle))[0]
+    no_noise = torch.zeros(1, *family.latents_shape(weights, frames, height, width), device=device)
+    decoded = family.decode(vae, family.sample_latents(moments, no_noise))[0]
     pixels: Pixels = ((decoded + 1.0) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).cpu().numpy()
     return pixels
 
 
 def similarity(given: Pixels, back: Pixels) -> dict[str, float]:
-    """The similarity of two videos uint8 [F, H, W, 3]: psnr, psnr_worst (dB) and ssim."""
+    """Compare two videos, uint8 [F, H, W, 3]: psnr and psnr_worst in dB, and ssim."""
     import torch
 
     one, other = (torch.from_numpy(video).float() / 255 for video in (given, back))
@@ -273,7 +276,7 @@ def _decibels(error: torch.Tensor) -> float:
 
 
 def _ssim(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Mean structural similarity of two pictures [H, W] in [0, 1] (Wang et al. 2004, even windows as scikit-image)."""
+    """Return the mean SSIM of two pictures [H, W] in [0, 1] (Wang et al. 2004; uniform windows, as in scikit-image)."""
     from torch.nn.functional import avg_pool2d
 
     def mean(picture: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What page, notebook and shell show of a sample and of a request, as plain data; in a notebook as HTML. No torch."""
+"""Samples and requests as page, notebook and shell show them: plain data, and HTML for notebooks. No torch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from workbench.sampler.samples import Sample
 from workbench.sampler.settings import SampleSettings
 
 CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
-UNFIT = "fit"  # a word of every refusal of a LoRA that belongs to another model
+UNFIT = "fit"  # a word in every message about a LoRA that belongs to another model
 VIDEO_WIDTH = 192  # pixels, in a notebook
-# Of a usual step between two frames: anywhere in real footage it is 0.75 to 1.3.
+# Relative to the usual change between two frames. Real footage has 0.75 to 1.3 anywhere.
 SMOOTH_JOINT, JUMP = 1.2, 2.0
-LATENTS_ONLY = "latents only"  # in place of a video
+LATENTS_ONLY = "latents only"  # shown in place of a video
 STATES = {
     RequestState.WAITING: "waiting",
     RequestState.LOADING: "loading the model",
@@ -32,11 +32,11 @@ STATES = {
 }
 
 
-# ---- a sample -------------------------------------------------------------------------------------------------------
+# ---- samples
 
 
 def facts(sample: Sample) -> list[tuple[str, str]]:
-    """(label, value) of the settings that matter, as they were used."""
+    """Return (label, value) of the settings that matter, as they were used."""
     settings, record = sample.settings, sample.record
     seconds, fps = record.get("seconds"), float(record.get("fps") or 0)
     frames = int(record.get("frames") or settings.frames or 0)
@@ -65,19 +65,19 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
 
 
 def joint_in_words(joint: float) -> str:
-    """How well a video goes on from the one that it continues (clips.frame_metrics.joint)."""
-    words = "not to be seen" if joint <= SMOOTH_JOINT else "a small jump" if joint <= JUMP else "a jump"
+    """Describe how visible the joint is between a video and the one that it continues (clips.frame_metrics.joint)."""
+    words = "not visible" if joint <= SMOOTH_JOINT else "a small jump" if joint <= JUMP else "a jump"
     return f"{words}, {joint:.1f} of a usual step"
 
 
 def _changed(settings: SampleSettings) -> str:
     if settings.mask:
-        return f"a video {'inside' if settings.mask_keeps == 'outside' else 'outside'} of a mask"
+        return f"a video {'inside' if settings.mask_keeps == 'outside' else 'outside'} a mask"
     return f"a video, strength {settings.strength:g}"
 
 
 class AppliedLora(NamedTuple):
-    """How a LoRA was applied, as texts; "" for what the record lacks. left_out: layers of its file, and why."""
+    """How a LoRA was applied, as texts; "" if the record does not say. left_out: skipped layers of its file, and why"""
 
     name: str
     scale: str
@@ -89,7 +89,7 @@ class AppliedLora(NamedTuple):
 
 
 def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
-    """The LoRAs of a sample's record."""
+    """Describe the LoRAs of a sample's record."""
     found = []
     for lora in record.get("loras") or []:
         matched, layers, lost = lora.get("matched"), lora.get("layers"), lora.get("lost")
@@ -110,7 +110,7 @@ def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
 
 
 def report(record: Mapping[str, Any]) -> list[str]:
-    """A record as lines: each LoRA and how it fitted; then seed, steps and duration."""
+    """Describe a record in lines: one per LoRA, then seed, steps and duration."""
     lines = []
     for lora in applied_loras(record):
         labeled = [("", lora.fits), ("scale ", lora.scale), ("rank ", lora.rank), ("alpha ", lora.alpha)]
@@ -122,7 +122,7 @@ def report(record: Mapping[str, Any]) -> list[str]:
 
 
 def actions(sample: Sample) -> list[tuple[str, str]]:
-    """(name, label) of what can be done with a sample."""
+    """Return (name, label) of each action available for a sample."""
     if sample.problem:
         return [("remove", "Move to the bin")]
     if sample.latents_only:
@@ -133,7 +133,7 @@ def actions(sample: Sample) -> list[tuple[str, str]]:
             ("unstar", "Remove the star") if sample.starred else ("star", "Star"),
             ("remove", "Move to the bin"),
         ]
-    joined = "scenes" in sample.record  # of several prompts: no one request makes it
+    joined = "scenes" in sample.record  # made of several requests, so no single one can repeat it
     changes = [("change", "Change this video")] if task_of(sample.settings.model) == "text-to-video" else []
     return [
         ("settings", "Use these settings"),
@@ -155,7 +155,7 @@ REUSED = {
 
 
 def reused(what: str, sample: Sample) -> dict[str, Any]:
-    """Return what a form takes over from a sample. what: a key of REUSED"""
+    """Return the values that a form takes over from a sample. what: a key of REUSED"""
     settings = sample.settings.changed(seed=sample.record.get("seed", sample.settings.seed))
     if what == "seed":
         return {"seed": settings.seed}
@@ -167,27 +167,27 @@ def reused(what: str, sample: Sample) -> dict[str, Any]:
 
 
 def title(settings: SampleSettings | None) -> str:
-    """The prompt, as the title of a sample, its lines in one."""
+    """Return the prompt as a title, on one line."""
     return " / ".join(filter(None, settings.prompt.splitlines() if settings else ())) or "(no prompt)"
 
 
 def title_of(sample: Sample) -> str:
-    """The title of a sample, or why it has none."""
+    """Return a sample's title, or what is wrong with its record."""
     return sample.problem or title(sample.settings)
 
 
 def loras_used(sample: Sample) -> str:
-    """Its LoRAs by their short names, or that there were none; "" where nothing is known."""
+    """Return a sample's LoRAs by their short names, "base model" for none, "" if its record is damaged."""
     return "" if sample.problem else loras_of(sample.settings)
 
 
 def scenes_of(sample: Sample) -> list[str]:
-    """The prompts of a joined video, in their order; [] of any other."""
+    """Return the prompts of a joined video in order; [] for any other."""
     return [str(one.get("prompt", "")) for one in sample.record.get("scenes") or ()]
 
 
 def subtitle(settings: SampleSettings | None) -> str:
-    """LoRAs and seed, which tell samples of one prompt apart."""
+    """Return LoRAs and seed, which distinguish samples of the same prompt."""
     return f"{loras_of(settings)}, seed {settings.seed}" if settings else ""
 
 
@@ -196,7 +196,7 @@ def loras_of(settings: SampleSettings) -> str:
 
 
 def short_name(lora: str) -> str:
-    """A LoRA of a setting by its short name, with its scale where that is not 1."""
+    """Shorten a LoRA setting to its name, with the scale if it is not 1."""
     try:
         name, scale = split_scale(lora)
     except ConfigError:
@@ -211,27 +211,30 @@ def short_name(lora: str) -> str:
 
 
 def task_of(model: str) -> str:
-    """The task of a model, as text-to-video; "" for one that is gone."""
+    """Return a model's task, such as text-to-video; "" for an unknown model."""
     found = known_model(model)
     return found.model.task if found else ""
 
 
 def width_of(settings: SampleSettings, record: Mapping[str, Any] | None = None) -> int | None:
-    """The video's width, pixels; None where it is not known."""
+    """Return the video's width in pixels, or None if not known."""
     if width := (record or {}).get("width") or settings.width:
         return int(width)
     found = known_model(settings.model)
     return found.model.width if found else None
 
 
-# ---- a request ------------------------------------------------------------------------------------------------------
+# ---- requests
 
 
 @dataclass(frozen=True)
 class RequestView:
-    """A request at this moment. share: done of all steps, None before the first; message: why it waits, or failed.
+    """The current state of a request, for display.
 
-    can_retry: its settings are known; can_force: it failed because of a LoRA that does not fit
+    message:   why it waits or failed.
+    share:     the fraction of steps done; None before the first.
+    can_retry: its settings are known.
+    can_force: it failed because of a LoRA that does not fit.
     """
 
     id: str
@@ -246,7 +249,7 @@ class RequestView:
 
 
 def request_view(progress: Progress) -> RequestView:
-    """How far a request is, or how it ended."""
+    """Describe how far a request is, or how it ended."""
     settings, share = progress.settings, None
     words, left = STATES.get(progress.state, str(progress.state)), ""
     if progress.state is RequestState.GENERATING and progress.total > 0:
@@ -267,11 +270,11 @@ def request_view(progress: Progress) -> RequestView:
     )
 
 
-# ---- in a notebook --------------------------------------------------------------------------------------------------
+# ---- notebooks
 
 
 def samples_html(samples: Sequence[Sample], width: int = VIDEO_WIDTH) -> str:
-    """Finished samples side by side. width: of each on the page, pixels"""
+    """Render finished samples side by side. width: of each in pixels"""
     if not samples:
         return note("There are no samples yet.")
     figures = []

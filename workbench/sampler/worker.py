@@ -1,11 +1,11 @@
-"""The sampling worker: takes requests from its folder, keeps one model warm, ends when there was none for a while.
+"""The sampling worker: takes requests from its folder, keeps one model loaded, ends after a while without requests.
 
-One bad request never ends it. It holds a GPU while it has a model on it, until a job of the queue wants that GPU.
+A bad request never ends it. It holds a GPU while it has a model there, until a job in the queue wants that GPU.
 
-On ZeroGPU a process has a GPU only while it is inside a call marked with `spaces.GPU`, and a detached worker gets none.
-There the page's own process stands in for the worker: it registers as the worker (`announce`), and answers the requests
-that wait when one of its handlers calls `answer`. Files, progress and samples are those of the worker. The model is
-loaded anew within each call.
+On ZeroGPU a process has a GPU only inside a call marked with `spaces.GPU`, and a detached worker never gets one. There
+the page's process acts as the worker: it registers itself (`announce`), and answers waiting requests when one of its
+handlers calls the function from `answering`. Files, progress and samples are the same as the worker's, but the model is
+loaded again in each call.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
-PREVIEW_SECONDS = 0.5  # between two latent previews
-ZERO_GPU_SECONDS = 120  # after which ZeroGPU ends a call
+PREVIEW_SECONDS = 0.5  # between latent previews
+ZERO_GPU_SECONDS = 120  # how long ZeroGPU lets a call run
 
 
 class Cancelled(Exception):
-    """Raised while generating, to end a request."""
+    """Raised to end a request that was cancelled while it is generated."""
 
 
 def serve(job: jobs.Job, leaving: contextlib.ExitStack) -> None:
-    """Serve the job's folder until there was no request for a while; `leaving` then holds the queue's lock."""
+    """Serve the job's folder until no request comes for a while. `leaving` then holds the queue's lock."""
     config, workspace = job.folder / jobs.CONFIG, Workspace.open(job.folder.parent.parent)
     settings = WorkerSettings.load(config) if config.exists() else WorkerSettings()
     with Lease(workspace, queue.HOLDER) as lease:
@@ -58,20 +58,20 @@ def serve(job: jobs.Job, leaving: contextlib.ExitStack) -> None:
 
 
 class Worker:
-    """The loop, and what it keeps between requests: the loaded model and its lease of a device."""
+    """The worker's loop, with what it keeps between requests: the loaded model and the lease of its device."""
 
     def __init__(self, workspace: Workspace, job: jobs.Job, lease: Lease) -> None:
         self._workspace, self._requests, self.job = workspace, queue.requests_in(job.folder), job
         self._lease = lease
         self._sampler: Sampler | None = None
-        self._request = ""  # which one is being answered
+        self._request = ""  # the id of the current request
 
     def serve(self, idle_seconds: float, leaving: contextlib.ExitStack) -> None:
-        """Answer requests until none came for `idle_seconds`; `leaving` then holds the queue's lock."""
+        """Answer requests until none comes for `idle_seconds`. `leaving` then holds the queue's lock."""
         quiet_since = time.monotonic()
         while True:
             self.job.check_stop("Stopped on request.")
-            # A training run gets the GPU before the next request: it waits for neither a warm model nor a long queue.
+            # A training run gets the GPU before the next request. It never waits for a loaded model or a long queue.
             if self._lease.wanted:
                 self._unload()
             request = queue.take(self._requests, self._gpu_is_taken)
@@ -90,14 +90,14 @@ class Worker:
             time.sleep(POLL_SECONDS)
 
     def _gpu_is_taken(self, settings: SampleSettings) -> bool:
-        """Whether another job has the request's GPU, or waits for it: the request waits, too."""
+        """Return whether another job has the request's GPU or waits for it, so that the request has to wait."""
         try:
             return self._lease.taken(pick_device(settings.device))
         except ConfigError:
-            return False  # the request fails with that sentence
+            return False  # answering the request fails with the same error
 
     def _answer(self, request: Request) -> None:
-        """Generate one request's video. Any error ends up in its failed/<id>.json, except the command to stop."""
+        """Answer one request. Every error ends up in its failed/<id>.json; jobs.Stop is also raised."""
         try:
             self._generate(request)
             self._requests.finish(request.id, {"into": request.into} if request.into else None)
@@ -109,7 +109,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 (the boundary of a request)
             if not isinstance(error, WorkbenchError):
                 traceback.print_exc()
-                self._unload()  # after an unknown error, or without memory, what is loaded may be broken
+                self._unload()  # after an unknown error or without memory, the loaded model may be broken
             exit_code, message = explain(error)
             self._requests.fail(request.id, message, exit_code)
 
@@ -123,7 +123,7 @@ class Worker:
         if after:
             before = queue.target(self._workspace, after, "")
             if not before.is_file():
-                raise ConfigError(f"the scene before, {after}, has no video: generate this one again once it has")
+                raise ConfigError(f"the previous scene, {after}, has no video: generate this one again once it has")
             settings = settings.changed(continue_from=str(before), image="", video="", mask="")
         sampler = self._sampler_for(sample_id, settings)
         self.check_commands(sample_id)
@@ -141,7 +141,7 @@ class Worker:
         keep_as_preview(self._workspace, video, made.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
-        """The warm model if it is the requested one, else that model, loaded. Raises DeviceBusy and others."""
+        """Return the requested model, loading it unless it is loaded. Raises DeviceBusy and WorkbenchError."""
         device = pick_device(settings.device)
         loaded = self._sampler
         if loaded is not None and loaded.serves(settings) and loaded.device == device:
@@ -169,18 +169,18 @@ class Worker:
         self._lease.give_back()
 
     def check_commands(self, sample_id: str) -> None:
-        """Raises Cancelled or jobs.Stop where that was requested."""
+        """Raise Cancelled or jobs.Stop if requested."""
         if self._requests.cancelled(sample_id):
             raise Cancelled
         self.job.check_stop("Stopped on request.")
 
     def report(self, sample_id: str, message: str) -> None:
-        """Report what happens before the first step and after the last."""
+        """Report work before the first step or after the last."""
         self.report_progress(sample_id, "loading", message=message)
         self.job.beat("loading", message=message)
 
     def _step_reporter(self, sample_id: str, sampler: Sampler, settings: SampleSettings) -> OnStep:
-        """What is called after each denoising step: progress, seconds left, latent preview. Raises Cancelled, Stop."""
+        """Return a callback for denoising steps that reports progress and previews. It raises Cancelled and Stop."""
         began = time.monotonic()
         first = reported = previewed = 0.0
         length, pause = sampler.seconds(settings), PREVIEW_SECONDS
@@ -190,7 +190,7 @@ class Worker:
             self.check_commands(sample_id)
             now = time.monotonic()
             first = first or now
-            # The first step also encodes the prompt and warms up: measure from its end where possible.
+            # The first step includes encoding the prompt and warm-up, so measure from its end if possible.
             pace = (now - first) / (done - 1) if done > 1 else now - began
             if now - reported >= PROGRESS_SECONDS or done == total:
                 reported, left = now, round(pace * (total - done), 1)
@@ -198,18 +198,18 @@ class Worker:
             if now - previewed >= pause and done < total:
                 self.write_progress(f"{sample_id}.webp", sampler.latent_preview().webp(latents, length))
                 previewed = time.monotonic()
-                pause = max(PREVIEW_SECONDS, 20 * (previewed - now))  # at most a twentieth of the time
+                pause = max(PREVIEW_SECONDS, 20 * (previewed - now))  # previews take at most 1/20 of the time
             self.job.beat("generating", done, total, step_seconds=pace)
 
         return step
 
     def report_progress(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Progress for the client."""
+        """Write a request's progress."""
         values = {"phase": phase, "step": step, "total": total, **more}
         self.write_progress(f"{sample_id}.json", json.dumps(values).encode())
 
     def write_progress(self, name: str, data: bytes) -> None:
-        """Write a file of the request's progress. No fsync: it is worth nothing after a power cut."""
+        """Write a progress file, without fsync: it is worthless after a power cut."""
         path = self._requests.folder / PROGRESS / name
         temporary = path.with_suffix(".tmp")
         with writing(path):
@@ -218,11 +218,11 @@ class Worker:
             disk.replace(temporary, path)
 
 
-# ---- scenes ---------------------------------------------------------------------------------------------------------
+# ---- scenes
 
 
 def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, target: Path) -> None:
-    """Write the samples of these ids as one. Raises ConfigError where one has no video, DataError, CannotWrite."""
+    """Join samples into one video. Raises ConfigError if one has no video, DataError, CannotWrite."""
     import numpy as np
 
     parts: list[np.ndarray] = []
@@ -252,16 +252,16 @@ def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, 
     )
 
 
-# ---- ZeroGPU --------------------------------------------------------------------------------------------------------
+# ---- ZeroGPU
 
 
 def on_zero_gpu() -> bool:
-    """Whether this is a ZeroGPU Space."""
+    """Return whether this process runs in a ZeroGPU Space."""
     return bool(os.environ.get("SPACES_ZERO_GPU")) and importlib.util.find_spec("spaces") is not None
 
 
 def announce(workspace: Workspace) -> None:
-    """Register this process as the sampling worker, so that requests start none."""
+    """Register this process as the sampling worker, so that requests do not start one."""
     folder = queue.worker_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     for name in (jobs.RESULT, jobs.HEARTBEAT):
@@ -271,7 +271,7 @@ def announce(workspace: Workspace) -> None:
 
 
 def answering(workspace: Workspace) -> Callable[[], None]:
-    """What a handler of the page calls now and then: answers what waits, all of it in one call with a GPU."""
+    """Return a function for the page to call regularly, which answers all waiting requests in one call with a GPU."""
     import spaces
 
     folder = queue.worker_folder(workspace)
@@ -290,10 +290,10 @@ def answering(workspace: Workspace) -> Callable[[], None]:
 
 
 class _Silent(jobs.Job):
-    """The worker's job without a process of its own: nobody may stop the page, and the page needs no heartbeat."""
+    """The worker's job inside the page's process, which must not be stopped and needs no heartbeat."""
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Progress is in the request's own file."""
+        """Do nothing: progress is in the request's own file."""
 
     def take(self, command: jobs.Command) -> dict[str, Any] | None:
         return None

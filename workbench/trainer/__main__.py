@@ -1,8 +1,8 @@
 """`python -m workbench.trainer RUN_DIR`: the process of one training run. See workbench.jobs for the protocol.
 
-It waits in the queue before it loads torch, so that a long queue costs next to nothing, and holds its devices from then
-to its end. A run on several GPUs has a process for each beside this one; `accelerate launch` and torchrun may start
-them, too. See workbench.trainer.launcher.
+It waits in the queue before it loads torch, so waiting costs next to nothing, and then holds its devices until it ends.
+A run on several GPUs has one more process per GPU, started from here, by `accelerate launch` or by torchrun. See
+workbench.trainer.launcher.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def main() -> int:
     with launcher.Launcher(folder) as job:
         webhook.watch(folder)
         begin()
-        checkpoints.check_start(folder, checkpoints.from_start_requested())  # not after hours in the queue
+        # Refuse now what would fail anyway after hours in the queue.
+        checkpoints.check_start(folder, checkpoints.from_start_requested())
         settings = TrainSettings.load(folder / jobs.CONFIG)
         devices = pick_devices(settings.device, settings.gpus)
-        check_device(settings, devices[0])  # not after hours in the queue
+        check_device(settings, devices[0])
         with queue.acquired(Workspace.open(folder.parent.parent), devices, job) as slot:
             if len(devices) > 1:
                 launcher.launch(job, len(devices), slot.locks)
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def rank(folder: Path, process: ProcessRank) -> int:
-    """One of the processes of a run; without a launcher the first of them waits in the queue."""
+    """Run one rank. Without a launcher of ours, the first rank waits in the queue."""
     with launcher.job_of(folder, process) as job, contextlib.ExitStack() as held:
         settings = TrainSettings.load(folder / jobs.CONFIG)
         if process.first:
@@ -67,8 +68,8 @@ def rank(folder: Path, process: ProcessRank) -> int:
         push(folder, settings)
     sys.stdout.flush()
     sys.stderr.flush()
-    stopped = job.exit_code == ExitCode.STOPPED and not process.first  # rank 0 still saves, and reports it itself
-    os._exit(0 if stopped else int(job.exit_code))  # nothing is sent to processes that may be gone
+    stopped = job.exit_code == ExitCode.STOPPED and not process.first  # rank 0 is still saving and reports the stop
+    os._exit(0 if stopped else int(job.exit_code))  # skip exit handlers, which might wait for ranks that are gone
 
 
 def begin() -> None:
@@ -76,20 +77,19 @@ def begin() -> None:
 
 
 def push(folder: Path, settings: TrainSettings) -> None:
-    """Send the LoRA to the Hub with `push_to_hub`; the run's result is written already."""
+    """Start sending the LoRA to the Hub, if `push_to_hub` is set. The run's result is written by now."""
     if notice := start_push(folder, settings):
         log(notice)
 
 
 def compute(job: jobs.Job, settings: TrainSettings, process: ProcessRank, slot: queue.QueueSlot | None = None) -> None:
-    """Load torch, and train. slot: what is lent while the run is paused; None where this process may not lend it"""
+    """Load torch and train. slot: the devices to lend while the run is paused; None if it must not lend them"""
     compiler = settings.compile or bool(optimizer_options.package(settings))
     with StallTimeout(job, settings.stall_timeout, process.rank), processes.without_compiler(compiler):
         job.beat("loading torch")
         with processes.loading():
             from workbench.trainer.loop import train
-        gc.freeze()  # what was imported stays: later collections need not look at it
-
+        gc.freeze()  # imported modules stay, so the garbage collector can skip them
         train(job, process, slot)
 
 

@@ -1,15 +1,15 @@
 """The tensors of every batch: its random numbers, and the cached tensors of its clips and captions.
 
-Everything is a pure function of the run's seed and the batch's number (step, number within the step): each purpose has
-a generator of its own, so no state is carried from batch to batch, and any number of threads may read ahead. Noise is
-sampled on the processor, so every device gets the same.
+A batch is a pure function of the run's seed and the batch's number (step, number within the step). Each purpose has its
+own generator, so no state carries over between batches, and any number of threads can read ahead. Noise is sampled on
+the CPU, so every device gets the same.
 
-Image-to-video models get the noised first frame, or the clip in low resolution, beside the caption, as the published
-ones were trained (SAT diffusion_video.py): the first frame gets noise of its own before it is encoded, its sigma
-sampled anew for every clip and step from exp(N(mean, deviation)); now and then there is no picture at all.
+Besides the caption, image-to-video models get the noised first frame or the clip in low resolution, as in the published
+training code (SAT diffusion_video.py): the first frame is noised before it is encoded, with a sigma drawn from
+exp(N(mean, deviation)) for every clip and step, and is dropped now and then.
 
-A run that says what the model is told of a clip (the settings `given`, `control` and `reference`) draws one way for
-each batch, so that all its clips have one shape; measurements and previews always take the one of the largest share.
+If a run sets the conditioning itself (settings `given`, `control` and `reference`), each batch draws one kind of given
+frames for all its clips. Measurements and previews always use the kind with the largest share.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ from workbench.trainer.encoder import (
 )
 from workbench.trainer.evaluation import EvaluationInput
 
-# First frames encoded at one visit of the VAE to a GPU, in batches: a visit moves its weights twice.
+# Batches whose first frames are encoded each time the VAE is on a GPU: moving it there and back costs time.
 FRAMES_AHEAD = 16
-LEVELS = 1000  # noise quantiles that a batch may have, evenly spaced: as many as the published schedules have timesteps
+LEVELS = 1000  # evenly spaced noise quantiles, as many as the published schedules have timesteps
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of one shape, on the device. quantiles: of noise, [B]; weights: what each clip's loss counts, [B].
+    """One batch of clips of one shape, on the device.
 
-    mask: how much of each cell is learned, 0 to 1, shaped as the latents but of one channel; None: all of all clips
-    opposite: clean latents of the other half of each pair, of a slider that learns from pairs
+    quantiles: noise quantiles, [B].
+    weights:   the weight of each clip's loss, [B].
+    mask:      the loss weight of each latent cell, 0 to 1, with one channel; None if no clip is masked.
+    opposite:  clean latents of the other half of each pair, for a slider trained on pairs.
     """
 
     items: list[RunClip]
@@ -69,7 +71,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Read:
-    """A batch as it comes from the disk: still without a device."""
+    """A batch as read from disk, on the CPU."""
 
     items: list[RunClip]
     shape: tuple[int, ...]
@@ -78,11 +80,10 @@ class _Read:
     quantiles: torch.Tensor
     noise: torch.Tensor
     posterior: torch.Tensor
-    pictures: torch.Tensor  # [B] bool: with its picture
-    low: Tensors | None
-    image: Tensors | None
-    told: Tensors | None  # {} where nothing was drawn, None in runs that do not say what is told
-    mask: torch.Tensor | None  # as in Batch
+    pictures: torch.Tensor  # [B] bool: whether the clip keeps its picture
+    beside: Tensors  # the view "low resolution" or "picture", for models that need one
+    told: Tensors | None  # {} if no conditioning was drawn, None in runs that do not set it
+    mask: torch.Tensor | None
     opposite: Tensors | None
 
 
@@ -98,10 +99,11 @@ class BatchInputs:
         stride: int = 1,
         defaults: int = DEFAULTS,
     ) -> None:
-        """encoder: its cache has all views of the clips and all captions
+        """Read from the cache of the run's encoder, which has all views of the clips and all captions.
 
-        stride:   how far apart the numbers of the requested batches are, for reading ahead
-        defaults: the version of the families' own values that the run began with (noise_schedules)
+        Args:
+            stride: The distance between the numbers of the batches this process asks for, for reading ahead.
+            defaults: The version of the families' default values that the run started with (noise_schedules).
         """
         self._encoder, self._settings, self._model, self._data = encoder, settings, model, data
         self._family, self._folder = encoder.family, encoder.folder
@@ -118,7 +120,7 @@ class BatchInputs:
         self._batches, self._stride = Batches(data, settings), stride
         self.told_as_one = self._family.told_as_one(model)
         self.view, self._shares = view_of(model, settings), settings.given_shares
-        # How often a clip is shown no picture.
+        # The share of clips that get no picture.
         self._hidden = self._family.image_dropout if settings.image_dropout is None else settings.image_dropout
         if self.view == "clip":
             share, own = settings.first_frame_share, self._family.own_settings(model).get("first_frame_share")
@@ -131,23 +133,22 @@ class BatchInputs:
         self._encoded: dict[int, Tensors] = {}
         self._fixed: dict[str, Given] = {}
 
-    # ---- a batch of training
+    # ---- training batches
 
     def batch(self, step: int, micro: int) -> Batch:
-        """The batch of a step (from 1), by its number within the step (from 0)."""
+        """Return a batch by its step (from 1) and its number within the step (from 0)."""
         number = (step - 1) * self._settings.gradient_accumulation + micro
         read = self._next(number)
         latents = self._family.sample_latents(self._on_device(read.moments), to_device(read.posterior, self._device))
         given = None
-        if read.low is not None:
+        if self.view == "low resolution":
             noise = self._noise(len(read.items), read.shape, "low resolution", step, micro)
-            beside = self._family.sample_latents(self._on_device(read.low), to_device(noise, self._device))
+            beside = self._family.sample_latents(self._on_device(read.beside), to_device(noise, self._device))
             given = Given(beside=beside * to_device(read.pictures.view(-1, 1, 1, 1, 1).to(beside.dtype), self._device))
-        elif read.image is not None:
+        elif self.view == "picture":
             noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
-            given = self._family.given(
-                self._on_device(read.image), noise, read.shape, to_device(read.pictures, self._device)
-            )
+            kept = to_device(read.pictures, self._device)
+            given = self._family.given(self._on_device(read.beside), noise, read.shape, kept)
         elif self._frames is not None:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
@@ -172,13 +173,13 @@ class BatchInputs:
         return Batch(read.items, inputs, read.quantiles, weights, mask, opposite)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
-        """The inputs of a batch with preservation prompts in place of its captions, sampled anew for each clip."""
+        """Return the inputs of a batch with a random preservation prompt in place of each caption."""
         generator = self._generator("preservation prompts", step, micro)
         chosen = torch.randint(len(prompts), (len(batch.items),), generator=generator).tolist()
         return replace(batch.inputs, text=self.embeddings([prompts[index] for index in chosen]))
 
     def _next(self, number: int) -> _Read:
-        """The batch with this number over the whole run, read ahead where threads may."""
+        """Return the batch with this number, counted over the whole run. Loader threads read ahead."""
         if self._threads is None:
             return self._read(number)
         for ahead in range(number, number + 1 + self._settings.loader_threads * self._stride, self._stride):
@@ -198,8 +199,6 @@ class BatchInputs:
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         flipped = self._flipped(items, step, micro)
         pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
-        low = self._views(items, flipped, "low resolution") if self.view == "low resolution" else None
-        image = self._views(items, flipped, "picture") if self.view == "picture" else None
         return _Read(
             items=items,
             shape=shape,
@@ -209,38 +208,37 @@ class BatchInputs:
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
             pictures=pictures,
-            low=low,
-            image=image,
+            beside=self._views(items, flipped, self.view) if self.view in ("low resolution", "picture") else {},
             told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
             mask=self._masks(items, flipped),
             opposite=self._views(items, flipped, OPPOSITE) if settings.has_pairs else None,
         )
 
-    # ---- what the model is told of the clips
+    # ---- conditioning
 
     def _drawn(self, step: int, micro: int) -> GivenKind | None:
-        """The way in which the clips of a batch are told; None: not at all."""
+        """Draw the kind of given frames for a batch; None for no frames."""
         return drawn(self._shares, torch.rand((), generator=self._generator("given", step, micro)).item())
 
     def _told(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
-        """The encoded views of what is told of clips of one shape; of one that a kind would tell whole, nothing."""
+        """Return the encoded conditioning of clips of one shape. A kind that would give every frame gives none."""
         if kind is not None and not kind.leaves_something(len(items[0].plan.indices)):
             kind = None
         views = views_of(self._settings, kind, self.told_as_one)
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
 
     def fixed_kind(self, item: RunClip) -> GivenKind | None:
-        """What measurements and previews tell of a clip, that of the largest share; None: no frames."""
+        """Return the given frames for measurements and previews, of the largest share; None for no frames."""
         kind = largest(self._shares)
         return kind if kind is not None and kind.leaves_something(len(item.plan.indices)) else None
 
     @property
     def untold(self) -> bool:
-        """Whether the run tells the model nothing of a clip, although it is told of nothing in a way of its own."""
+        """Whether the run sets no conditioning, for a model that still needs an input that says so."""
         return self.view == TOLD and not self._settings.tells
 
     def nothing(self, item: RunClip) -> Given | None:
-        """What the model is given where it is told nothing; None for one that needs not be told so."""
+        """Return the model's input for no conditioning; None if the model needs no such input."""
         if not self.told_as_one:
             return None
         return self._given(self._views([item], [False], TOLD_NOTHING), self.latents_shape(item), "told nothing")
@@ -251,7 +249,7 @@ class BatchInputs:
         return self._model.task == "image-to-video"
 
     def told_in_words(self, item: RunClip) -> str:
-        """The same with what lies beside the clip: "first+last, control"."""
+        """Name the conditioning of measurements and previews: "first+last, control"."""
         beside = [name for name in BESIDE if getattr(self._settings, name)]
         return ", ".join(str(part) for part in (self.fixed_kind(item), *beside) if part)
 
@@ -260,9 +258,9 @@ class BatchInputs:
         return self._family.told(self._on_device(told), shape, noise, torch.float32)
 
     def _frame_moments(self, number: int) -> Tensors:
-        """First frames of this batch, encoded; on a GPU those of the next batches, too, before the VAE leaves again.
+        """Encode the first frames of this batch and, on a GPU, of the next ones while the VAE is there.
 
-        Each batch is encoded by itself with its own seed, so the visits' length changes no bit.
+        Each batch is encoded by itself with its own seed, so reading ahead does not change the result.
         """
         assert self._frames is not None
         if number not in self._encoded:
@@ -277,13 +275,13 @@ class BatchInputs:
         return self._encoded.pop(number)
 
     def release(self) -> None:
-        """Drop what was encoded ahead on the device; it is encoded again, to the same bits, when it is needed."""
+        """Drop the tensors encoded ahead; they are encoded again, bit for bit, when needed."""
         self._encoded = {}
 
-    # ---- fixed inputs, for measuring
+    # ---- fixed inputs for measurements
 
     def clips(self, items: Iterable[RunClip]) -> Iterator[EvaluationInput]:
-        """One input per clip: its caption and, where the model takes one, its picture, always with the same noise."""
+        """Yield one input per clip, with its caption and conditioning, always with the same noise."""
         for item in items:
             yield EvaluationInput(
                 name=item.sha256,
@@ -296,7 +294,7 @@ class BatchInputs:
             )
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
-        """One input per caption, without a clip or a picture, in the shape of `item`."""
+        """Yield one input per caption, without a clip or a picture, in the shape of `item`."""
         shape = self.latents_shape(item)
         given = self._no_picture(item)
         for caption in captions:
@@ -304,7 +302,10 @@ class BatchInputs:
             yield EvaluationInput(name=caption, shape=shape, text=text, given=given, fps=item.plan.fps)
 
     def drift_inputs(self, preservation_prompts: Sequence[str]) -> tuple[list[EvaluationInput], list[EvaluationInput]]:
-        """What the prior drift compares: the run's own and others, of the regularization dataset or captions alone."""
+        """Return the inputs that prior drift compares: of the new concept, and of what it should leave alone.
+
+        Both are clips if the run has a regularization dataset, else captions alone.
+        """
         data = self._data
         own, others = (list(self.clips(items[:DRIFT_INPUTS])) for items in (data.train, data.regularization))
         if not others:
@@ -313,7 +314,7 @@ class BatchInputs:
         return own, others
 
     def _no_picture(self, item: RunClip) -> Given | None:
-        """What an image-to-video model is given where it is shown no picture; None for the others."""
+        """Return the input of an image-to-video model for no picture; None for other models."""
         shape = self.latents_shape(item)
         if self.view == "picture":
             image = self._on_device(self._views([item], [False], "picture"))
@@ -328,36 +329,35 @@ class BatchInputs:
             return None
         key = self._encoder.clip_key(item, "clip" if self.view == TOLD else self.view)
         if key not in self._fixed:
-            shape, indices = self.latents_shape(item), f"held-out {item.sha256}"
+            shape, purpose = self.latents_shape(item), f"held-out {item.sha256}"
             if self.view == TOLD:
-                told = self._told([item], [False], self.fixed_kind(item))
-                self._fixed[key] = self._given(told, shape, f"{indices}: told").to(torch.device("cpu"))
+                given = self._given(self._told([item], [False], self.fixed_kind(item)), shape, f"{purpose}: told")
             elif self._frames is not None:
                 pixels = self._views([item], [False], "first frame")[FIRST_FRAME]
-                moments = self._frames.moments(pixels, indices)
-                kept = torch.ones(1, dtype=torch.bool)
-                self._fixed[key] = self._frames.finish(moments, shape, kept, indices).to(torch.device("cpu"))
+                moments = self._frames.moments(pixels, purpose)
+                given = self._frames.finish(moments, shape, torch.ones(1, dtype=torch.bool), purpose)
                 self._frames.rest()
             elif self.view == "picture":
                 image = self._on_device(self._views([item], [False], "picture"))
-                noise = self._one_frame_noise(1, shape, f"{indices}: picture")
-                self._fixed[key] = self._family.given(image, noise, shape).to(torch.device("cpu"))
+                noise = self._one_frame_noise(1, shape, f"{purpose}: picture")
+                given = self._family.given(image, noise, shape)
             else:
-                noise = self._noise(1, shape, f"{indices}: low resolution").to(self._device)
+                noise = self._noise(1, shape, f"{purpose}: low resolution").to(self._device)
                 low = self._on_device(self._views([item], [False], "low resolution"))
-                self._fixed[key] = Given(beside=self._family.sample_latents(low, noise).cpu())
+                given = Given(beside=self._family.sample_latents(low, noise))
+            self._fixed[key] = given.to(torch.device("cpu"))
         return self._fixed[key].to(self._device)
 
     def picture(self, item: RunClip) -> torch.Tensor:
-        """The first frame of a clip: float32 [1, 3, H, W] in [-1, 1]."""
+        """Return the first frame of a clip, float32 [1, 3, H, W] in [-1, 1]."""
         if self.view == "picture":
             return read_first_frame(item)[:, :, 0]
         return self._views([item], [False], "first frame")[FIRST_FRAME].float() / 127.5 - 1.0
 
-    # ---- parts
+    # ---- shared parts
 
     def latents_shape(self, item: RunClip) -> tuple[int, ...]:
-        """Shape of a clip's latents, without the batch axis."""
+        """Return the shape of a clip's latents, without the batch axis."""
         bucket = item.bucket
         return self._family.latents_shape(self._folder, bucket.frames, bucket.height, bucket.width)
 
@@ -365,13 +365,15 @@ class BatchInputs:
         return self._on_device(self._texts(captions))
 
     def negative(self) -> Tensors:
-        """The embeddings that guidance of previews compares with: of the model's own negative prompt, or of a dropped
-        caption where it has none or that is no prompt."""
+        """Return the unconditional embeddings for the guidance of previews.
+
+        They come from the model's negative prompt, or else from a dropped caption.
+        """
         own = self._model.negative_prompt if self._settings.dropped_caption == "empty prompt" else ""
         return self._on_device(self._texts([own or None]))
 
     def _flipped(self, items: Sequence[RunClip], step: int, micro: int) -> list[bool]:
-        """Which clips are flipped; never latents, whose numbers mirrored are no mirrored picture's."""
+        """Draw which clips are flipped. Latents never are: mirrored latents do not decode to a mirrored video."""
         if not self._settings.horizontal_flip:
             return [False] * len(items)
         chance = torch.rand(len(items), generator=self._generator("mirrored", step, micro))
@@ -383,7 +385,7 @@ class BatchInputs:
         return _together([self._encoder.clip(piece) for piece in pieces])
 
     def _masks(self, items: Sequence[RunClip], flipped: Sequence[bool]) -> torch.Tensor | None:
-        """How much of each cell is learned, [B, ...] of one channel; None where no clip is masked."""
+        """Return the loss weight of each latent cell, [B, ...] with one channel; None if no clip is masked."""
         if not any(item.mask for item in items):
             return None
         found, axis = [], self._family.channel_axis
@@ -397,25 +399,25 @@ class BatchInputs:
         return torch.cat(found)
 
     def check_masks(self) -> None:
-        """Refuse a mask of which nothing is left to learn from in what is taken of its clip. Raises DataError."""
+        """Raise DataError if a mask leaves nothing to learn from in the frames taken from its clip."""
         cells = [(item, self._masks([item], [False])) for item in self._data.items if item.mask]
         refuse_empty(self._settings, [item for item, mask in cells if mask is not None and not mask.any()])
 
     def _clip_texts(self, items: Sequence[RunClip], kept: Sequence[bool]) -> Tensors:
-        """The embeddings of the clips' captions; those that are not kept are dropped."""
+        """Return the embeddings of the clips' captions; captions that are not kept are dropped."""
         found = []
         for item, keep in zip(items, kept, strict=True):
-            given = keep and item.given_text
-            found.append(
-                self._encoder.clip(Piece(item, "text")) if given else self._text(item.caption if keep else None)
-            )
+            if keep and item.given_text:
+                found.append(self._encoder.clip(Piece(item, "text")))
+            else:
+                found.append(self._text(item.caption if keep else None))
         return _together(found)
 
     def _texts(self, captions: Sequence[str | None]) -> Tensors:
         return _together([self._text(caption) for caption in captions])
 
     def _text(self, caption: str | None) -> Tensors:
-        """A caption's embeddings; None: of one that was dropped."""
+        """Return a caption's embeddings. None stands for a dropped caption."""
         text = self._encoder.caption(caption or "")
         zeros = caption is None and self._settings.dropped_caption == "zeros"
         return self._family.no_text(text) if zeros else text
@@ -427,11 +429,11 @@ class BatchInputs:
         return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
 
     def _one_frame_noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
-        """Standard normal noise shaped as one latent frame of each clip, on the device."""
+        """Sample standard normal noise in the shape of one latent frame per clip, on the device."""
         return to_device(self._noise(count, self._family.one_frame(shape), purpose, *indices), self._device)
 
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
-        """Standard normal noise shaped as one clip's latents, always the same for a purpose."""
+        """Sample standard normal noise in the shape of a clip's latents; the same purpose gives the same noise."""
         return to_device(self._noise(1, self.latents_shape(item), purpose), self._device)
 
     def _generator(self, purpose: str, *indices: int) -> torch.Generator:
@@ -446,16 +448,15 @@ def _together(tensors: Sequence[Tensors]) -> Tensors:
 
 
 class FirstFrames:
-    """Noises and encodes first frames. On a GPU the VAE comes over for some steps at a time and leaves again."""
+    """Noises and encodes first frames. The VAE stays on a GPU only while it encodes."""
 
     def __init__(self, encoder: Encoder, settings: TrainSettings) -> None:
-        """encoder: of the run, whose model, device and dtype are used"""
         self._encoder, self._settings = encoder, settings
         self._family, self._device = encoder.family, encoder.device
         self._vae: Any = None
 
     def moments(self, pixels: torch.Tensor, purpose: str, *indices: int) -> Tensors:
-        """The VAE's moments of the noised first frames, uint8 [B, 3, H, W], on the device."""
+        """Noise first frames, uint8 [B, 3, H, W], and return the VAE's moments of them, on the device."""
         generator = self._generator(f"{purpose}: first frame", *indices)
         assert self._family.image_noise is not None
         mean, deviation = self._family.image_noise
@@ -468,7 +469,7 @@ class FirstFrames:
     def finish(
         self, moments: Tensors, shape: tuple[int, ...], kept: torch.Tensor, purpose: str, *indices: int
     ) -> Given:
-        """The condition beside latents [B, *shape], sampled from the moments; all zero where `kept` [B] is false."""
+        """Sample the conditioning for latents [B, *shape] from the moments; zero where `kept` [B] is false."""
         generator = self._generator(f"{purpose}: first frame's latents", *indices)
         noise = torch.randn(len(kept), *self._family.one_frame(shape), generator=generator)
         everywhere = self._settings.condition_frames == "every"
@@ -476,7 +477,7 @@ class FirstFrames:
         return self._family.given(moments, noise, shape, kept, everywhere)
 
     def rest(self) -> None:
-        """Leave the GPU until the next moments are needed."""
+        """Move the VAE off the GPU until more moments are needed."""
         if self._vae is not None and self._device.type == "cuda":
             self._vae.to("cpu")
             free_memory()

@@ -2,16 +2,23 @@
 
     cache/<key>.safetensors     the tensors of a caption, or of a view of a clip, with a checksum
 
-A key is the hash of everything that decides the tensors: the clip's bytes, the frames and crop taken, the model and its
-revision, the dtype. So nothing goes stale, and two datasets with the same clip encode it once.
+A key is the hash of everything that determines the tensors: the clip's bytes, the frames and crop taken, the model and
+its revision, the dtype. Entries therefore never go stale, and two datasets that share a clip encode it once.
 
-A clip gives one entry a view: as it is, flipped, and for models that need more than the caption its first frame (as
-pixels where noise is put on it anew at each step, else encoded: "picture") or its low-resolution self. Where a run says
-what the model is told of a clip, each way gives a view ("told first+last"), and so do a control video and a reference.
-Of models that are told one clip as a whole a control video is a part of each way ("told first, control"), and there is
-one more where nothing is told ("told nothing"), the same for all clips of a shape.
-A clip that is latents is not encoded: the file's tensors are taken, its caption's embeddings as the view "text".
-A clip's mask, where the loss is masked, becomes how much each cell of its latents counts ("mask"), without a model.
+A clip has one entry per view:
+
+    clip                        the clip itself; every view may also be stored flipped
+    first frame, picture        the first frame of image-to-video models: as pixels if every step noises it anew
+                                ("first frame"), else encoded ("picture")
+    low resolution              the clip scaled down and up again
+    told first+last             frames given by the run's conditioning, one view per kind; "told first, control" with
+                                the control video for models that encode both together (Family.told_as_one)
+    told nothing                no conditioning, for those models; the same for all clips of a shape
+    control                     the control video
+    reference 2                 the reference, 2 times smaller than the clip; "reference whole" in its own size
+    opposite                    the other half of a slider's pair
+    text                        the caption's embeddings of a clip that is stored as latents, taken from its file
+    mask                        the loss weight of each latent cell; needs no model
 """
 
 from __future__ import annotations
@@ -36,7 +43,7 @@ from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, on_white, parse_kind, told_of
-from workbench.fit.constants import PRECISIONS
+from workbench.fit.constants import CAPTIONS_AT_ONCE, PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
@@ -48,20 +55,16 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
-# "clip", "first frame", "picture", "low resolution", "text", "mask", "opposite" (the other half of a slider's pair),
-# "control", "told " and a kind (with ", control" or not), "told nothing", or "reference " and how many times smaller it
-# is than the clip, or "whole".
-View = str
+View = str  # see above
 FIRST_FRAME_VIEWS = ("first frame", "picture")
 TOLD, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
 TOLD_NOTHING, WITH_CONTROL, WHOLE = f"{TOLD} {NOTHING}", f", {CONTROL}", "whole"
-CAPTIONS_AT_ONCE = 8
-DRIFT_INPUTS = 3  # captions, or clips, on each side of the measure of prior drift
-DTYPES = {short: name for name, short in PRECISIONS.items()}  # of torch, by precision
-FIRST_FRAME = "first_frame"  # the one tensor of a first-frame entry: uint8 [1, 3, H, W]
-MASK = "mask"  # the one tensor of a mask entry, shaped as latents of one channel: 0 to 1
-MEMORY_BYTES = 2 * 1024**3  # of the cache
-CHECKSUM = "sha256"  # in a cache file's metadata: of names, dtypes, shapes and bytes of its tensors
+DRIFT_INPUTS = 3  # captions, or clips, on each side of the prior drift measurement
+DTYPES = {short: name for name, short in PRECISIONS.items()}  # precision -> torch dtype
+FIRST_FRAME = "first_frame"  # the only tensor of a "first frame" entry: uint8 [1, 3, H, W]
+MASK = "mask"  # the only tensor of a "mask" entry: 0 to 1, shaped as latents with one channel
+MEMORY_BYTES = 2 * 1024**3  # of cache entries kept in memory
+CHECKSUM = "sha256"  # in an entry's metadata: the hash of its tensors' names, dtypes, shapes and bytes
 
 
 class Piece(NamedTuple):
@@ -73,7 +76,10 @@ class Piece(NamedTuple):
 
 
 def view_of(model: Model, settings: TrainSettings) -> View:
-    """The model's input beside the caption: "clip" stands for nothing more, "told" for the views of `told_views`."""
+    """Return the view that conditions the model: "clip" for none, "told" for those of `told_views`.
+
+    Raises ConfigError if the setting `condition` does not fit the model.
+    """
     if settings.tells or settings.resolved.family.told_as_one(model):
         return TOLD
     if model.task == "text-to-video":
@@ -89,12 +95,12 @@ def view_of(model: Model, settings: TrainSettings) -> View:
 
 
 def told_view(kind: GivenKind) -> View:
-    """The view of what a kind tells."""
+    """Return the view of a kind of given frames."""
     return f"{TOLD} {kind}"
 
 
 def told_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> list[View]:
-    """The views of all that a model is told of a clip in a run; of a held-out one what it is always told.
+    """Return the views of all conditioning that a run uses for a clip; of a held-out clip, for measurements only.
 
     whole: see Family.told_as_one
     """
@@ -103,20 +109,18 @@ def told_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> l
     kinds = [fixed] if held_out else [one.kind for one in shares]
     kinds = [kind for kind in kinds if kind is not None and kind.leaves_something(frames)]
     ways = [views_of(settings, kind, whole) for kind in kinds]
-    sometimes = not held_out and (sum(one.share for one in shares) < 1 or len(kinds) < len(shares))
-    if not kinds or (whole and sometimes):
+    sometimes_none = not held_out and (sum(one.share for one in shares) < 1 or len(kinds) < len(shares))
+    if not kinds or (whole and sometimes_none):
         ways.append(views_of(settings, None, whole))
-    if whole:  # captions without a clip are told nothing
+    if whole:  # for captions without a clip
         ways.append([TOLD_NOTHING])
     return list(dict.fromkeys([*(way[0] for way in ways if way), *(view for way in ways for view in way[1:])]))
 
 
 def views_of(settings: TrainSettings, kind: GivenKind | None, whole: bool) -> list[View]:
-    """The views of what a model is told in one way, with all that it is always told in a run.
+    """Return the views of one kind of given frames (None for no frames) with the run's control and reference.
 
-    Args:
-        kind: None for no frames.
-        whole: See Family.told_as_one.
+    whole: see Family.told_as_one
     """
     found = [] if kind is None else [told_view(kind)]
     if whole and found and settings.control:
@@ -131,7 +135,7 @@ def views_of(settings: TrainSettings, kind: GivenKind | None, whole: bool) -> li
 
 
 class Encoder:
-    """Fills the cache for one model and gives back its keys."""
+    """Encodes captions and clips for one model into the cache, and reads them from it."""
 
     def __init__(
         self,
@@ -144,9 +148,13 @@ class Encoder:
         reduction: float = 1.0,
         defaults: int = DEFAULTS,
     ) -> None:
-        """precision: fp32, fp16 or bf16;  reduction: how many times smaller the low-resolution view of a clip is
+        """Prepare the keys; encoders are loaded when needed.
 
-        defaults: the version of the families' own values that the run began with (noise_schedules)
+        Args:
+            folder: The model's folder.
+            precision: fp32, fp16 or bf16.
+            reduction: How many times smaller the low-resolution view is.
+            defaults: The version of the families' default values that the run started with (noise_schedules).
         """
         self.family = family
         self.folder = folder
@@ -158,9 +166,9 @@ class Encoder:
         parts = family.weighted_parts(model)
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
         self._whole = family.told_as_one(model)
-        self._loaded: tuple[str, Any] = ("", None)  # one of the two encoders
+        self._loaded: tuple[str, Any] = ("", None)  # name and encoder
         self._users = 0
-        self.generates_with: Any = None  # what clips are generated with, for a slider without a dataset
+        self.generates_with: Any = None  # what determines the generated clips of a slider without a dataset
         self._one_at_a_time = threading.RLock()
 
     @property
@@ -182,7 +190,7 @@ class Encoder:
         return key_of(what | ({"form": form} if form else {}))
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
-        """The key of a view of a clip in the cache."""
+        """Return the cache key of a view of a clip."""
         plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
         if view == "mask":
             return self._mask_key(item, flipped)
@@ -209,25 +217,26 @@ class Encoder:
 
     def _mask_key(self, item: RunClip, flipped: bool) -> str:
         plan, bucket = item.plan, item.bucket
-        what: dict[str, Any] = {
-            "view": "mask",
-            "mask": item.mask,
-            "indices": plan.indices,
-            "resize": plan.resize,
-            "crop": plan.crop,
-            "family": self.family.name,
-            "shape": self.family.latents_shape(self.folder, bucket.frames, bucket.height, bucket.width),
-            "soften": item.soften,
-            "flipped": flipped,
-        }
-        return key_of(what)
+        return key_of(
+            {
+                "view": "mask",
+                "mask": item.mask,
+                "indices": plan.indices,
+                "resize": plan.resize,
+                "crop": plan.crop,
+                "family": self.family.name,
+                "shape": self.family.latents_shape(self.folder, bucket.frames, bucket.height, bucket.width),
+                "soften": item.soften,
+                "flipped": flipped,
+            }
+        )
 
     def caption(self, caption: str) -> Tensors:
-        """The embedding of a caption that was encoded; encoded again where its file is damaged."""
+        """Read a caption's embeddings from the cache, encoding it again if its file is damaged."""
         return self._read(self.caption_key(caption), lambda: self.encode_captions([caption], lambda *_: None))
 
     def clip(self, piece: Piece) -> Tensors:
-        """A view of a clip that was encoded; encoded again where its file is damaged."""
+        """Read a view of a clip from the cache, encoding it again if its file is damaged."""
         return self._read(self.clip_key(*piece), lambda: self.encode_clip(piece))
 
     def _read(self, key: str, encode: Callable[[], None]) -> Tensors:
@@ -236,15 +245,15 @@ class Encoder:
         try:
             return self.cache.get(key)
         except Damaged:
-            # Threads that read ahead, and a measurement under autocast, may meet it.
+            # Several loader threads, or a measurement under autocast, may get here.
             with self._one_at_a_time, torch.autocast(self.device.type, enabled=False):
                 if key not in self.cache:
-                    log(f"the file {key} of the cache is damaged or gone: encoded again")
+                    log(f"cache file {key} is damaged or missing: encoding it again")
                     encode()
             return self.cache.get(key)
 
     def encode_captions(self, captions: Iterable[str], progress: Progress) -> None:
-        """Embed every caption that is not in the cache yet; the text encoder is freed afterwards."""
+        """Encode every caption that is not in the cache, then free the text encoder."""
         missing = sorted({caption for caption in captions if self.caption_key(caption) not in self.cache})
         if not missing:
             return
@@ -263,7 +272,7 @@ class Encoder:
             del encoder
 
     def encode_clips(self, pieces: Iterable[Piece], progress: Progress) -> None:
-        """Encode every view that is not in the cache yet; the VAE is freed afterwards."""
+        """Encode every view that is not in the cache, then free the VAE."""
         keyed = {self.clip_key(*piece): piece for piece in pieces}
         missing = [piece for key, piece in keyed.items() if key not in self.cache]
         if not missing:
@@ -277,32 +286,31 @@ class Encoder:
                 progress("encoding clips", done, len(missing), (time.monotonic() - began) / done)
 
     def encode_clip(self, piece: Piece) -> None:
-        """Encode one view of one clip, whether it is in the cache or not. Raises DataError for a generated one."""
-        item, view, flipped = piece
-        if item.generated is not None and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
-            raise DataError("what the base model generated has left the cache: start the run again, which repeats it")
-        key = self.clip_key(*piece)
+        """Encode one view of one clip into the cache, even if it is there. Raises DataError for a generated clip."""
+        if piece.item.generated is not None and piece.view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
+            raise DataError("a clip that the base model generated is gone from the cache: start the run again")
+        self.cache.put(self.clip_key(*piece), self._encoded(*piece))
+
+    def _encoded(self, item: RunClip, view: View, flipped: bool) -> Tensors:
+        import torch
+
         if view == "mask":
-            self.cache.put(key, {MASK: self._cells(item, flipped)})
-            return
+            mask = torch.from_numpy(read_mask(item))[None, None]
+            return {MASK: self.family.mask_cells(self.folder, mask.flip(-1) if flipped else mask)}
         if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
-            self.cache.put(key, self._given(item, view))
-            return
+            return self._read_latents(item, view)
         if is_told(view):
             told = read_told(item, view, flipped)
             with self.kept_loaded():
                 vae, image_encoder = self._part("vae", self._video_encoder)
-                encode = partial(self.family.encode_told, vae, image_encoder, told)
-                self.cache.put(key, self._whole_or_tiled(vae, encode))
-            return
+                return self._whole_or_tiled(vae, partial(self.family.encode_told, vae, image_encoder, told))
         if view == OPPOSITE:
             video = read_reference(item, item.plan.clip.reference, 1)
         else:
             video = read_first_frame(item) if view in FIRST_FRAME_VIEWS else read_video(item)
         video = video.flip(-1) if flipped else video
         if view == "first frame":
-            self.cache.put(key, {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()})
-            return
+            return {FIRST_FRAME: ((video[:, :, 0] + 1.0) * 127.5).round().byte()}
         video = reduced(video, self._reduction) if view == "low resolution" else video
         with self.kept_loaded():
             vae, image_encoder = self._part("vae", self._video_encoder)
@@ -311,17 +319,10 @@ class Encoder:
                 encode = partial(self.family.encode_image, vae, image_encoder, video[:, :, 0], frames, "pipeline")
             else:
                 encode = partial(self.family.encode_video, vae, video)
-            self.cache.put(key, self._whole_or_tiled(vae, encode))
+            return self._whole_or_tiled(vae, encode)
 
-    def _cells(self, item: RunClip, flipped: bool) -> torch.Tensor:
-        """How much each cell of a clip's latents lies in its mask: [1, ...] of one channel, 0 to 1."""
-        import torch
-
-        mask = torch.from_numpy(read_mask(item))[None, None]
-        return self.family.mask_cells(self.folder, mask.flip(-1) if flipped else mask)
-
-    def _given(self, item: RunClip, view: View) -> Tensors:
-        """The tensors of a file of latents. Raises DataError when it has changed since the run read it."""
+    def _read_latents(self, item: RunClip, view: View) -> Tensors:
+        """Read a clip that is stored as latents. Raises DataError if its file cannot be read."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -336,7 +337,7 @@ class Encoder:
 
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
-        """An encoder that was loaded stays until the outermost of these ends, or until the other one is needed."""
+        """Keep an encoder loaded until the outermost of these contexts ends or the other encoder is needed."""
         self._users += 1
         try:
             yield
@@ -354,7 +355,7 @@ class Encoder:
         return self._loaded[1]
 
     def _text_encoder(self) -> Any:
-        """On the device, or on the processor where it does not fit: slower, and only once for each caption."""
+        """Load the text encoder on the device, or on the CPU if it does not fit."""
         import torch
 
         try:
@@ -364,7 +365,7 @@ class Encoder:
         return self.family.load_text_encoder(self.folder, torch.device("cpu"), self.dtype)
 
     def _video_encoder(self) -> tuple[Any, Any]:
-        """The VAE, and what encodes pictures where the model has it: both are needed clip by clip."""
+        """Load the VAE together with the model's image encoder, if any: a view may need both."""
         import torch
 
         dtype = getattr(torch, self._vae_dtype)
@@ -372,7 +373,7 @@ class Encoder:
         return vae, self.family.load_image_encoder(self.folder, self.device, dtype)
 
     def _whole_or_tiled(self, vae: Any, encode: Callable[[], Tensors]) -> Tensors:
-        """Encode in one piece; in tiles from the first clip on that is too large for the device's memory."""
+        """Encode; if memory runs out, switch the VAE to tiles for this clip and all that follow."""
         import torch
 
         try:
@@ -386,20 +387,20 @@ class Encoder:
 
 
 def is_told(view: View) -> bool:
-    """Whether a view is something that a model is told of a clip."""
+    """Return whether a view is conditioning that the run sets."""
     return view == CONTROL or view.startswith((f"{TOLD} ", f"{REFERENCE} "))
 
 
 def kind_of(view: View) -> GivenKind:
-    """The kind that a view tells."""
+    """Return a view's kind of given frames."""
     _, name, *more = view.removesuffix(WITH_CONTROL).split(" ")
     kind = parse_kind(name, "".join(more))
-    assert kind is not None, f"{view} is no view of what a model is told"
+    assert kind is not None, f"{view} is not a view of given frames"
     return kind
 
 
 def companions_of(item: RunClip, view: View) -> dict[str, str]:
-    """Kind -> file of what lies beside a clip and is a part of a view. The names change when the files do."""
+    """Return companion -> file name for the files beside a clip that a view needs. A changed file has a new name."""
     clip = item.plan.clip
     if view == CONTROL:
         return {CONTROL: clip.control}
@@ -418,10 +419,10 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
 
 
 def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
-    """What a view tells of a clip, in pixels.
+    """Read a view's conditioning, in pixels.
 
-    A picture that came with the clip as its first or last frame stands in that frame's place. Raises DataError for a
-    companion that is missing or cannot be read.
+    A first or last frame that was imported with the clip replaces the clip's own. Raises DataError if a companion is
+    missing or cannot be read.
     """
     import torch
 
@@ -441,7 +442,7 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     kind, video, mask = kind_of(view), read_video(item), None
     for name, frame in (("first_frame", 0), ("last_frame", -1)):
         if name in beside:
-            video[:, :, frame] = read_companion_picture(item, beside[name])[:, :, 0]
+            video[:, :, frame] = read_companion_picture(item, companion_file(item, beside[name]))[:, :, 0]
     if kind.name == "mask":
         mask = (read_companion(item, beside["mask"]).mean(1, keepdim=True) + 1) / 2
     control = read_companion(item, beside[CONTROL]) if CONTROL in beside else None
@@ -452,30 +453,34 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     return told if control is None else told.changed(control=control)
 
 
-def read_companion(item: RunClip, name: str) -> torch.Tensor:
-    """The planned frames of a video that lies beside a clip and has its frames and size: [1, 3, F, H, W]."""
+def companion_file(item: RunClip, name: str) -> Path:
+    """Return the path of a file beside a clip."""
+    return clip_file(item.path.parent.parent, name)
 
+
+def read_companion(item: RunClip, name: str) -> torch.Tensor:
+    """Read the planned frames of a companion video with the clip's frames and size: [1, 3, F, H, W]."""
     from workbench.clips.media import read_frames
 
     plan = item.plan
-    path = clip_file(item.path.parent.parent, name)
+    path = companion_file(item, name)
     return as_clip(read_frames(path, plan.indices, plan.resize, plan.crop))
 
 
 def read_whole_picture(item: RunClip, name: str) -> torch.Tensor:
-    """A picture that lies beside a clip, in its own size: [1, 3, 1, H, W]."""
+    """Read a companion picture in its own size: [1, 3, 1, H, W]."""
     import numpy as np
     from PIL import Image
 
-    with Image.open(clip_file(item.path.parent.parent, name), formats=["PNG"]) as image:
+    with Image.open(companion_file(item, name), formats=["PNG"]) as image:
         return as_clip(np.array(image.convert("RGB"))[None])
 
 
 def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
-    """The reference beside a clip, so many times smaller than the clip: [1, 3, F, H, W], of a picture one frame.
+    """Read a clip's reference, `downscale` times smaller than the clip: [1, 3, F, H, W], with F = 1 for a picture.
 
-    A video with the clip's own frames and size is planned like the clip, so that they match frame by frame. Another one
-    is read from its beginning at the run's rate, goes on with its last frame, and is cut to the middle.
+    A video with the clip's frames and size follows the clip's frame plan, so that they match frame by frame. Any other
+    video is read from its start at the run's frame rate, padded with its last frame and center-cropped.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -484,7 +489,7 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
     from workbench.clips.media import probe, read_frames
 
     plan, clip = item.plan, item.plan.clip
-    path, size = clip_file(item.path.parent.parent, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
+    path, size = companion_file(item, name), (plan.crop[3] // downscale, plan.crop[2] // downscale)
     if path.suffix == ".png":
         with Image.open(path, formats=["PNG"]) as image:
             frames = np.asarray(ImageOps.fit(image.convert("RGB"), size, Image.Resampling.BICUBIC))[None]
@@ -500,23 +505,23 @@ def read_reference(item: RunClip, name: str, downscale: int) -> torch.Tensor:
 
 
 def given_picture(item: RunClip) -> Path | None:
-    """The picture that came with the clip as its first frame, where the run takes that frame."""
+    """Return the first frame that was imported with the clip, if the frame plan begins there."""
     name = item.plan.clip.first_frame
-    return clip_file(item.path.parent.parent, name) if name and item.plan.indices[0] == 0 else None
+    return companion_file(item, name) if name and item.plan.indices[0] == 0 else None
 
 
 def read_first_frame(item: RunClip) -> torch.Tensor:
-    """The picture that a clip is trained to begin with: [1, 3, 1, H, W], float32 in [-1, 1]."""
+    """Read the picture that conditions a clip: [1, 3, 1, H, W], float32 in [-1, 1]."""
     if item.picture:
         return read_picture(item.picture, item).unsqueeze(2)
     path = given_picture(item)
-    return read_video(item, first_only=True) if path is None else _read_picture(item, path)
+    return read_video(item, first_only=True) if path is None else read_companion_picture(item, path)
 
 
 def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
-    """One of the setting `preview_images`, scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1].
+    """Read one of `preview_images`, scaled and cropped to a clip's shape: float32 [1, 3, H, W] in [-1, 1].
 
-    Raises ConfigError.
+    Raises ConfigError if it cannot be read.
     """
     import numpy as np
     from PIL import Image, ImageOps
@@ -534,12 +539,8 @@ def read_picture(path: Path | str, like: RunClip) -> torch.Tensor:
     return as_clip(np.array(fitted)[None])[:, :, 0]
 
 
-def read_companion_picture(item: RunClip, name: str) -> torch.Tensor:
-    """A picture that lies beside a clip, cut as the clip is: [1, 3, 1, H, W], float32 in [-1, 1]."""
-    return _read_picture(item, clip_file(item.path.parent.parent, name))
-
-
-def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
+def read_companion_picture(item: RunClip, path: Path) -> torch.Tensor:
+    """Read a companion picture, cropped like the clip: [1, 3, 1, H, W], float32 in [-1, 1]."""
     import numpy as np
     from PIL import Image
 
@@ -550,13 +551,12 @@ def _read_picture(item: RunClip, path: Path) -> torch.Tensor:
 
 
 def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
-    """The planned frames of a clip, or the first of them: [1, 3, F, H, W], float32 in [-1, 1]."""
-
+    """Read a clip's planned frames, or only the first: [1, 3, F, H, W], float32 in [-1, 1]."""
     from workbench.clips.media import read_frames, read_own_clip
 
     clip, plan = item.plan.clip, item.plan
     indices = plan.indices[:1] if first_only else plan.indices
-    if clip.sha256 and clip.sha256 == item.sha256:  # it is what the import wrote
+    if clip.sha256 and clip.sha256 == item.sha256:  # the file is as the import wrote it
         pixels = read_own_clip(item.path, (clip.frames, clip.height, clip.width), indices, plan.resize, plan.crop)
     else:
         pixels = read_frames(item.path, indices, plan.resize, plan.crop)
@@ -564,7 +564,7 @@ def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
 
 
 def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
-    """A clip [1, 3, F, H, W] scaled down and up again, frame by frame (SAT diffusion_video.py, lr_scale)."""
+    """Scale a clip [1, 3, F, H, W] down and up again, frame by frame (SAT diffusion_video.py, lr_scale)."""
     from torch.nn.functional import interpolate
 
     frames = video[0].transpose(0, 1)
@@ -580,38 +580,38 @@ def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class EncodingWork:
-    """Which captions, and which views of which clips, are to be encoded."""
+    """The captions and views of clips to encode."""
 
     captions: tuple[str, ...]
     pieces: tuple[Piece, ...]
 
     def keys(self, encoder: Encoder) -> list[str]:
-        """The keys of its tensors in the cache."""
+        """Return the cache keys of all its tensors."""
         captions = [encoder.caption_key(caption) for caption in self.captions]
         return [*captions, *(encoder.clip_key(*piece) for piece in self.pieces)]
 
 
 def preservation_prompts(family: Family, model: Model, settings: TrainSettings) -> list[str]:
-    """Prompts that are preserved; prior drift is measured on the first of them, which without a weight are all."""
+    """Return the preservation prompts; without a preservation weight, only those that prior drift is measured on."""
     own = [prompt for prompt in settings.preservation_prompts if prompt.strip()]
     known = own or list(model.preservation_prompts or family.preservation_prompts)
     return known if settings.preservation_weight else known[:DRIFT_INPUTS]
 
 
 def drift_captions(data: TrainingData) -> list[str]:
-    """The captions of the new concept that prior drift is compared with, where there is no regularization dataset."""
+    """Return the captions of the new concept for prior drift in a run without a regularization dataset."""
     return list(dict.fromkeys(item.caption for item in data.train))[:DRIFT_INPUTS]
 
 
 def precision_of(family: Family, folder: Path, settings: TrainSettings, kind: str) -> str:
-    """What a run computes in on a device of this kind: fp32, fp16 or bf16."""
+    """Return the precision of a run on a kind of device: fp32, fp16 or bf16."""
     if settings.precision != "auto":
         return settings.precision
     return "fp32" if kind == "cpu" else PRECISIONS[family.auto_dtype(family.stored_dtype(folder))]
 
 
 def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
-    """What a run with these clips encodes before its first step. Raises ConfigError for a model that is not known."""
+    """Return what a run encodes before its first step. Raises ConfigError for an unknown model."""
     family, model = settings.resolved
     captions = [item.caption for item in (*data.train, *data.held_out) if not item.given_text]
     captions += [*drift_captions(data), *(item.caption for item in data.regularization)]
@@ -627,7 +627,7 @@ def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
             own = tuple(view for view in views if view != TOLD)
-            if item.generated is not None:  # of which the picture alone is at hand
+            if item.generated is not None:  # the base model generates the clip; only its picture exists
                 own = tuple(view for view in own if view in FIRST_FRAME_VIEWS)
             own += tuple(told_views(settings, item, whole)) if TOLD in views else ()
             own += ("mask",) if item.mask else ()
@@ -645,17 +645,17 @@ def encoder_of(
     precision: str,
     defaults: int = DEFAULTS,
 ) -> Encoder:
-    """The encoder of a run. folder: of its model"""
+    """Return the encoder of a run. folder: the model's"""
     family, model = settings.resolved
     cache, reduction = Cache(workspace.cache), settings.low_resolution_scale
     return Encoder(family, model, folder, cache, device, precision, reduction, defaults)
 
 
 def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
-    """Keys of the tensors that are in the cache already and mean the same on any machine.
+    """Return the keys of a run's tensors that are in the cache and are valid on any machine.
 
-    Those of a model that is a folder do not: they are known by the folder's own path and times. Raises what load_data
-    raises.
+    The keys of a model in a local folder depend on the folder's path and times, so none of them are portable. Raises
+    what load_data raises.
     """
     family, model = settings.resolved
     folder = family.on_disk(model)
@@ -672,25 +672,25 @@ def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
 
 
 class Damaged(Exception):
-    """The tensors of a key are not as they were stored, or gone; whatever was left of them is removed."""
+    """A cache entry is missing, or was damaged and is now removed."""
 
 
 def key_of(what: Mapping[str, Any]) -> str:
-    """A file name from everything that decides the tensors."""
+    """Hash everything that determines the tensors into a key."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
 
 
 class Cache:
-    """Tensors by key: on disk for good, in memory while there is room (2 GiB, least recently used leaves first)."""
+    """Tensors by key, on disk; up to 2 GiB of the most recently used ones also in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._memory: OrderedDict[str, dict[str, torch.Tensor]] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()  # of what is in memory
+        self._lock = threading.Lock()  # guards what is in memory
 
     def __contains__(self, key: str) -> bool:
-        """Whether the tensors seem to be there; what a full disk or a bad copy cut off is removed."""
+        """Return whether the entry can be opened. A truncated file is removed."""
         from safetensors import SafetensorError, safe_open
 
         path = self._path(key)
@@ -708,7 +708,7 @@ class Cache:
         write_bytes(self._path(key), save(stored, {CHECKSUM: _checksum(stored)}))
 
     def get(self, key: str) -> dict[str, torch.Tensor]:
-        """The tensors of a key. Raises Damaged."""
+        """Read the tensors of a key. Raises Damaged."""
         with self._lock:
             if key in self._memory:
                 self._memory.move_to_end(key)
@@ -727,7 +727,7 @@ class Cache:
         from safetensors.torch import load
 
         try:
-            data = self._path(key).read_bytes()  # not mapped into memory, where a file cut short would end the process
+            data = self._path(key).read_bytes()  # not memory-mapped: a file truncated meanwhile would kill the process
             stored = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"][CHECKSUM]
             tensors = load(data)
             if stored == _checksum(tensors):

@@ -1,12 +1,12 @@
-"""Encode a dataset for a run ahead of it, by many processes and machines: `cache/encoding/KEY/`.
+"""Encode a run's dataset in advance, on several processes and machines: `cache/encoding/KEY/`.
 
-    work.json               settings, precision, and the shards as [kind, first, last) of captions and pieces
-    shards/                 who does which (workbench.jobs.shards)
-    HOST-ID/                the job of one machine (workbench.jobs): config.json has `processes`; worker-N.log, a line a
-                            clip or caption that was encoded: "encoded KEY"
+    work.json               settings, precision, and the shards: [kind, first, last) of captions or pieces
+    shards/                 which worker does which shard (workbench.jobs.shards)
+    HOST-ID/                the job of one machine (workbench.jobs): config.json has `processes`; worker-N.log has one
+                            line, "encoded KEY", per encoded clip or caption
 
-KEY is the hash of all tensors to be made, so that whoever wants the same, on whatever machine, joins in. A run with
-these settings then finds its tensors.
+KEY is the hash of all tensors to encode, so machines that need the same ones share the work. A run with these settings
+then finds its tensors in the cache.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Literal
 from workbench import jobs
 from workbench.errors import ConfigError
 from workbench.families import settle
+from workbench.fit.constants import CAPTIONS_AT_ONCE
 from workbench.jobs import platform, queue
 from workbench.jobs.devices import gpus_of, pick_device
 from workbench.jobs.log import log
@@ -31,7 +32,6 @@ from workbench.runs.data import ENCODINGS, WORK, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Settings, field, parse
 from workbench.trainer.encoder import (
-    CAPTIONS_AT_ONCE,
     Encoder,
     EncodingWork,
     encoder_of,
@@ -42,23 +42,23 @@ from workbench.trainer.encoder import (
 from workbench.workspace import Workspace, read_json, slugify
 
 MODULE = "workbench.trainer.encoding_job"
-CAPTIONS_A_SHARD = 512  # so that few workers load the text encoder
+CAPTIONS_A_SHARD = 512  # large, so that few workers have to load the text encoder
 Kind = Literal["captions", "clips"]
 
 
 class EncodeSettings(Settings):
-    """How the work is shared on one machine."""
+    """How one machine shares the work among processes."""
 
     processes: int = field(0, title="Processes", section="Work", low=0, high=256)
-    """Workers on this machine. 0: one a GPU, without a GPU one."""
+    """Workers on this machine. 0 means one per GPU, or a single one without a GPU."""
 
-    clips_a_shard: int = field(32, title="Clips a shard", section="Work", low=1, high=10_000, advanced=True)
-    """What a worker takes at a time: all that is lost with a machine that goes down."""
+    clips_a_shard: int = field(32, title="Clips per shard", section="Work", low=1, high=10_000, advanced=True)
+    """How many clips a worker takes at a time. If a machine goes down, only its current shards are lost."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The work, cut up. shards: (kind, first, last) of captions or pieces."""
+    """The work in shards: (kind, first, last) of captions or pieces."""
 
     settings: TrainSettings
     precision: str
@@ -67,12 +67,12 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """Captions and pieces together."""
+        """The number of captions and pieces."""
         return len(self.work.captions) + len(self.work.pieces)
 
 
 def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSettings) -> Path:
-    """Plan the work, or join who has; the folder of this machine's job.
+    """Plan the work, or join work that is already planned, and return the folder of this machine's job.
 
     Raises ConfigError, DataError, ModelUnavailable, CannotWrite.
     """
@@ -81,8 +81,8 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
     if settings.tokenizer_steps:
         raise ConfigError.of(
             "tokenizer_steps",
-            f"tokenizer_steps is {settings.tokenizer_steps}, and the tokenizer that is to encode the clips is not "
-            f"trained yet: start the run, which trains it and encodes them",
+            f"tokenizer_steps is {settings.tokenizer_steps}, but the tokenizer that encodes the clips is not trained "
+            f"yet: start the run, which trains it and then encodes them",
         )
     family, model = settings.resolved
     where = family.fetch(model)
@@ -100,7 +100,7 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
 
 
 def machine_of(parent: Path) -> Path:
-    """The job of this machine at the work in a folder."""
+    """Return the folder of this machine's job."""
     return parent / slugify(f"{socket.gethostname()[:40]}-{platform.boot_id()[:8]}")
 
 
@@ -119,7 +119,7 @@ def _read_plan(workspace: Workspace, parent: Path) -> Plan:
 
 
 def launch(folder: Path) -> int:
-    """Start the workers and see them through."""
+    """Start this machine's workers and wait for them."""
     with jobs.Job(folder) as job:
         workspace, parent = Workspace.open(folder.parents[3]), folder.parent
         how = EncodeSettings.load(folder / jobs.CONFIG)
@@ -128,7 +128,7 @@ def launch(folder: Path) -> int:
         shards = Shards(parent, len(plan.shards))
         devices = gpus_of(plan.settings.device)[: how.processes or None]
         count = how.processes or max(1, len(devices))
-        # Several machines may share the file of the queue: each waits with a process of its own.
+        # Machines may share the queue's file; each waits with a process of its own.
         with queue.acquired(workspace, devices, job, f"encoding {plan.settings.dataset}"):
             Workers(job, MODULE, count, devices).run(shards, "encoding", plan.total)
         job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
@@ -139,11 +139,11 @@ def launch(folder: Path) -> int:
 
 
 def worker(folder: Path) -> int:
-    """Take shards until none is left."""
+    """Encode shards until none are left."""
     workspace, parent = Workspace(folder.parents[3]), folder.parent
     plan = _read_plan(workspace, parent)
     family, model = plan.settings.resolved
-    # A worker sees its own GPU alone, whatever number that has outside.
+    # A worker sees only its own GPU, so the number in the setting does not apply.
     device = pick_device(plan.settings.device.partition(":")[0]).torch_name
     encoder = encoder_of(workspace, plan.settings, family.fetch(model), device, plan.precision)
     shards = Shards(parent, len(plan.shards))
@@ -151,7 +151,7 @@ def worker(folder: Path) -> int:
 
 
 def _encode(plan: Plan, number: int, encoder: Encoder) -> Iterator[int]:
-    """One shard, without what is in the cache; gives how many are done."""
+    """Encode what the cache lacks of one shard, yielding the number of captions or clips done."""
     kind, first, last = plan.shards[number]
     if kind == "clips":
         for piece in plan.work.pieces[first:last]:

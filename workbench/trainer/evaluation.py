@@ -1,12 +1,11 @@
 """What a run has learned, measured on fixed noise: the loss of held-out clips, and the prior drift.
 
-The training loss varies with every sample of noise and its level; these figures move only when the model does. They
-depend on the run's seed, the clips' content and the weights alone: measured at another time or in another order, they
-are the same.
+The training loss varies with every noise sample and its level; these numbers change only when the model does. They
+depend on nothing but the run's seed, the clips' content and the weights, so neither time nor order affects them.
 
-Prior drift tells whether the LoRA keeps to its subject: how much it changes the model's output on its own captions, and
-how much on preservation prompts. At the most noise there is no signal left, so there pure noise is a true input for any
-caption, and no clip is needed.
+Prior drift shows whether the LoRA sticks to its subject: how much it changes the model's output on its own captions,
+and how much on preservation prompts. At the highest noise level no signal is left, so pure noise is a valid input for
+any caption, and no clip is needed.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from workbench.runs.data import seed_for
 
 @dataclass(frozen=True)
 class EvaluationInput:
-    """What the model predicts on fixed noise: a clip with its caption, or a caption alone.
+    """An input to measure with on fixed noise: a clip with its caption, or a caption alone.
 
-    name:      seeds the noise; a clip's content hash, so that the figure does not move when the clips' order does
-    shape:     of its latents, without the batch axis
-    text:      the caption's embedding, batch of 1, on the device
-    moments:   the VAE's moments of the clip, batch of 1, on the device; None for a caption alone
-    given:     of image-to-video models, batch of 1; None for the others
-    mask:      of a clip of which a part is learned: how much of each cell, batch of 1
+    name:    seeds the noise; a clip's content hash, so that the clips' order does not matter.
+    shape:   the shape of its latents, without the batch axis.
+    text:    the caption's embedding, batch of 1, on the device.
+    moments: the VAE's moments of the clip, batch of 1, on the device; None for a caption alone.
+    given:   the conditioning, batch of 1; None for models without any.
+    mask:    a masked clip's loss weight per latent cell, batch of 1.
     """
 
     name: str
@@ -53,22 +52,30 @@ class EvaluationInput:
     def noised(
         self, schedule: NoiseSchedule, latents: torch.Tensor, noise: torch.Tensor, quantile: float
     ) -> ModelInputs:
-        """The model's inputs at a quantile of noise."""
+        """Return the model's inputs at a noise quantile."""
         exact = torch.tensor([quantile], dtype=torch.float64, device=float64_device(noise.device))
         timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
         return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps)
 
+    def sampled(
+        self, family: Family, schedule: NoiseSchedule, quantile: float, generator: torch.Generator, device: torch.device
+    ) -> ModelInputs:
+        """Sample latents, or take zeros without a clip, and noise; return the model's inputs at a noise quantile."""
+        posterior, noise = (torch.randn(1, *self.shape, generator=generator).to(device) for _ in range(2))
+        latents = torch.zeros_like(noise) if self.moments is None else family.sample_latents(self.moments, posterior)
+        return self.noised(schedule, latents, noise, quantile)
+
 
 BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
-"""The quantile of noise in the middle of each band."""
+"""The noise quantile in the middle of each band."""
 PURE_NOISE = 1.0
 
 
 class HeldOut(NamedTuple):
-    """The mean loss of clips. Of a masked clip it is that of the part that is learned.
+    """The mean loss of held-out clips, inside their masks if they have any.
 
-    bands:   by band of noise, low to high
-    outside: of the part that is not learned, over all bands; None where no clip has one
+    bands:   the loss in each noise band, low to high.
+    outside: the loss outside the masks, over all bands; None if no clip is masked.
     """
 
     bands: tuple[float, ...]
@@ -87,10 +94,9 @@ def held_out_by_band(
     seed: int,
     device: torch.device,
 ) -> HeldOut:
-    """The mean loss of clips by band of noise, low to high, and of what lies outside their masks.
+    """Measure the mean loss of clips by noise band, and outside their masks. Leaves the transformer in evaluation mode.
 
-    `probes` may be a generator: one clip is on the device at a time. Every probe needs moments, and there must be one.
-    Leaves the transformer in evaluation mode.
+    probes: at least one clip; a generator keeps only one clip on the device at a time
     """
     transformer.eval()
     losses: list[list[float]] = []
@@ -100,13 +106,13 @@ def held_out_by_band(
         generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
         of_clip = []
         for quantile in BAND_MIDDLES:
-            posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
             with torch.no_grad():
-                inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, quantile)
+                inputs = probe.sampled(family, schedule, quantile, generator, device)
                 if probe.mask is None:
                     loss = family.loss(transformer, schedule, inputs)
                 else:
-                    mask, target = probe.mask.to(device), schedule.target(inputs.latents, noise, inputs.timesteps)
+                    mask = probe.mask.to(device)
+                    target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
                     predicted = family.predict(transformer, schedule, inputs)
                     loss = family.error(predicted, target, inputs.given, mask)
                     if (mask < 1).any():
@@ -118,46 +124,43 @@ def held_out_by_band(
 
 
 EFFECT_LEVEL = 0.7
-"""The quantile of noise at which the visible effect by mask is measured: layout and looks are still open there."""
+"""The noise quantile at which the visible effect by mask is measured: layout and appearance are still open there."""
 
 
 def seen_in_one_step(
     family: Family, transformer: Any, schedule: NoiseSchedule, probe: EvaluationInput, seed: int, device: torch.device
 ) -> torch.Tensor:
-    """The clean latents [1, ...] that the model sees in one step in a clip noised to EFFECT_LEVEL, on the processor.
+    """Noise a clip to EFFECT_LEVEL with fixed noise and denoise it in one step; return the latents [1, ...] on the CPU.
 
-    The noise is the same each time. Leaves the transformer in evaluation mode.
+    Leaves the transformer in evaluation mode.
     """
     assert probe.moments is not None
     transformer.eval()
     generator = torch.Generator().manual_seed(seed_for(seed, f"seen {probe.name}"))
-    posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(device) for _ in range(2))
     with torch.no_grad():
-        inputs = probe.noised(schedule, family.sample_latents(probe.moments, posterior), noise, EFFECT_LEVEL)
-        noisy = family.with_known(schedule.mix(inputs.latents, noise, inputs.timesteps), inputs.given)
+        inputs = probe.sampled(family, schedule, EFFECT_LEVEL, generator, device)
+        noisy = family.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
         predicted = family.predict(transformer, schedule, inputs).float()
         return family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu()
 
 
 def levels_by_mask(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[float | None, float | None]:
-    """The mean difference of two videos [F, H, W, 3] in [0, 1], in levels of 255, inside a mask and outside of it.
+    """Return the mean difference of two videos inside and outside a mask, in levels of 255; None for an empty side.
 
-    Args:
-        mask: [F, H, W], 0 to 1. None stands for a side on which nothing lies.
+    The videos are [F, H, W, 3] in [0, 1], the mask is [F, H, W], 0 to 1.
     """
-    apart = 255 * (one - other).abs().mean(-1)
-    inside, outside = (float((apart * part).sum() / part.sum()) if part.any() else None for part in (mask, 1 - mask))
+    error = 255 * (one - other).abs().mean(-1)
+    inside, outside = (float((error * part).sum() / part.sum()) if part.any() else None for part in (mask, 1 - mask))
     return inside, outside
 
 
 class PriorDrift:
     """Measures how much the LoRA changes the model's output, on its own captions and on others.
 
-    The change is |with - without| / |without|, its mean over the inputs. Each probe is used once, so a measurement
-    costs as many forward passes as there are probes: captions alone in pure noise, clips at levels spread over
-    the bands. Both sides get the same noise and levels in turn, and should hold the same kinds of probes. The
-    base model's output never changes in a run: it is computed once, and kept off the device, as the probes are
-    between two measurements.
+    The change is the mean of |with - without| / |without| over the inputs. A measurement takes one forward pass per
+    probe: captions alone in pure noise, clips at levels spread over the bands. Both sides get the same noise and
+    levels in turn, and should hold the same kinds of probes. The base model's output never changes during a run, so it
+    is computed once. It and the probes stay on the CPU between measurements.
     """
 
     def __init__(
@@ -174,9 +177,9 @@ class PriorDrift:
         self._base: list[torch.Tensor] | None = None
 
     def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> tuple[float, float]:
-        """(change on its own captions, change on the others). Inside `without()` the transformer is the base model.
+        """Return (change on its own captions, change on the others). Leaves the transformer in evaluation mode.
 
-        Leaves the transformer in evaluation mode.
+        without: returns a context in which the transformer is the base model
         """
         transformer.eval()
         if self._base is None:
@@ -190,7 +193,7 @@ class PriorDrift:
         return sum(own) / len(own), sum(others) / len(others)
 
     def _outputs(self, transformer: Any) -> list[torch.Tensor]:
-        """The model's output for every probe, own ones first, in float32 on the processor."""
+        """Return the model's output for every probe, own ones first, in float32 on the CPU."""
         return [
             self._output(transformer, probe, index)
             for probes in (self._own, self._others)
@@ -198,19 +201,14 @@ class PriorDrift:
         ]
 
     def _quantile(self, probe: EvaluationInput, index: int) -> float:
-        # A few probes should see the whole range: the middle first, then outwards.
+        # Spread a few probes over the whole range: the middle first, then outwards.
         spread = (PURE_NOISE, *sorted(BAND_MIDDLES, key=lambda one: (round(abs(one - 0.5), 6), one)))
         return PURE_NOISE if probe.moments is None else spread[index % len(spread)]
 
     def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
         # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
         generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
-        posterior, noise = (torch.randn(1, *probe.shape, generator=generator).to(self._device) for _ in range(2))
-        probe = probe.to(self._device)
+        probe, quantile = probe.to(self._device), self._quantile(probe, index)
         with torch.no_grad():
-            latents = torch.zeros_like(noise)
-            if probe.moments is not None:
-                latents = self._family.sample_latents(probe.moments, posterior)
-            inputs = probe.noised(self._schedule, latents, noise, self._quantile(probe, index))
-            output = self._family.predict(transformer, self._schedule, inputs)
-        return output.float().cpu()
+            inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
+            return self._family.predict(transformer, self._schedule, inputs).float().cpu()

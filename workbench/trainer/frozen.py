@@ -1,8 +1,7 @@
 """Frozen LoRAs beside the base model's layers, switched on for training, for previews, or off.
 
-Each adds `scale * B(A(x))` to what a layer of the base model computes: nothing is merged into stored numbers, so that
-off is exactly the base model, and layers in fewer bits, in host memory or in shards stay as they are. What is trained
-is computed beside them as ever, and knows nothing of them.
+Each adds `scale * B(A(x))` to a base layer's output. Nothing is merged into stored weights, so switching them off gives
+exactly the base model, and quantized, swapped or sharded layers stay as they are. The trained LoRA is not affected.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from workbench.sampler.adapters import shaped, shapes_of
 
 @dataclass
 class FrozenLoras:
-    """The frozen LoRAs of one run. on: the settings whose LoRAs are added now"""
+    """The frozen LoRAs of one run. on: the settings whose LoRAs are switched on"""
 
     loras: Sequence[FrozenLora] = ()
     on: frozenset[str] = frozenset(IN_TRAINING)
     _held: list[torch.Tensor] = field(default_factory=list)
 
     def attach(self, family: Family, transformer: Any, title: str, expert: str = "", trained: bool = True) -> None:
-        """Add them to a transformer whose memory levels are applied, for as long as it lives.
+        """Add them to a transformer for good, after its memory levels are applied.
 
         Args:
-            title: The model's, for people.
-            expert: Which of a model's two transformers it is, else "".
-            trained: Whether it is the one in training; the other one is shown in previews alone.
+            title: The model's title, for messages.
+            expert: Which of the model's two transformers this is; "" if it has one.
+            trained: Whether this transformer is in training. The other one is used in previews only.
 
         Raises:
-            ConfigError: For a file that cannot be read, is a DoRA or does not fit.
+            ConfigError: A file cannot be read, is a DoRA or does not fit.
         """
         for lora in self.loras:
             if trained or lora.setting in IN_PREVIEWS:
@@ -49,7 +48,7 @@ class FrozenLoras:
 
     @contextlib.contextmanager
     def only(self, settings: Collection[str]) -> Iterator[None]:
-        """Switch on those of these settings meanwhile, and no others."""
+        """Switch on the LoRAs of these settings and no others."""
         before, self.on = self.on, frozenset(settings)
         try:
             yield
@@ -63,7 +62,7 @@ class FrozenLoras:
         return self.only(())
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Their matrices, which lie on the device."""
+        """Yield their matrices, which are on the device."""
         return iter(self._held)
 
     def _add(self, family: Family, transformer: Any, lora: FrozenLora, title: str, expert: str) -> None:
@@ -71,12 +70,12 @@ class FrozenLoras:
         check_finite(lora.path, tensors)
         weights = family.lora_weights(of_expert(tensors, expert), metadata)
         if weights.expert and expert and weights.expert != expert:
-            return  # it is for the other transformer, and is added there where that one computes
+            return  # it belongs to the other transformer
         if weights.dora:
             raise ConfigError.of(
                 lora.setting,
-                f"{lora.setting} is {lora.name}, a DoRA, which measures the base model's rows: resize it first, which "
-                f"makes a plain LoRA of it (workbench loras resize)",
+                f"{lora.setting} is {lora.name}, a DoRA, whose scale depends on the base model's weights: convert it "
+                f"to a plain LoRA first (workbench loras resize)",
             )
         shapes = dict(shapes_of(transformer))
         sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
@@ -98,7 +97,7 @@ class FrozenLoras:
 
 
 class _Beside:
-    """One layer's frozen LoRA: what is added to the layer's output."""
+    """One layer's frozen LoRA."""
 
     def __init__(
         self, owner: FrozenLoras, setting: str, down: torch.Tensor, up: torch.Tensor, bias: torch.Tensor | None = None
@@ -106,7 +105,7 @@ class _Beside:
         self.owner, self.setting, self.down, self.up, self.bias = owner, setting, down, up, bias
 
     def hook(self, layer: torch.nn.Module) -> None:
-        base = getattr(layer, "base_layer", layer)  # of peft's layer, which adds the trained LoRA to it
+        base = getattr(layer, "base_layer", layer)  # inside peft's layer, if a LoRA is trained here
         base.register_forward_hook(self._added)
 
     def _added(self, layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,20 @@
-"""The processes of a run that computes on several GPUs: who starts them, what they get, how they end.
+"""The processes of a run on several GPUs: who starts them, what they inherit, how they end.
 
-    launcher    `python -m workbench.trainer RUN` of a run on more than one GPU, the process that workbench.jobs knows.
-                It waits in the queue, holds the locks of all its GPUs and starts a process (rank) for each
-    rank 0      is the run for all readers: heartbeat, commands, metrics, checkpoints, log. It writes how it ended to
-                RUN/ranks/0.json; the launcher makes the run's result.json of it when no process is left
-    the others  compute. They write only why they failed: RUN/ranks/NUMBER.json, which is like a result.json
+    launcher    `python -m workbench.trainer RUN` for a run on more than one GPU, the process that workbench.jobs knows.
+                It waits in the queue, holds the locks of all its GPUs and starts one process (rank) per GPU
+    rank 0      is the run to all readers: heartbeat, commands, metrics, checkpoints, log. It writes how it ended to
+                RUN/ranks/0.json, from which the launcher makes the run's result.json once all ranks have exited
+    the others  only compute. If one fails, it writes the reason to RUN/ranks/NUMBER.json, in the form of a result.json
 
-Under somebody's own `accelerate launch` or torchrun the ranks are there already (RANK and WORLD_SIZE in the
-environment) and need none of ours: rank 0 is the job, waits in the queue and holds the locks of its machine. A signal
-that ends such a launcher, which may not pass it on, is a signal to stop for them.
+Under the user's own `accelerate launch` or torchrun, the ranks exist already (RANK and WORLD_SIZE in the environment)
+and this launcher is not used: rank 0 is the job, waits in the queue and holds the locks of its machine. If that
+launcher is ended by a signal, which it may not pass on, the ranks treat it as a signal to stop.
 
-The launcher starts the ranks itself. torchrun's agent, which accelerate launch uses, gives every rank a session of its
-own, so that ending the job's process group would miss them; killed with -9 it leaves them all behind; it reports a
-rank's exit code, not its signal's meaning; and it loads torch. Here a rank is a child in the launcher's own group, the
-kernel ends it when the launcher is gone, it holds the GPUs' locks as long as it lives, and the port where ranks meet is
-open to this machine alone.
+Why not torchrun's agent, which accelerate launch uses: it puts every rank in its own session, out of reach of a signal
+to the job's process group; killed with -9, it leaves the ranks running; it reports a rank's exit code, but not what a
+signal meant; and it loads torch. Here a rank is a child in the launcher's own process group, dies with the launcher
+(the kernel sees to it), holds the GPUs' locks as long as it lives, and meets the others on a port that is open to this
+machine only.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from workbench.errors import ConfigError, ExitCode, ProcessFailed, WorkbenchErro
 from workbench.jobs import platform, processes
 from workbench.workspace import read_json, write_json
 
-RANKS = "ranks"  # folder of a run: how a rank ended, where it failed
-LAUNCHER_PID = "WORKBENCH_LAUNCHER_PID"  # for ranks: the launcher's pid
-STORE = "WORKBENCH_STORE"  # for rank 0: the open port's number
+RANKS = "ranks"  # folder in the run: how each rank ended
+LAUNCHER_PID = "WORKBENCH_LAUNCHER_PID"  # environment of ranks: the launcher's pid
+STORE = "WORKBENCH_STORE"  # environment of rank 0: the file descriptor of the open port
 CHECK_SECONDS = 0.05
-GRACE_SECONDS = 10.0  # for the others to end by themselves once one has
+GRACE_SECONDS = 10.0  # for the other ranks to exit once one has
 
 
 @dataclass(frozen=True)
 class ProcessRank:
-    """Which of a run's processes this one is. `launcher`: its pid, None where nobody of ours started it."""
+    """Which of a run's processes this one is. launcher_pid: None if our launcher did not start it"""
 
     rank: int = 0
     count: int = 1
@@ -65,37 +65,37 @@ SINGLE = ProcessRank()
 
 
 def rank_failed(rank: int, count: int, reason: str, code: int = ExitCode.BUG) -> ProcessFailed:
-    """One of the run's processes ended before its time: which, and why."""
+    """Return the error for a rank that ended too early."""
     return ProcessFailed(f"Process {rank + 1} of {count}: {reason}", code)
 
 
 def launched_process() -> ProcessRank | None:
-    """The rank that a launcher has given this process, None where there is no launcher.
+    """Return the rank that a launcher gave this process, or None without a launcher.
 
-    Whoever was started by a launcher ends with it: a rank of ours at once, another process after saving.
+    Also tie this process to its launcher: when the launcher dies, our own ranks end at once, others after saving.
     """
-    values = os.environ
-    launcher_pid = int(values[LAUNCHER_PID]) if LAUNCHER_PID in values else None
-    together = int(values.get("WORLD_SIZE", "1")) > 1 and "RANK" in values
-    # `accelerate launch` sets no rank for a process that it starts alone. A job of ours has its own session.
-    alone = any(name.startswith("ACCELERATE_") for name in values) and not platform.detached_here()
+    env = os.environ
+    launcher_pid = int(env[LAUNCHER_PID]) if LAUNCHER_PID in env else None
+    together = int(env.get("WORLD_SIZE", "1")) > 1 and "RANK" in env
+    # `accelerate launch` sets no rank for a single process. Our own jobs run in their own session.
+    alone = any(name.startswith("ACCELERATE_") for name in env) and not platform.detached_here()
     if together or alone:
         platform.end_with_parent(launcher_pid)
-        if launcher_pid is not None and os.getppid() != launcher_pid:  # it was gone before the kernel knew
+        if launcher_pid is not None and os.getppid() != launcher_pid:  # it died before the kernel was asked
             os._exit(int(ExitCode.BUG))
     if not together:
         return None
-    rank, count = int(values["RANK"]), int(values["WORLD_SIZE"])
+    rank, count = int(env["RANK"]), int(env["WORLD_SIZE"])
     return ProcessRank(
-        rank, count, int(values.get("LOCAL_RANK", rank)), int(values.get("LOCAL_WORLD_SIZE", count)), launcher_pid
+        rank, count, int(env.get("LOCAL_RANK", rank)), int(env.get("LOCAL_WORLD_SIZE", count)), launcher_pid
     )
 
 
-# ---- the ranks' side of the job -------------------------------------------------------------------------------------
+# ---- the job as each rank sees it
 
 
 class FirstRank(jobs.Job):
-    """The job in rank 0. The launcher's process stays the one that readers look for."""
+    """The job in rank 0. Readers still look for the launcher's process, if there is one."""
 
     def __init__(self, folder: Path, process: ProcessRank) -> None:
         super().__init__(folder)
@@ -108,23 +108,24 @@ class FirstRank(jobs.Job):
             super()._announce()
 
     def fail(self, error: BaseException) -> None:
-        """A rank that lost another one fails because of that; the run fails with the error of the other one."""
-        ours = isinstance(error, WorkbenchError)
-        super().fail(error if ours else error_of_another(self.folder, self.process.count, self._began) or error)
+        """Report the error of another rank instead, if losing that rank is what made this one fail."""
+        if not isinstance(error, WorkbenchError):
+            error = error_of_another(self.folder, self.process.count, self._began) or error
+        super().fail(error)
 
 
 class Follower(jobs.Job):
-    """The job in every other rank: writes no heartbeat, takes no command but a signal, and writes why it failed."""
+    """The job in every other rank: no heartbeat, no commands but the stop signal, no result unless it fails."""
 
     def __init__(self, folder: Path, process: ProcessRank) -> None:
         super().__init__(folder)
         self.process, self._result = process, _ending(folder, process.rank)
 
     def _announce(self) -> None:
-        """Rank 0, or the launcher, is the process that readers look for."""
+        """Do nothing: readers look for rank 0 or the launcher."""
 
     def _write_beat(self) -> None:
-        """Only its own stall timeout reads this one."""
+        """Do nothing: only this process's stall timeout reads the heartbeat."""
 
     def take(self, command: jobs.Command) -> dict[str, object] | None:
         return {} if command == "stop" and self._stop_signal.is_set() else None
@@ -139,7 +140,7 @@ def _ending(folder: Path, rank: int) -> Path:
 
 
 def job_of(folder: Path, process: ProcessRank) -> jobs.Job:
-    """The job's side of this process. What others than rank 0 print goes nowhere, but for errors."""
+    """Return the job for this rank. Only rank 0 prints; the others keep nothing but stderr."""
     if process.first:
         return FirstRank(folder, process)
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -149,7 +150,7 @@ def job_of(folder: Path, process: ProcessRank) -> jobs.Job:
 
 
 def error_of_another(folder: Path, count: int, since: float = 0.0) -> ProcessFailed | None:
-    """The error of the first of the other ranks that failed; None when none did."""
+    """Return the error of the other rank that failed first, or None if none did."""
     failed = []
     for rank in range(1, count):
         with contextlib.suppress(ConfigError):
@@ -160,12 +161,12 @@ def error_of_another(folder: Path, count: int, since: float = 0.0) -> ProcessFai
 
 
 class Launcher(jobs.Job):
-    """The job of a run that may turn out to need several processes; then it is handed over to rank 0."""
+    """The job of a run in the process that started it, which hands the job over to rank 0 if it needs several ranks."""
 
     _handed_over = False
 
     def hand_over(self) -> None:
-        """From here on rank 0 writes the heartbeat and follows commands. How the job ended is still written here."""
+        """Leave the heartbeat and the commands to rank 0. The result is still written here."""
         self._over.set()
         self._handed_over = True
         self._result.unlink(missing_ok=True)
@@ -175,18 +176,22 @@ class Launcher(jobs.Job):
             super()._write_beat()
 
     def _end(self, status: jobs.State, message: str) -> None:
-        if status is not jobs.State.FINISHED or not self._handed_over:  # `launch` has written how rank 0 ended
+        if status is not jobs.State.FINISHED or not self._handed_over:  # `launch` wrote rank 0's result
             super()._end(status, message)
 
 
-# ---- the launcher ---------------------------------------------------------------------------------------------------
+# ---- the launcher
 
 
 def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
-    """Start `count` ranks of this run, wait for their end, and write how rank 0 says that the run ended.
+    """Start `count` ranks of this run, wait until they exit, and write the run's result as rank 0 reported it.
 
-    held: file descriptors of the locks, which the ranks hold as well, so that none is free before all are gone.
-    Raises ProcessFailed when one died without rank 0 being able to write it, jobs.Stop when nothing was started yet.
+    Args:
+        held: File descriptors of the device locks. The ranks inherit them, so no lock is free before all ranks exit.
+
+    Raises:
+        ProcessFailed: A rank died, and rank 0 could not report it.
+        jobs.Stop: A stop was requested before any rank started.
     """
     signals = set[int]()
     for number in (signal.SIGTERM, signal.SIGINT, platform.STACKS_SIGNAL):
@@ -199,17 +204,17 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
     try:
         with socket.create_server(("127.0.0.1", 0)) as port:
             for rank in range(count):
-                ranks.append(_started(job.folder, rank, count, port, held))
+                ranks.append(_start_rank(job.folder, rank, count, port, held))
         while ranks[0].poll() is None and not any(one.poll() for one in ranks):
             _pass_on(signals, ranks)
             time.sleep(CHECK_SECONDS)
-        # What the others were doing when one stalled belongs into the log, too.
+        # If one rank stalled, the log should show what the others were doing.
         stalled = any(one.poll() == ExitCode.STALLED for one in ranks)
         _pass_on({signal.SIGTERM, platform.STACKS_SIGNAL} if stalled else {signal.SIGTERM}, ranks)
         end = time.monotonic() + GRACE_SECONDS
         while any(one.poll() is None for one in ranks):
-            saves = ranks[0].poll() is None and jobs.status(job.folder).phase.startswith("saving")
-            if time.monotonic() >= end and not saves:
+            saving = ranks[0].poll() is None and jobs.status(job.folder).phase.startswith("saving")
+            if time.monotonic() >= end and not saving:
                 break
             time.sleep(CHECK_SECONDS)
         codes = [one.poll() for one in ranks]
@@ -223,7 +228,7 @@ def launch(job: Launcher, count: int, held: Sequence[int]) -> None:
 
 
 def _pass_on(signals: set[int], ranks: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Send the signals to the ranks, once rank 0 handles them rather than dying of them."""
+    """Pass signals on to the ranks, but not before rank 0 has its signal handlers and would survive them."""
     for number in sorted(signals):
         taking = [rank for rank in ranks if platform.takes_signal(rank.pid, number)]
         if ranks[0] in taking or ranks[0].poll() is not None:
@@ -232,8 +237,10 @@ def _pass_on(signals: set[int], ranks: Sequence[subprocess.Popen[bytes]]) -> Non
             signals.discard(number)
 
 
-def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Sequence[int]) -> subprocess.Popen[bytes]:
-    """A rank. It stays in this process's group, so that whoever ends the group ends it."""
+def _start_rank(
+    folder: Path, rank: int, count: int, port: socket.socket, held: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Start a rank. It stays in this process group, so a signal to the group reaches it."""
     own: Mapping[str, str] = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
@@ -254,9 +261,9 @@ def _started(folder: Path, rank: int, count: int, port: socket.socket, held: Seq
 
 
 def _result(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> dict[str, Any]:
-    """How the run ended, as rank 0 wrote it. Raises ProcessFailed where another cause is nearer to the truth.
+    """Return the run's result as rank 0 wrote it. Raises ProcessFailed if another rank's failure explains the end.
 
-    codes: as the ranks ended by themselves; None of those that had to be ended
+    codes: exit codes of the ranks; None for those that had to be killed
     """
     count, result = len(codes), dict[str, Any]()
     with contextlib.suppress(ConfigError):
@@ -264,7 +271,7 @@ def _result(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> 
     if result and result["status"] != jobs.State.FAILED:
         return result
     for rank, code in enumerate(codes):
-        # No rank is killed, or crashes, because of another; an abort may be how NCCL reports that one is gone.
+        # One rank does not make another crash, except with SIGABRT: NCCL may abort when a rank is gone.
         if code is not None and code < 0 and code != -signal.SIGABRT:
             raise rank_failed(rank, count, processes.death({"signal": -code, "memory_ran_out": memory_ran_out}))
     if result:
@@ -273,6 +280,4 @@ def _result(folder: Path, codes: Sequence[int | None], memory_ran_out: bool) -> 
         raise error
     rank = next((rank for rank, code in enumerate(codes) if code), 0)
     code = codes[rank] or 0
-    raise rank_failed(
-        rank, count, f"it ended with exit code {code} and without a message: the log may have more.", code
-    )
+    raise rank_failed(rank, count, f"it ended with exit code {code} and no message. The log may have more.", code)

@@ -1,11 +1,11 @@
-"""The training loop, top to bottom: step 0, then step after step with what is due and asked for, then the export.
+"""The training loop, top to bottom: step 0, every training step and what follows it, then the export.
 
-Settings and commands come from the run's folder, metrics and checkpoints go there. Every random number comes from a
-generator seeded by (run seed, purpose, step), see batch_inputs; so the loss is a pure function, and a resumed run
-equals an uninterrupted one bit for bit.
+Settings and commands come from the run's folder; metrics and checkpoints go there. Every random number comes from a
+generator seeded with (run seed, purpose, step), see batch_inputs. The loss is therefore a pure function, and a resumed
+run matches an uninterrupted one bit for bit.
 
-Where several processes share a step (ranks), each runs this loop. Rank 0 takes the commands and sends them to the
-others, so that all do the same at the same step; a signal to stop counts whichever of them gets it.
+When several processes (ranks) share a step, each runs this loop. Rank 0 reads the commands and sends them to the other
+ranks, so that all ranks act at the same step. A stop signal counts no matter which rank receives it.
 """
 
 from __future__ import annotations
@@ -50,22 +50,24 @@ from workbench.trainer.session import Session
 from workbench.workspace import write_text
 
 PREVIEWING = "generating previews"  # the phase
-PICTURE = "first_frame.png"  # of an image-to-video run: what the card's code gives the model
-PAUSE_SECONDS = 0.2  # between two checks for a command
-Commands = dict[str, dict[str, Any]]  # by name, each with its values
+PICTURE = "first_frame.png"  # the input of the model card's code, for image-to-video models
+PAUSE_SECONDS = 0.2  # between checks for commands during a pause
+Commands = dict[str, dict[str, Any]]  # name -> arguments
 
 
 def train(job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSlot | None = None) -> None:
-    """Train, or go on with, the run in the job's folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
+    """Start or resume the run in the job's folder. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
-    process: which of the processes that train it together this one is;  slot: its devices, lent while it is paused
+    Args:
+        process: This process's rank among those that train the run together.
+        slot: The run's devices, lent to others while it is paused.
     """
     settings = TrainSettings.load(job.folder / jobs.CONFIG)
     ends_at = math.inf if settings.time_limit is None else time.monotonic() + 60 * settings.time_limit
     device = pick_devices(settings.device, process.local_count)[process.local_rank]
     set_arithmetic(settings, device)
     if not process.first:
-        job.beat("waiting for the first process", patient=True)  # which may wait in the queue for long
+        job.beat("waiting for the first process", patient=True)  # it may sit in the queue for hours
     with Ranks.met(process, device, settings.nccl_timeout) as ranks:
 
         def build(from_start: bool) -> Session:
@@ -75,17 +77,17 @@ def train(job: jobs.Job, process: ProcessRank = SINGLE, slot: QueueSlot | None =
 
         if not finish_or_fall_back(build(from_start_requested())):
             free_memory()
-            # Memory may have run out before the first checkpoint was due.
+            # Memory may have run out before the first checkpoint.
             finish_or_fall_back(build(from_start=True))
 
 
 def finish_or_fall_back(session: Session) -> bool:
-    """Train to the end and close. Returns False where memory ran out and another session would need less."""
+    """Train to the end and close. Return False if memory ran out and a cheaper session should take over."""
     with contextlib.closing(session):
         try:
             training_loop(session)
         except torch.OutOfMemoryError as error:
-            # Apple's GPU cannot take all of what is cheaper (runs.checks).
+            # Apple's GPU does not support all of the cheaper settings (runs.checks).
             falls_back = session.ranks.count == 1 and session.hardware.kind != "mps"
             notice = fall_back(session.run, session.settings, session.step, str(error)) if falls_back else ""
             if not notice:
@@ -96,26 +98,29 @@ def finish_or_fall_back(session: Session) -> bool:
 
 
 def set_arithmetic(settings: TrainSettings, device: Device) -> None:
-    """Choose how this process computes: the same each time with `exact` (a processor always does), and how fast."""
+    """Set up CUDA arithmetic: TF32, and determinism with `exact`. A CPU is always deterministic."""
     if device.kind != "cuda":
         return
     make_current(device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = settings.tf32
     if settings.exact:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it before its first use
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # must be set before cuBLAS is first used
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
 
 
 def training_loop(session: Session) -> None:
-    """Train from the session's step to the last one and export. Raises jobs.Stop when asked to, or at the limit."""
+    """Train from the session's step to the last one, then export.
+
+    Raises jobs.Stop when asked to stop, or at the time limit.
+    """
     settings = session.settings
     if session.threads:
         session.threads.choose(lambda: rehearse(session))
-    if session.no_metrics_yet and settings.evaluate_every:  # what the base model does, or what a fork begins with
+    if session.no_metrics_yet and settings.evaluate_every:  # the baseline: the base model, or a fork's starting point
         session.evaluate()
     preview_at_start(session)
-    session.ranks.wait()  # before any GPU waits for another
+    session.ranks.wait()  # rank 0 may have previewed for longer than NCCL would wait
     if any(session.ranks.gathered(session.stop_requested)):
         follow_commands(session)
     while session.step < settings.steps:
@@ -132,8 +137,7 @@ def training_loop(session: Session) -> None:
 
 
 def train_step(session: Session) -> None:
-    """One adjustment of the weights, written to metrics and heartbeat. Raises NonFiniteLoss before adjusting
-    anything."""
+    """Update the weights once and report the step. Raises NonFiniteLoss, before anything is updated."""
     settings, accelerator, optimizer, ranks = session.settings, session.accelerator, session.optimizer, session.ranks
     began, step = time.perf_counter(), session.step + 1
     session.transformer.train()
@@ -141,21 +145,21 @@ def train_step(session: Session) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
 
-    # -- gradients, summed over the batches of this step, whoever computes them
+    # -- gradients, summed over the batches of this step on all ranks
     own = [_backward(session, step, micro) for micro in ranks.share(range(settings.gradient_accumulation))]
     ranks.sum_gradients(session.trainable.parameters)
 
-    # -- one adjustment, unless something is not a number
+    # -- one update, unless the loss or the gradient is not finite
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    every = ranks.in_order([(*one.losses.tolist(), one.samples(), one.names) for one in own])
-    every_loss, every_preservation, every_outside, every_pairs, every_name = zip(*every, strict=True)
-    mean_loss = sum(every_loss) / len(every_loss)
-    # fp16 scales gradients up until they overflow, and skips that step: only there is an infinite norm ordinary.
+    batches = ranks.in_order([(*one.losses.tolist(), one.samples(), one.names) for one in own])
+    losses, preservation_losses, outside_losses, samples, names = zip(*batches, strict=True)
+    mean_loss = sum(losses) / len(batches)
+    # fp16's loss scaling overflows now and then and skips that step, so an infinite norm is normal there.
     if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
         what = "gradient" if math.isfinite(mean_loss) else "loss"
         raise NonFiniteLoss(
             f"the {what} of step {step} is not a number (learning rate {lr:.2e}, clips "
-            f"{', '.join(itertools.chain(*every_name))}): lower the learning rate, or use bf16 instead of fp16. "
+            f"{', '.join(itertools.chain(*names))}): lower the learning rate, or use bf16 instead of fp16. "
             f"Checkpoints before this step are good."
         )
     optimizer.step()
@@ -165,16 +169,15 @@ def train_step(session: Session) -> None:
 
     # -- report
     seconds = time.perf_counter() - began
-    pairs = list(itertools.chain(*every_pairs))
-    preserved = {"preservation_loss": sum(every_preservation) / len(every)} if settings.preservation_weight else {}
-    if holds_the_rest(settings):
-        preserved["outside_loss"] = sum(every_outside) / len(every)
+    extra = {"preservation_loss": sum(preservation_losses) / len(batches)} if settings.preservation_weight else {}
+    if preserves_outside(settings):
+        extra["outside_loss"] = sum(outside_losses) / len(batches)
     session.finish_step(
         loss=mean_loss,
-        **preserved,
+        **extra,
         lr=lr,
         grad_norm=norm,
-        samples=[[round(quantile, 4), loss] for quantile, loss in pairs],
+        samples=[[round(quantile, 4), loss] for quantile, loss in itertools.chain(*samples)],
         seconds=seconds,
         memory_gb=held_gb(session.hardware),
     )
@@ -183,17 +186,19 @@ def train_step(session: Session) -> None:
 
 
 def rehearse(session: Session) -> None:
-    """Compute the gradients of the next batch, and drop them."""
+    """Compute the gradients of the next batch and discard them."""
     session.transformer.train()
     _backward(session, session.step + 1, 0)
     session.optimizer.zero_grad(set_to_none=True)
 
 
 class _Losses(NamedTuple):
-    """Of one batch, not yet read off the device, which would wait for its backward pass.
+    """The losses of one batch, still on the device: reading them would wait for the backward pass.
 
-    losses: [its own, the preservation loss, that outside the masks];  each: of each clip, [B];
-    quantiles: of noise, [B], on the host;  shape: of the latents
+    losses:    [training loss, preservation loss, loss outside the masks].
+    each:      the loss of each clip, [B].
+    quantiles: noise quantiles on the host, [B].
+    shape:     the shape of the latents.
     """
 
     losses: torch.Tensor
@@ -203,12 +208,12 @@ class _Losses(NamedTuple):
     shape: torch.Size
 
     def samples(self) -> list[tuple[float, float]]:
-        """The quantile of noise and the loss of each clip."""
+        """Return (noise quantile, loss) of each clip."""
         return list(zip(self.quantiles.tolist(), self.each.tolist(), strict=True))
 
 
 def _backward(session: Session, step: int, micro: int) -> _Losses:
-    """Add the gradients of one batch of a step."""
+    """Accumulate the gradients of one batch."""
     settings, accelerator = session.settings, session.accelerator
     batch = session.inputs.batch(step, micro)
     weights = batch.weights
@@ -222,14 +227,14 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
         outside = torch.zeros_like(loss)
     else:
         with accelerator.autocast():
-            each, rest = clip_losses(session, batch)
+            each, each_outside = clip_losses(session, batch)
             loss = (each * weights).mean()
-            outside = torch.zeros_like(loss) if rest is None else (rest * weights).mean()
-        whole = loss if rest is None else loss + settings.outside_weight * outside
-        accelerator.backward(whole / settings.gradient_accumulation)
+            outside = torch.zeros_like(loss) if each_outside is None else (each_outside * weights).mean()
+        total = loss if each_outside is None else loss + settings.outside_weight * outside
+        accelerator.backward(total / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
     if settings.preservation_weight:
-        # After the first backward pass: a step needs the memory of one.
+        # Only after the first backward pass, so that one graph at a time is in memory.
         inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
@@ -237,22 +242,22 @@ def _backward(session: Session, step: int, micro: int) -> _Losses:
     return _Losses(losses, each.detach(), batch.quantiles, names, batch.inputs.latents.shape)
 
 
-def holds_the_rest(settings: TrainSettings) -> bool:
-    """Whether what lies outside the clips' masks is held to what the base model predicts."""
+def preserves_outside(settings: TrainSettings) -> bool:
+    """Return whether training penalizes departures from the base model outside the clips' masks."""
     return settings.loss_mask != "off" and settings.outside_weight > 0
 
 
 def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The loss of each clip [B], and how far each is from the base model outside its mask [B].
+    """Return the loss of each clip, [B], and its distance from the base model outside its mask, [B] or None.
 
-    Of a masked clip the loss is sum(w e^2) / sum(w) with w = floor + (1 - floor) mask, the distance
-    sum((1 - mask) (v - v_base)^2) / sum(1 - mask). None where nothing is held to the base model.
+    A masked clip's loss is sum(w e^2) / sum(w) with w = floor + (1 - floor) mask; its distance is
+    sum((1 - mask) (v - v_base)^2) / sum(1 - mask).
     """
     settings, family, inputs, mask = session.settings, session.family, batch.inputs, batch.mask
     weights = None if mask is None else settings.mask_floor + (1 - settings.mask_floor) * mask
     base = None
-    # As in training_targets: with several processes each calls the model equally often.
-    if holds_the_rest(settings) and (mask is not None or session.ranks.count > 1):
+    # All ranks must call the model equally often (see training_targets).
+    if preserves_outside(settings) and (mask is not None or session.ranks.count > 1):
         base = base_prediction(session, inputs)
     targets = training_targets(session, batch, base)
     if base is None or mask is None:
@@ -267,9 +272,9 @@ def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Ten
 
 
 def training_targets(session: Session, batch: Batch, base: torch.Tensor | None = None) -> torch.Tensor | None:
-    """What the model is to predict, where clips of the regularization dataset are to keep it as it was.
+    """Return targets in which regularization clips aim at the base model's prediction; None for the usual targets.
 
-    base: the base model's prediction of the batch, where it is at hand
+    base: the base model's prediction of the batch, if it was already computed
     """
     settings, inputs = session.settings, batch.inputs
     if settings.regularization_target == "clips" or not settings.regularization_dataset:
@@ -280,7 +285,7 @@ def training_targets(session: Session, batch: Batch, base: torch.Tensor | None =
     if base is not None:
         targets[known] = base[known].to(targets)
     elif session.ranks.count > 1:
-        # Each process calls the model equally often: weights in pieces are exchanged as it is called.
+        # Sharded weights are gathered during the forward pass, so all ranks must call the model equally often.
         targets[known] = base_prediction(session, inputs)[known].to(targets)
     elif len(known):
         targets[known] = base_prediction(session, inputs.rows(known)).to(targets)
@@ -288,7 +293,7 @@ def training_targets(session: Session, batch: Batch, base: torch.Tensor | None =
 
 
 def base_prediction(session: Session, inputs: ModelInputs) -> torch.Tensor:
-    """What the model predicts without its LoRA."""
+    """Predict without the LoRA."""
     session.transformer.eval()
     with session.accelerator.autocast(), session.base_model(), torch.no_grad():
         found = session.family.predict(session.transformer, session.schedule, inputs)
@@ -297,7 +302,7 @@ def base_prediction(session: Session, inputs: ModelInputs) -> torch.Tensor:
 
 
 def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
-    """How far the model is from what the base model predicts of the same inputs."""
+    """Return the mean distance between the model's and the base model's predictions."""
     base = base_prediction(session, inputs)
     with session.accelerator.autocast():
         return session.family.loss(session.transformer, session.schedule, inputs, base).mean()
@@ -307,9 +312,9 @@ def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
 
 
 def follow_commands(session: Session, late: bool = False) -> None:
-    """Follow the commands in the run's control folder. Raises jobs.Stop after saving.
+    """Follow the commands in the run's control folder. Raises jobs.Stop, after saving, when the run should end.
 
-    late: the time limit is reached; with several processes the clock of rank 0 counts
+    late: whether the time limit has passed; the clock of rank 0 decides for all ranks
     """
     commands = _take(session, "save", "preview", "pause", "stop", late=late)
     if "save" in commands:
@@ -322,7 +327,7 @@ def follow_commands(session: Session, late: bool = False) -> None:
             prompts = [request["prompt"]] if request.get("prompt") else session.preview_inputs.prompts
             for scale in request.get("scales") or [1.0]:
                 preview(session, prompts, float(scale))
-        commands |= _take(session, "pause", "stop")  # it takes long
+        commands |= _take(session, "pause", "stop")  # previews take a while
     if "pause" in commands and "stop" not in commands:
         _pause(session)
     if "stop" in commands:
@@ -332,17 +337,19 @@ def follow_commands(session: Session, late: bool = False) -> None:
 
 
 def _take(session: Session, *names: jobs.Command, late: bool = False) -> Commands:
-    """Take those of the commands that were given, the same in all processes."""
-    own: Commands = {name: given for name in names if (given := session.job.take(name)) is not None}
-    if session.stop_requested:  # it was taken while previews were generated
+    """Take the pending commands among `names`; the result is the same on all ranks."""
+    own: Commands = {name: arguments for name in names if (arguments := session.job.take(name)) is not None}
+    if session.stop_requested:  # taken while previews were generated
         own["stop"] = {}
-    every = session.ranks.gathered({**own, "late": {}} if late else own)
-    stopped: Commands = {"stop": {}} if any("stop" in one for one in every) else {}
-    return every[0] | stopped
+    if late:
+        own["late"] = {}
+    by_rank = session.ranks.gathered(own)
+    stop: Commands = {"stop": {}} if any("stop" in one for one in by_rank) else {}
+    return by_rank[0] | stop
 
 
 def _pause(session: Session) -> None:
-    """Save, leave the device to others, and wait for the command to go on. Raises jobs.Stop when that is to stop."""
+    """Save, lend the device to other jobs, and wait for "resume". Raises jobs.Stop if "stop" comes instead."""
     session.save(must=False)
     paused_at = time.time()
     session.beat("paused", paused=True)
@@ -356,22 +363,22 @@ def _pause(session: Session) -> None:
             if "stop" in commands:
                 _save_and_stop(session, "Stopped")
     finally:
-        with contextlib.suppress(CannotWrite):  # a full disk ends no run that could go on
+        with contextlib.suppress(CannotWrite):  # a full disk must not end the run here
             session.record_start(paused_at)
 
 
 def _save_and_stop(session: Session, why: str) -> None:
-    """End here, so that the run can go on from here. Raises jobs.Stop."""
+    """Save and end the run, so that it can resume from this step. Raises jobs.Stop."""
     if session.step:
         session.save()
-    raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to go on.")
+    raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to resume.")
 
 
-# ---- videos: the previews that are due, and live samples that a person asks for; a failure costs them, never the run
+# ---- videos: scheduled previews, and live samples on request; if one fails, the run goes on
 
 
 def preview_at_start(session: Session) -> None:
-    """Before the first step of this start: training inputs, videos of the base model, or what was interrupted."""
+    """Before training: show the training inputs and base-model previews, or finish interrupted previews."""
     every, step, settings = session.settings.preview_every, session.step, session.settings
     if not every or not (session.no_steps_yet or step % every == 0 or step == settings.steps):
         return
@@ -383,15 +390,14 @@ def preview_at_start(session: Session) -> None:
 
 
 def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -> None:
-    """Generate preview videos, of the run's own prompts if none are given; scale: of the LoRA."""
+    """Generate preview videos of `prompts`, by default the run's own, at a LoRA scale."""
     if session.idle:
         session.beat(PREVIEWING, patient=True)
         return
     generated, prompts = False, prompts or session.preview_inputs.prompts
-    session.encoder.encode_captions(prompts, lambda *_: None)  # a person may ask for a new one
-    controls = []
-    if scale == 1.0 and list(prompts) == session.preview_inputs.prompts:
-        controls = session.preview_inputs.controls(session.inputs)
+    scheduled = scale == 1.0 and list(prompts) == session.preview_inputs.prompts
+    session.encoder.encode_captions(prompts, lambda *_: None)  # a requested prompt may be new
+    controls = session.preview_inputs.controls(session.inputs) if scheduled else []
     with session.preview_failures_logged(), session.as_in_use(), session.accelerator.autocast():
         generated = session.previewer.generate(
             session.step,
@@ -403,7 +409,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
         )
     if session.ranks.first and session.step and scale == 1.0:
         session.write_visible_effect()
-    if session.step and scale == 1.0 and list(prompts) == session.preview_inputs.prompts:
+    if session.step and scheduled:
         with session.preview_failures_logged():
             session.write_effect_by_mask()
     if generated and session.ranks.first:
@@ -412,7 +418,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
 
 
 def generate_live_sample(session: Session, sample: LiveSample) -> None:
-    """Generate a video with the weights of this moment, into the run's folder and among the samples."""
+    """Generate a video with the current weights, for the run's folder and the samples."""
     phase = "generating a live sample"
     if session.idle:
         session.beat(phase, patient=True)
@@ -439,7 +445,7 @@ def generate_live_sample(session: Session, sample: LiveSample) -> None:
 
 
 def progress(session: Session, phase: str) -> Callable[[int, int], None]:
-    """Reports denoising steps. Raises Interrupted in all processes that take part, when one was told to stop."""
+    """Return a callback that reports denoising steps. It raises Interrupted on all ranks once a stop is requested."""
 
     def report(done: int, total: int) -> None:
         session.beat(phase, message=f"denoising step {done} of {total}")
@@ -448,21 +454,21 @@ def progress(session: Session, phase: str) -> Callable[[int, int], None]:
     return report
 
 
-# ---- the end of a run: export the trained weights, prove that they load, write the model card and the result
+# ---- the end: export the trained weights, prove that they load, write the model card and the result
 
 
 def export(session: Session) -> None:
-    """Write what was trained and its card; prove that the stock pipeline loads it and that its output changes."""
+    """Write the trained weights and the model card; prove that the stock pipeline loads them and its output changes."""
     session.beat("exporting", patient=session.idle)
     if session.idle:
         return
-    compiling.interpret_blocks(session.family.all_blocks(session.trainable.transformer))  # layers come and go
-    with session.weights_in_use(), session.frozen.off():  # the file is to hold what was trained, and no more
+    compiling.interpret_blocks(session.family.all_blocks(session.trainable.transformer))  # the proof swaps layers
+    with session.weights_in_use(), session.frozen.off():
         path = session.trainable.export(session.run, session.notes(), session.ranks.first)
         if session.sharded:
-            session.ranks.wait()  # all read what rank 0 has written
+            session.ranks.wait()  # all ranks read the file that rank 0 wrote
         with session.accelerator.autocast():
-            # The first training clip, half noised, always with the same noise.
+            # The probe is the first training clip at half noise, with fixed seeds.
             item, inputs = session.data.train[0], session.inputs
             clip = next(inputs.clips([item]))
             assert clip.moments is not None
@@ -472,12 +478,12 @@ def export(session: Session) -> None:
     if not session.ranks.first:
         return
     if session.trainable.full:
-        _make_model(session)
+        _complete_model(session)
     facts = card_facts(Run(session.run), session.settings, session.step)
     write_text(session.run / CARD, _card(session, path, facts))
     before, after = facts.losses or (None, None)
     session.job.outcome = {
-        "lora": path.name,  # of a full fine-tune the folder of the trained part
+        "lora": path.name,  # after full fine-tuning, the folder of the trained part
         "steps": session.step,
         "change": change,
         "held_out_loss_before": before,
@@ -486,8 +492,8 @@ def export(session: Session) -> None:
     log(f"done: {path} changes the model's output by {change:.1%}")
 
 
-def _make_model(session: Session) -> None:
-    """Make the run's folder a whole model: `--model runs/NAME` and diffusers load it. Raises CannotWrite."""
+def _complete_model(session: Session) -> None:
+    """Make the run's folder a complete model that `--model runs/NAME` and diffusers can load. Raises CannotWrite."""
     base, shape = session.family.base_of(session.folder) or session.model, session.shape
     made_for: dict[str, Any] = {"task": session.model.task, "fps": shape.fps}
     made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
@@ -499,7 +505,7 @@ def _make_model(session: Session) -> None:
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:
-    """The model card. Writes the first frame that its code uses, where the model takes one."""
+    """Return the model card, and write the frames that its sample code loads."""
     shape, prompt = (session.shape.frames, session.shape.height, session.shape.width), session.preview_inputs.prompts[0]
     scale, experts = session.settings.image_latent_scale, [session.settings.expert]
     if (picture := session.preview_inputs.picture(prompt, session.inputs)) is not None:

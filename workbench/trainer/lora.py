@@ -1,4 +1,4 @@
-"""The LoRA itself: attach it, take its tensors out and in, write it as the file diffusers loads, prove that file."""
+"""The LoRA itself: attach it, get and set its tensors, write the file that diffusers loads, prove that file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attach(
     """Add the LoRA and return its (name, parameter) pairs. Raises ConfigError."""
     from peft import LoKrConfig, LoraConfig
 
-    # As peft takes them: names of layers, their ends, or a regular expression.
+    # In peft's form: layer names or suffixes, or a regular expression.
     targets: list[str] | str = settings.targets
     if targets == ALL_LINEAR:
         targets = [name for name, module in transformer.named_modules() if isinstance(module, torch.nn.Linear)]
@@ -37,20 +37,22 @@ def attach(
     blocks = family.blocks(transformer)
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
-    start: Any = True if settings.lora_init == "default" else settings.lora_init
-    config: Any = LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.lora_dropout,
-        target_modules=targets,
-        use_dora=settings.dora,
-        exclude_modules=without_length(transformer) or None if settings.dora else None,
-        use_rslora=settings.rslora,
-        init_lora_weights=start,
-    )
+    config: Any
     if settings.method == "lokr":
         config = LoKrConfig(
             r=settings.rank, alpha=settings.alpha, target_modules=targets, decompose_factor=settings.lokr_factor
+        )
+    else:
+        start: Any = True if settings.lora_init == "default" else settings.lora_init
+        config = LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            lora_dropout=settings.lora_dropout,
+            target_modules=targets,
+            use_dora=settings.dora,
+            exclude_modules=without_length(transformer) or None if settings.dora else None,
+            use_rslora=settings.rslora,
+            init_lora_weights=start,
         )
     torch.manual_seed(seed)
     try:
@@ -68,7 +70,7 @@ def attach(
 
 
 def _in_blocks(transformer: Any, targets: list[str] | str, blocks: Sequence[torch.nn.Module]) -> list[str]:
-    """The full names of the layers in these blocks that peft would choose by `targets`."""
+    """Return the full names of the layers in these blocks that match `targets` by peft's rules."""
     inside = {id(module) for block in blocks for module in block.modules()}
     ends = () if isinstance(targets, str) else tuple(f".{one}" for one in targets)
     return [
@@ -76,13 +78,13 @@ def _in_blocks(transformer: Any, targets: list[str] | str, blocks: Sequence[torc
         for name, module in transformer.named_modules()
         if id(module) in inside
         and (re.fullmatch(targets, name) if isinstance(targets, str) else f".{name}".endswith(ends))
-    ] or ["no layer"]  # which peft refuses
+    ] or ["no layer"]  # peft refuses this, with an error
 
 
 def without_length(transformer: Any) -> list[str]:
-    """Linear layers with a row of zeros in their weight, as the modulation of a text that is read no more has.
+    """Return linear layers with an all-zero weight row, such as the modulation of a text that is no longer used.
 
-    DoRA divides each row by its length, there and in every program that loads the file: they get no LoRA.
+    DoRA divides each row by its norm, here and in every program that loads the file, so these layers get no LoRA.
     """
     return [
         name
@@ -95,7 +97,7 @@ def without_length(transformer: Any) -> list[str]:
 
 
 def state(transformer: Any) -> dict[str, torch.Tensor]:
-    """The LoRA's tensors by peft's names, on the CPU."""
+    """Return the LoRA's tensors by peft's names, on the CPU."""
     from peft.utils import get_peft_model_state_dict
 
     tensors = get_peft_model_state_dict(transformer, adapter_name=ADAPTER)
@@ -103,13 +105,13 @@ def state(transformer: Any) -> dict[str, torch.Tensor]:
 
 
 def load_state(family: Family, transformer: Any, path: Path) -> None:
-    """Put the tensors of a file that `write` made back into an attached LoRA."""
+    """Load a file that `write` wrote into an attached LoRA."""
     prefix = f"{family.lora_prefix}."
     set_state(transformer, {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()})
 
 
 def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put tensors by the names of `state` into an attached LoRA."""
+    """Set an attached LoRA's tensors, by the names of `state`."""
     from peft.utils import set_peft_model_state_dict
 
     outcome = set_peft_model_state_dict(transformer, dict(tensors), adapter_name=ADAPTER)
@@ -117,15 +119,15 @@ def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]) -> None:
-    """Write the file that the stock pipeline's `load_lora_weights` reads, alpha and rank in its metadata.
+    """Write the file that the stock pipeline's `load_lora_weights` reads, with alpha and rank in its metadata.
 
-    Raises DataError when a weight is not finite: such a LoRA is never published.
+    Raises DataError if a weight is not finite.
     """
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if broken:
         raise DataError(f"the LoRA holds values that are not numbers ({broken[0]}): lower the learning rate")
-    # The stock loader adds layers in training mode: with its dropout written down, a LoRA would drop inputs in use.
+    # The stock loader adds layers in training mode, so a recorded dropout would be applied during inference.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
     of_adapter = adapter_notes(config, family.lora_prefix, LOKR_NOTED if is_lokr(tensors) else NOTED)
     write_bytes(path, with_metadata(save(tensors), {**of_adapter, **notes}))
@@ -133,7 +135,7 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
 
 @contextmanager
 def scaled(transformer: Any, factor: float) -> Iterator[None]:
-    """The transformer with its LoRA at another strength; afterwards exactly as it was."""
+    """Scale the LoRA by a factor, and restore its exact scale afterwards."""
     layers = [module for module in transformer.modules() if ADAPTER in getattr(module, "scaling", ())]
     before = [layer.scaling[ADAPTER] for layer in layers]
     try:
@@ -146,22 +148,24 @@ def scaled(transformer: Any, factor: float) -> Iterator[None]:
 
 
 def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch.Tensor:
-    """The model's output for fixed inputs, float32."""
+    """Return the model's output for fixed inputs, float32."""
     transformer.eval()
     with torch.no_grad():
         return family.predict(transformer, **inputs).float()
 
 
 def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Mapping[str, Any]) -> float:
-    """Load the exported file through the stock pipeline; return how much it changes the model's output.
+    """Load the exported file through the stock pipeline and return how much it changes the model's output.
 
-    inputs: arguments of `family.predict` for a fixed batch. The transformer then carries the file's LoRA.
-    Raises WorkbenchError when the file gives another model than the one trained, or changes nothing.
+    The file's LoRA replaces the transformer's own. Raises WorkbenchError if it is not the trained one or changes
+    nothing.
+
+    inputs: arguments of `family.predict` for a fixed batch
     """
     trained, lokr = output(family, transformer, inputs), is_lokr(name for name, _ in transformer.named_parameters())
     transformer.delete_adapters(ADAPTER)
     base = output(family, transformer, inputs)
-    if lokr:  # which the pipelines' own loaders refuse, and the transformer's reads
+    if lokr:  # the pipeline's loader refuses it, the transformer's accepts it
         as_linear(transformer)
         transformer.load_lora_adapter(path.parent, weight_name=path.name, adapter_name="exported")
         loaded = list(transformer.peft_config)
@@ -177,9 +181,9 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
 def judged(
     trained: torch.Tensor, loaded: torch.Tensor, base: torch.Tensor, name: str, dtype: torch.dtype = torch.float32
 ) -> float:
-    """How much an export changes the output: |with - without| / |without|. Raises WorkbenchError, see `prove`.
+    """Return how much an export changes the output, |with - without| / |without|. Raises WorkbenchError, see `prove`.
 
-    dtype: of the model, which rounds both outputs
+    dtype: the model's dtype, which limits the precision of the comparison
     """
     size = base.norm().clamp(min=1e-12)
     change, error = float((loaded - base).norm() / size), float((loaded - trained).norm() / size)
@@ -187,19 +191,19 @@ def judged(
         raise WorkbenchError(f"{name} changes nothing: train longer, or raise the learning rate")
     if error > max(0.1 * change, 1e-5, torch.finfo(dtype).eps):
         raise WorkbenchError(
-            f"{name} gives another result than the trained model (off by {error:.2e}): please report this"
+            f"{name} gives a different result from the trained model (off by {error:.2e}): please report this"
         )
     return change
 
 
-# ---- LoKr layers (LyCORIS), computed by their factors: peft would make the whole matrix of every layer in every step
+# ---- LoKr layers (LyCORIS), computed from their factors: peft builds every layer's full matrix in every step
 #
-# A layer's change is scale * kron(w1, w2), w1 [l, m] and w2 [k, n] for m * n inputs and l * k outputs. Applied to
-# inputs folded to [m, n], that is w1 @ inputs @ w2 transposed: the same within rounding, in less memory and time.
+# A layer's change is scale * kron(w1, w2), with w1 [l, m] and w2 [k, n] for m * n inputs and l * k outputs. For inputs
+# folded to [m, n] that equals w1 @ inputs @ w2.T, up to rounding, and takes less memory and time.
 
 
 def compute_by_factors(transformer: torch.nn.Module) -> None:
-    """Let every linear LoKr layer of a model compute so."""
+    """Replace the forward pass of every linear LoKr layer."""
     from peft.tuners.lokr.layer import Linear
 
     by_factors = type("LokrLinear", (Linear,), {"forward": _lokr_forward})
@@ -209,9 +213,9 @@ def compute_by_factors(transformer: torch.nn.Module) -> None:
 
 
 def as_linear(transformer: torch.nn.Module) -> None:
-    """Let peft take every layer beside which it has put adapters for a linear one, as it demands for a LoKr.
+    """Make every adapted base layer an instance of Linear, as peft requires for a LoKr.
 
-    A family may have replaced one by its part of a joined layer, which has all that a linear layer has.
+    Families may have replaced linear layers with parts of a joined layer, which have all that a linear layer has.
     """
     for module in transformer.modules():
         base = getattr(module, "base_layer", None)
@@ -220,15 +224,15 @@ def as_linear(transformer: torch.nn.Module) -> None:
 
 
 def _lokr_forward(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    """Of a layer with its active adapters. peft's own draws a random number each time, for a dropout of 0."""
+    """Compute a layer with its active adapters. (peft's version also draws a random number, even without dropout.)"""
     result: torch.Tensor = layer.base_layer(x)
     if layer.disable_adapters:
         return result
     for name in layer.active_adapters:
         if name in layer._available_adapters:
             first = layer.lokr_w1[name] if name in layer.lokr_w1 else layer.lokr_w1_a[name] @ layer.lokr_w1_b[name]
-            given = x if torch.is_autocast_enabled(x.device.type) else x.to(first.dtype)
-            folded = given.unflatten(-1, (first.shape[1], -1))
+            inputs = x if torch.is_autocast_enabled(x.device.type) else x.to(first.dtype)
+            folded = inputs.unflatten(-1, (first.shape[1], -1))
             if name in layer.lokr_w2:
                 folded = functional.linear(folded, layer.lokr_w2[name])
             else:

@@ -1,11 +1,11 @@
-"""Optimizer construction and state, and the averages of the weights that some runs use in place of them.
+"""Optimizer construction and state, and averaged weights.
 
     adamw, adam                            torch, fused
-    adamw-8bit, adam-8bit                  bitsandbytes: both moments in 8 bits, by blocks of 256; on a processor, too
+    adamw-8bit, adam-8bit                  bitsandbytes: both moments in 8 bits, in blocks of 256; also on a CPU
     prodigy, came, schedule-free, muon     pytorch-optimizer
 
-No optimizer here keeps a schedule of its own: the loop writes the learning rate of a step into every group. Averages
-are schedule-free's own, or a moving average kept by diffusers' EMAModel. runs.optimizer_options checks the settings.
+No optimizer has a schedule of its own: the loop writes each step's learning rate into every group. The averages are
+schedule-free's own or an EMA (diffusers' EMAModel). runs.optimizer_options checks the settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter]]) -> torch.optim.Optimizer:
-    """The optimizer of these settings for these parameters. Raises ConfigError."""
+    """Build the optimizer for (name, parameter) pairs. Raises ConfigError."""
     import torch
 
     check(settings)
@@ -48,7 +48,7 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
         case "prodigy":
             from pytorch_optimizer import Prodigy
 
-            # Its authors' advice for diffusion models and for a warm-up, and what the published trainers set.
+            # The authors recommend both for diffusion models and for warm-up; published trainers set them too.
             return Prodigy(parameters, **adam, **{"bias_correction": True, "safeguard_warmup": True, **given})
         case "came":
             from pytorch_optimizer import CAME
@@ -61,19 +61,16 @@ def build(settings: TrainSettings, named: Sequence[tuple[str, torch.nn.Parameter
         case "muon":
             from pytorch_optimizer import Muon
 
-            # Muon is made for matrices. Biases, DoRA's magnitudes and convolutions go to the AdamW it has beside it.
+            # Muon handles matrices only. Biases, DoRA's magnitudes and convolutions go to its built-in AdamW.
             matrices = {"use_muon": True, "params": [one for one in parameters if one.ndim == 2], **plain}
             others = {"use_muon": False, "params": [one for one in parameters if one.ndim != 2], **adam}
             groups = [group for group in (matrices, others) if group["params"]]
-            # Scaled so that one learning rate serves both: that of AdamW.
+            # Scaled so that AdamW's learning rate works for both.
             return Muon(groups, **{"use_adjusted_lr": True, **given})
 
 
 def learning_rate(settings: TrainSettings, optimizer: torch.optim.Optimizer) -> Callable[[int], float]:
-    """The rate by the number of steps done: the settings' rate times a schedule of diffusers. It has no state.
-
-    Of the optimizer only its first rate is read.
-    """
+    """Return a stateless function from completed steps to the learning rate: the setting times diffusers' schedule."""
     from diffusers.optimization import get_scheduler
 
     schedule = get_scheduler(
@@ -85,8 +82,8 @@ def learning_rate(settings: TrainSettings, optimizer: torch.optim.Optimizer) -> 
         power=settings.lr_power,
     )
     factor: Callable[[int], float] = schedule.lr_lambdas[0]
-    together = settings.batch_size * settings.gradient_accumulation if settings.scale_learning_rate else 1
-    return lambda done: settings.learning_rate * together * factor(done)
+    batch = settings.batch_size * settings.gradient_accumulation if settings.scale_learning_rate else 1
+    return lambda done: settings.learning_rate * batch * factor(done)
 
 
 # ---- state
@@ -95,12 +92,14 @@ def learning_rate(settings: TrainSettings, optimizer: torch.optim.Optimizer) -> 
 def state_of(
     optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]], keep: bool = True
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """What the optimizer remembers: (tensors, on the CPU; plain values, fit for JSON).
+    """Return the optimizer's state: (tensors on the CPU, JSON values).
 
-    Both by "<parameter name>/<key>" and "group.<number>/<key>". Constants that come from the settings and the learning
-    rate of the step are not in it, so that a fork with other settings may take it over. What is in pieces is put
-    together, for which every process must call this; keep: whether this one wants the tensors.
-    Must be called outside of `averaged`.
+    Keys are "<parameter name>/<key>" and "group.<number>/<key>". Values from the settings and the step's learning rate
+    are left out, so a fork with other settings can take the state over. Call this outside of `averaged`, and on every
+    rank, because shards are gathered.
+
+    Args:
+        keep: Whether this rank wants the tensors.
     """
     import torch
 
@@ -111,13 +110,13 @@ def state_of(
     for owner, entries in _states(optimizer, named):
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
-                # Some optimizers share one tensor among parameters; a file of tensors takes each but once.
+                # Copied, because parameters may share a tensor and safetensors stores no tensor twice.
                 value = whole(value.detach())
                 tensors |= {f"{owner}/{key}": value.to("cpu", copy=True).contiguous()} if keep else {}
             elif isinstance(value, bool | int | float | str | None):
                 values[f"{owner}/{key}"] = value
             else:
-                raise TypeError(f"{owner}/{key} is {type(value).__name__}: this state cannot be written down")
+                raise TypeError(f"{owner}/{key} is {type(value).__name__}: this state cannot be saved")
     assert values.get("group.0/train_mode", True), "the state was read while averaged weights are in place"
     return tensors, values
 
@@ -128,9 +127,9 @@ def load_state(
     tensors: Mapping[str, torch.Tensor],
     values: Mapping[str, Any],
 ) -> None:
-    """Put back what `state_of` gave, to the bit. The parameters must hold the weights of the same moment.
+    """Restore what `state_of` returned, bit for bit. The parameters must hold the weights of the same step.
 
-    Raises ResumeRefused when the state is of a parameter that is not trained here.
+    Raises ResumeRefused if the state belongs to a parameter that this run does not train.
     """
     from workbench.trainer.ranks import shard_like
 
@@ -145,10 +144,10 @@ def load_state(
             entries, device = optimizer.state[parameters[owner]], parameters[owner].device
         else:
             raise ResumeRefused(
-                f"the checkpoint remembers {owner}, which this run does not train: choose the same optimizer and "
+                f"the checkpoint has state for {owner}, which this run does not train: choose the same optimizer and "
                 f"targets, or start a new run from the LoRA file"
             )
-        # A copy, because sums depend in their last bit on how memory is aligned, and in a file it is aligned otherwise.
+        # Copied, because memory alignment affects the last bit of a sum, and file buffers are aligned differently.
         entries[key] = value.to(device, copy=True) if path in tensors else value
         if owner in parameters and path in tensors and value.shape == parameters[owner].shape:
             entries[key] = shard_like(entries[key], parameters[owner].data)
@@ -157,7 +156,7 @@ def load_state(
 def _states(
     optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(name, what is remembered there) of every parameter and group."""
+    """Yield (name, state) of every parameter and group."""
     for name, parameter in named:
         yield name, optimizer.state.get(parameter, {})
     inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
@@ -171,16 +170,16 @@ def _states(
 
 @contextmanager
 def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Put the weights in place that the optimizer means for use: schedule-free's average. Others have none.
+    """Use schedule-free's average in place of the trained weights. Other optimizers have none.
 
-    Measure, preview and export inside. Afterwards the weights that are trained are back, to the bit (the optimizer's
-    own way back rounds). A checkpoint is resumed from the trained weights, so its LoRA must be written outside: with
-    schedule-free that file holds the point where the next gradient is taken, a mixture of the average (share
-    adam_beta1) and the fast iterate; the file to use is the one exported inside.
+    Measure, preview and export inside. Afterwards the trained weights are back, bit for bit (the optimizer's own switch
+    would round). Checkpoints resume from the trained weights, so write their LoRA outside: with schedule-free it holds
+    the point where the next gradient is taken, a mixture of the average (share adam_beta1) and the fast iterate. The
+    LoRA to use is the one exported inside.
     """
     import torch
 
-    if not optimizer.param_groups[0].get("train_mode"):  # another optimizer, or the average is in place already
+    if not optimizer.param_groups[0].get("train_mode"):  # not schedule-free, or already averaged
         yield
         return
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -197,10 +196,10 @@ def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 
 class Ema:
-    """The average of these (name, parameter) pairs, in float32 on their device.
+    """The exponential moving average of (name, parameter) pairs, in float32 on their device.
 
-    After step n it is decay x average + (1 - decay) x weights, with min(decay, n / (9 + n)) for decay: a short run
-    looks back less far, and the first step starts the average (decay 0).
+    The first step sets the average to the weights. Step n > 1 computes d * average + (1 - d) * weights with
+    d = min(decay, n / (9 + n)), so short runs look back less far.
     """
 
     def __init__(self, named: Sequence[tuple[str, torch.nn.Parameter]], decay: float) -> None:
@@ -212,14 +211,14 @@ class Ema:
         self.model.to(dtype=torch.float32)
 
     def update(self, step: int) -> None:
-        """Take in the weights after this step (1, 2, ...); call it once a step."""
-        self.model.optimization_step = step - 1  # it counts itself; the step given leaves nothing to be resumed
+        """Add the weights after a step (1, 2, ...). Call it once per step."""
+        self.model.optimization_step = step - 1  # set every time, so there is no counter to resume
         self.model.step(self.parameters)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Put the average in place of the weights, for measuring, previews and the export; then the weights again."""
-        if self.model.temp_stored_params is not None:  # in place already
+        """Use the average in place of the weights, for measurements, previews and the export."""
+        if self.model.temp_stored_params is not None:  # already in place
             yield
             return
         self.model.store(self.parameters)
@@ -230,7 +229,7 @@ class Ema:
             self.model.restore(self.parameters)
 
     def tensors(self, keep: bool = True) -> dict[str, torch.Tensor]:
-        """The average by parameter name, on the CPU; {} where it is not kept. Every process must call this."""
+        """Return the average by parameter name, on the CPU; {} without `keep`. Every rank must call this."""
         from workbench.trainer.ranks import whole
 
         found = dict[str, Any]()
@@ -240,7 +239,7 @@ class Ema:
         return found
 
     def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what `tensors` gave. Raises KeyError when a parameter has none."""
+        """Restore what `tensors` returned. Raises KeyError if a parameter is missing."""
         from workbench.trainer.ranks import shard_like
 
         for name, value in zip(self.names, self.model.shadow_params, strict=True):

@@ -1,24 +1,24 @@
-"""Preview videos of a run, from prompt to file: the same prompts and seeds each time; step 0 is the base model.
+"""Preview videos of a run, from prompt to file: the same prompts and seeds each time. Step 0 shows the base model.
 
-Generating needs no more memory than training: the VAE encodes the pictures and leaves, all latents are generated
-without it, then it comes back and decodes, in tiles where they are large, and the transformer may leave the device.
+Previews need no more memory than training. The VAE encodes the pictures and leaves the device; all latents are
+generated without it; then it returns to decode, tiled for large frames, and the transformer may leave the device.
 
 previews/step-00000250/
-  I.mp4 I.json                            a video a prompt and seed; I stays theirs for the whole run
-  I-scale-0.5.mp4 .json                   the same at another strength of the LoRA, on request
+  I.mp4 I.json                            one video per prompt and seed, which keep the number I for the whole run
+  I-scale-0.5.mp4 .json                   the same at another LoRA scale, on request
   control-I.mp4 .json                     a preservation prompt with the first seed: what the LoRA should leave alone
-  I.safetensors I.json                    latents only, decoded later (`decode_latents`)
-  input-I.mp4 reconstruction-I.mp4 .json  step 0: training inputs, and what the VAE keeps of them
-  prompts.txt                             a line a prompt
-  live-N.mp4 .json                        a live sample; the same is among the samples (samples/<day>/), where a LoRA's
-                                          file can hold the weights
-previews/picture-I.png                    the first frame that an image-to-video model gets
-previews/told-CLIP-SETTING.mp4 or .png    what a run tells its model of a clip: files for a sample that is told the same
+  I.safetensors I.json                    latents only, to be decoded later (`decode_latents`)
+  input-I.mp4 reconstruction-I.mp4 .json  step 0: training inputs before and after the VAE
+  prompts.txt                             one prompt per line
+  live-N.mp4 .json                        a live sample; also written to samples/<day>/ if a LoRA file could hold the
+                                          weights
+previews/picture-I.png                    the first frame for an image-to-video model
+previews/told-CLIP-SETTING.mp4 or .png    conditioning from a clip (given frames, control, reference), for samples
 
-A record's "kind" is sample, latents, control, input, reconstruction or live. Its "settings" are those with which the
-Sample tab generates the same video from the checkpoint of that step. They are left out of controls, of pictures by an
-image-to-video model, and where nothing but the run holds the weights (full fine-tuning, weights beside the LoRA,
-averages before the export) or the condition.
+A record's "kind" is sample, latents, control, input, reconstruction or live. Its "settings" let the Sample tab generate
+the same video from the checkpoint of that step. They are missing for controls, for single frames of an image-to-video
+model, and if only the run holds the weights (full fine-tuning, weights trained beside the LoRA, averages before the
+export) or the conditioning.
 """
 
 from __future__ import annotations
@@ -83,27 +83,28 @@ from workbench.workspace import (
     write_text,
 )
 
-CLIPS = 2  # whose captions are the prompts where none are given, and that are kept as training inputs
+CLIPS = 2  # clips shown as training inputs; their captions are the default prompts
 TILED_FROM = 256  # pixels of height from which the VAE decodes in tiles
-UNWRITTEN = 64  # so many previews that a full disk refused wait in memory for room, the oldest leave first
+UNWRITTEN = 64  # previews kept in memory while the disk is full; the oldest are dropped first
 PROMPTS = "prompts.txt"
 LATENTS = "latents"
-PICTURES = ("image", "last_image", "keyframes")  # settings of samples
+PICTURES = ("image", "last_image", "keyframes")  # sample settings that take a picture
 OnStep = Callable[[int, int], None]
-Offloading = Callable[[], contextlib.AbstractContextManager[None]]
+
 
 # ---- what to generate
 
 
 class PreviewPrompt(NamedTuple):
-    """What to generate.
+    """One prompt to generate, with its conditioning.
 
-    text:      the prompt's embedding, batch of 1, on the device
-    image:     first frame [1, 3, H, W] in [-1, 1], for image-to-video models
-    given: what the model is shown, instead of what the pipeline makes of the image
-    told: in words what the run says that it is told, and of which clip; "" elsewhere
-    item, kind: that clip, and which of its frames are told; None elsewhere
-    control: its number among the control previews; None for a preview of the run's own
+    text:    the prompt's embedding, batch of 1, on the device.
+    image:   the first frame, [1, 3, H, W] in [-1, 1], for image-to-video models.
+    given:   ready conditioning, in place of what the pipeline would make of the image.
+    control: the number among the control previews; None for the run's own prompts.
+    told:    the conditioning in words, with the clip it comes from; "" if the run sets none.
+    item:    that clip.
+    kind:    which of its frames are given.
     """
 
     prompt: str
@@ -117,7 +118,7 @@ class PreviewPrompt(NamedTuple):
 
 
 class PreviewClip(NamedTuple):
-    """A clip as it goes into training: frames [1, 3, F, H, W] in [-1, 1], moments with a batch of 1 on the device."""
+    """A clip as training sees it: video [1, 3, F, H, W] in [-1, 1]; moments, batch of 1, on the device."""
 
     name: str
     caption: str
@@ -127,28 +128,29 @@ class PreviewClip(NamedTuple):
 
 
 class PreviewInputs:
-    """The prompts and clips of one run."""
+    """The preview prompts and clips of one run."""
 
     def __init__(self, data: TrainingData, settings: TrainSettings, preservation_prompts: Sequence[str] = ()) -> None:
         self._settings, self._preservation_prompts = settings, preservation_prompts
         self._known = [item for item in data.regularization if item.bucket == data.buckets[0]]
-        # Previews have the run's first shape, so a picture must have it, too.
+        # Previews use the run's first shape, so their pictures must have it too.
         fitting = [item for item in (*data.held_out, *data.train) if item.bucket == data.buckets[0]]
         self._items = fitting or [*data.held_out, *data.train]
         self.prompts = list(settings.preview_prompts) or [item.caption for item in self._items[:CLIPS]]
 
     def with_embeddings(self, prompts: Sequence[str], inputs: BatchInputs) -> list[PreviewPrompt]:
-        """The prompts with their embeddings, and for an image-to-video model each with its picture."""
+        """Add to each prompt its embedding and, for an image-to-video model, its picture or other conditioning."""
         return [
             self._preview_of(one, self._items[self._index(one) % len(self._items)], self.picture(one, inputs), inputs)
             for one in prompts
         ]
 
     def controls(self, inputs: BatchInputs) -> list[PreviewPrompt]:
-        """What the LoRA should leave alone, as many as the run's settings and its own previews allow.
+        """Return control previews, which show what the LoRA should leave alone; at most as many as the run has prompts.
 
-        Preservation prompts; for a model that is shown a picture, clips of the regularization dataset, as a picture of
-        the new concept would be no control. None where previews stay latents, which nothing compares.
+        They use preservation prompts or, for a model that takes a picture, clips of the regularization dataset, because
+        a picture of the new concept would be no control. There are none if previews stay latents, which are not
+        compared.
         """
         count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
         if inputs.view == "clip" or inputs.untold:
@@ -168,8 +170,10 @@ class PreviewInputs:
         return one._replace(told=told, item=item, kind=inputs.fixed_kind(item))
 
     def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
-        """What the card's code begins and ends with where a run says what a model is told: "first" and, where that is
-        both ends, "last", each [1, 3, H, W] in [-1, 1]."""
+        """Return the end frames that the model card's code loads, if the run sets its conditioning.
+
+        "first" and, if the run gives both ends, "last"; each [1, 3, H, W] in [-1, 1].
+        """
         ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.told_kinds)
         if inputs.view != TOLD or not (inputs.begins_with_picture or (inputs.told_as_one and ends)):
             return {}
@@ -180,7 +184,7 @@ class PreviewInputs:
         return {"first": video[:, :, 0], **last}
 
     def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
-        """The picture that a video of a prompt begins with: float32 [1, 3, H, W] in [-1, 1]; None without one."""
+        """Return the first frame for a prompt's video, float32 [1, 3, H, W] in [-1, 1], or None if it needs none."""
         if inputs.view == "clip" or self._conditioned(inputs):
             return None
         given, index = self._settings.preview_images, self._index(prompt)
@@ -188,7 +192,7 @@ class PreviewInputs:
         return read_picture(given[index % len(given)], item) if given else inputs.picture(item)
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
-        """Whether a clip gives more than a picture, or its run says what it gives."""
+        """Return whether clips condition the model with more than a first frame, or in a way that the run sets."""
         whole = inputs.view in ("low resolution", TOLD) or self._settings.condition_frames == "every"
         return inputs.view != "clip" and whole
 
@@ -196,7 +200,7 @@ class PreviewInputs:
         return self.prompts.index(prompt) if prompt in self.prompts else 0
 
     def clips(self, inputs: BatchInputs) -> list[PreviewClip]:
-        """Some clips as the model reads them; latents have no frames to show."""
+        """Return a few clips as the model sees them, skipping clips that are latents and have no frames to show."""
         found = []
         for item in [item for item in self._items if not item.plan.clip.is_latents][:CLIPS]:
             probe = next(inputs.clips([item]))
@@ -209,17 +213,18 @@ class PreviewInputs:
 
 
 class MissingPreview(NamedTuple):
-    """A preview that is missing; `name`: of its files, the same for its prompt and seed in the whole run."""
+    """A preview to generate. `name` is its files' stem, which its prompt and seed keep for the whole run."""
 
-    one: PreviewPrompt
+    prompt: PreviewPrompt
     seed: int
     name: str
 
 
 class _Generated(NamedTuple):
-    """A preview whose file is not written yet: latents on the host, and the files that its record names.
+    """A preview whose file is not written yet: its latents on the host, and the files that its record refers to.
 
-    picture: the first frame;  told: what else it is told
+    picture: the first frame.
+    told:    the rest of its conditioning.
     """
 
     record: Path
@@ -230,9 +235,12 @@ class _Generated(NamedTuple):
 
 
 class ToldFile(NamedTuple):
-    """A file that tells a sample what a preview was told.
+    """A file that gives a sample the same conditioning as a preview.
 
-    setting: of the sample;  path: the file;  read: its pixels, [1, C, F, H, W];  more: settings that go with it
+    setting: the sample's setting that takes the file.
+    path:    the file.
+    read:    returns the pixels to write, [1, C, F, H, W].
+    more:    further settings that go with it.
     """
 
     setting: str
@@ -241,12 +249,12 @@ class ToldFile(NamedTuple):
     more: dict[str, Any]
 
 
-def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
-    """The files with which a sample is told what a preview is told; [] where its clip has no pixels.
+def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
+    """Return the files that give a sample the conditioning of a preview; [] if its clip has no pixels.
 
-    folder: for the files, which are named by the clip: previews with one clip share them
+    folder: where the files go; they are named for the clip, so previews of one clip share them
     """
-    item, kind = one.item, one.kind
+    item, kind = prompt.item, prompt.kind
     if item is None or item.plan.clip.is_latents:
         return []
     found = []
@@ -254,7 +262,7 @@ def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> lis
     def add(setting: str, view: View, pick: Callable[[Told], torch.Tensor | None], ending: str, **more: Any) -> None:
         def read() -> torch.Tensor:
             pixels = pick(read_told(item, view))
-            assert pixels is not None, f"{view} tells no {setting}"
+            assert pixels is not None, f"{view} has no {setting}"
             return pixels
 
         found.append(ToldFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
@@ -264,38 +272,39 @@ def told_files(folder: Path, one: PreviewPrompt, settings: TrainSettings) -> lis
 
     if kind is not None:
         view = told_view(kind)
-        for setting, start, count, more in _of_frames(kind, len(item.plan.indices)):
+        for setting, start, count, more in _frame_settings(kind, len(item.plan.indices)):
             ending = f"-{start}.png" if setting == "keyframes" else ".png" if setting in PICTURES else ".mp4"
             add(setting, view, frames(start, count), ending, **more)
         if kind.name == "mask":
             add("video", view, lambda told: told.video, ".mp4")
-            add("mask", view, lambda told: _white_inside(told, kind.side), ".mp4", mask_keeps=kind.side)
+            add("mask", view, lambda told: _clip_mask(told, kind.side), ".mp4", mask_keeps=kind.side)
     reference = item.plan.clip.reference
     family, model = settings.resolved
     for view in views_of(settings, None, family.told_as_one(model)):
         if view == CONTROL:
             add("control", view, lambda told: told.control, ".mp4")
-        elif view == f"{REFERENCE} {WHOLE}":  # a sample puts it on white itself
+        elif view == f"{REFERENCE} {WHOLE}":  # the sampler puts it on white itself
             add("reference", view, lambda _: read_whole_picture(item, reference), ".png")
         elif view != TOLD_NOTHING:
             add("reference", view, lambda told: told.reference, ".png" if reference.endswith(".png") else ".mp4")
     return found
 
 
-def _of_frames(kind: GivenKind, frames: int) -> list[tuple[str, int, int, dict[str, Any]]]:
-    """The setting of a sample for known frames of a clip, the first of them and how many, and what goes with it."""
-    ends, count = {"first": [("image", 0)], "last": [("last_image", frames - 1)]}, kind.count
+def _frame_settings(kind: GivenKind, frames: int) -> list[tuple[str, int, int, dict[str, Any]]]:
+    """Return (sample setting, first frame, number of frames, further settings) for given frames of a clip."""
+    count = kind.count
     if kind.name == "prefix":
         return [("continue_from", 0, count, {"kept_frames": count, "tell_frames": True})]
     if kind.name == "suffix":
         return [("continue_to", frames - count, count, {"following_frames": count})]
     if kind.name == "keyframes":
         return [("keyframes", frame, 1, {"keyframes": frame}) for frame in kind.frames(frames)]
-    return [(*end, 1, {}) for name in kind.name.split("+") for end in ends.get(name, ())]
+    ends = {"first": ("image", 0), "last": ("last_image", frames - 1)}
+    return [(*ends[name], 1, {}) for name in kind.name.split("+") if name in ends]
 
 
-def _white_inside(told: Told, side: str) -> torch.Tensor | None:
-    """A mask as clips have them, white inside, from what of the clip is known."""
+def _clip_mask(told: Told, side: str) -> torch.Tensor | None:
+    """Turn the mask of known pixels back into a clip's mask, which is white inside."""
     if told.mask is None:
         return None
     return (2 * told.mask - 1 if side == "inside" else 1 - 2 * told.mask).repeat(1, 3, 1, 1, 1)
@@ -303,12 +312,12 @@ def _white_inside(told: Told, side: str) -> torch.Tensor | None:
 
 @dataclass
 class Previewer:
-    """Generates previews with the transformer in training; the VAE is on the device only to encode and decode.
+    """Generates previews with the transformer in training. The VAE is on the device only to encode and decode.
 
-    offload_transformer: frees its memory of the device while the VAE decodes, and takes it back
-    writes: False for a process that only computes its part, because the weights are sharded
-    before_decoding: called before each video is decoded; may raise
-    frozen: the run's frozen LoRAs, which the caller switches on
+    writes:              False for a rank that only contributes its shards.
+    offload_transformer: frees the transformer's device memory while the VAE decodes.
+    before_decoding:     called before each video is decoded; may raise.
+    frozen:              the run's frozen LoRAs; the caller switches them on.
     """
 
     run: Path
@@ -320,12 +329,12 @@ class Previewer:
     device: torch.device
     dtype: torch.dtype
     writes: bool = True
-    offload_transformer: Offloading = contextlib.nullcontext
+    offload_transformer: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     before_decoding: Callable[[], None] = lambda: None
     frozen: FrozenLoras = field(default_factory=FrozenLoras)
     vae: Any = None
     unwritten: list[_Generated] = field(default_factory=list)
-    _numbers: dict[tuple[str, int], int] = field(default_factory=dict, init=False)  # of each prompt and seed
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict, init=False)  # by prompt and seed
 
     def generate(
         self,
@@ -336,12 +345,14 @@ class Previewer:
         on_step: OnStep,
         scale: float = 1.0,
     ) -> bool:
-        """Generate every prompt with every seed, but for those that exist already. Returns whether any was missing.
+        """Generate every prompt with every seed, and controls with the first seed, and return whether any was missing.
 
-        A control is generated with the first seed alone.
-        scale: of the LoRA; 0 is the base model. `on_step(done, total)` counts denoising steps and may raise. What
-        a full disk refused is written with the next ones.
-        Raises ConfigError when there is no LoRA to scale, CannotWrite.
+        What a full disk refuses is kept and written with the next previews. Raises CannotWrite, and ConfigError if the
+        run has no LoRA to scale.
+
+        Args:
+            on_step: Called with (done, total) after each denoising step; may raise.
+            scale: The LoRA's scale; 0 is the base model.
         """
         folder = step_folder(self.run, step)
         seeds = range(self.settings.preview_seed, self.settings.preview_seed + self.settings.preview_count)
@@ -354,13 +365,13 @@ class Previewer:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
                 described, told = self.describe(step, each, scale), self._told_files(each)
-                self.unwritten.append(_Generated(record, latents, described, each.one.image, told))
+                self.unwritten.append(_Generated(record, latents, described, each.prompt.image, told))
             del self.unwritten[:-UNWRITTEN]
             self.write()
         return True
 
     def write(self) -> None:
-        """Write what was generated, the oldest first. Raises CannotWrite; what is left is written the next time."""
+        """Write the unwritten previews, oldest first. Raises CannotWrite; the rest is written the next time."""
         with contextlib.nullcontext() if self.settings.preview_latents_only else self.decoding():
             while self.unwritten:
                 record, latents, described, picture, told = self.unwritten[0]
@@ -384,26 +395,28 @@ class Previewer:
         self,
         step: int,
         transformer: Any,
-        one: PreviewPrompt,
+        prompt: PreviewPrompt,
         seed: int,
         negative: Tensors,
         on_step: OnStep,
         scale: float = 1.0,
     ) -> tuple[np.ndarray, dict[str, Any]] | None:
-        """One video and its record, written nowhere; None in a process that does not write. See `generate`."""
-        missing = MissingPreview(one, seed, "0")
+        """Generate one video and return its frames and record, or None on a rank that does not write."""
+        missing = MissingPreview(prompt, seed, "0")
         (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return None
         with self.decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
         described = self.describe(step, missing, scale)
-        write_named(described, one.image, self._told_files(missing), self.shape.fps)
+        write_named(described, prompt.image, self._told_files(missing), self.shape.fps)
         return frames, described
 
     def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
-        """Write a live sample into the run's folder and, if a sample's settings can name its weights, among the
-        samples. Raises CannotWrite."""
+        """Write a live sample into the run's folder and, if it has a sample's settings, among the samples.
+
+        Raises CannotWrite.
+        """
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
         write_sample(folder / f"live-{number}.mp4", frames, fps, record, workspace.root)
@@ -423,7 +436,7 @@ class Previewer:
         write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
-        """Step 0: each clip as the model reads it, and decoded again from its latents."""
+        """Write, for step 0, each clip as the model sees it and as the VAE reconstructs it."""
         folder = step_folder(self.run, 0)
         missing = [
             (index, clip) for index, clip in enumerate(clips) if not (folder / f"reconstruction-{index}.json").exists()
@@ -433,11 +446,12 @@ class Previewer:
         with self.decoding():
             for index, clip in missing:
                 self.before_decoding()
-                middle = torch.zeros(1, *clip.latents_shape, device=self.device)
-                latents = self.family.sample_latents(clip.moments, middle)
-                back = frames_of(self.family.decode(self.vae, latents), clip.video.shape[2])
-                for kind, frames in (("input", frames_of(clip.video, clip.video.shape[2])), ("reconstruction", back)):
-                    count, height, width, _ = frames.shape
+                no_noise = torch.zeros(1, *clip.latents_shape, device=self.device)  # the posterior's mean
+                decoded = self.family.decode(self.vae, self.family.sample_latents(clip.moments, no_noise))
+                count = clip.video.shape[2]
+                for kind, video in (("input", clip.video), ("reconstruction", decoded)):
+                    frames = frames_of(video, count)
+                    _, height, width, _ = frames.shape
                     record = {
                         "kind": kind,
                         "prompt": clip.caption,
@@ -465,7 +479,7 @@ class Previewer:
 
     @property
     def guidance_scale_2(self) -> float | None:
-        """Of the expert for low noise: a scale that the run names holds for both."""
+        """The guidance scale of the low-noise expert; a scale set by the run applies to both experts."""
         return self.model.guidance_scale_2 if self.settings.preview_guidance is None else None
 
     @property
@@ -474,7 +488,7 @@ class Previewer:
 
     @property
     def generated_with(self) -> Model:
-        """The model with what previews are generated with in place of its own values."""
+        """The model with the sampling values of previews in place of its own."""
         return replace(
             self.model,
             steps=self.steps,
@@ -486,17 +500,17 @@ class Previewer:
         )
 
     def describe(self, step: int, preview: MissingPreview, scale: float) -> dict[str, Any]:
-        """The record of a preview at a scale of the LoRA."""
+        """Return the record of a preview at a LoRA scale."""
         shape, settings, (prompt, seed, name) = self.shape, self.settings, preview
         second = self.guidance_scale if self.guidance_scale_2 is None else self.guidance_scale_2
-        only_some = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
+        optional = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
         inputs = {
             "prompt": prompt.prompt,
             "seed": seed,
             "steps": self.steps,
             "guidance_scale": self.guidance_scale,
             "dynamic_guidance": settings.preview_dynamic_guidance,
-            **{name: value for name, value in only_some.items() if value is not None},
+            **{name: value for name, value in optional.items() if value is not None},
             "frames": shape.frames,
             "height": shape.height,
             "width": shape.width,
@@ -515,25 +529,25 @@ class Previewer:
         loras = self._loras(step, scale)
         told = self._told_files(preview)
         untold = not settings.tells and self.family.told_as_one(self.model)
-        own = (prompt.given is None or bool(told) or untold) and prompt.control is None
-        if loras is not None and own and shape.frames in self.model.frame_counts:
-            again: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
+        repeatable = (prompt.given is None or bool(told) or untold) and prompt.control is None
+        if loras is not None and repeatable and shape.frames in self.model.frame_counts:
+            sample: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:
                 path = self.run / "previews" / f"picture-{name}.png"
-                again |= {"image": str(path), "image_scale": settings.image_latent_scale}
+                sample |= {"image": str(path), "image_scale": settings.image_latent_scale}
             for file in told:
                 value: Any = str(file.path)
                 if file.setting == "keyframes":
-                    value = [*again.get("keyframes", ()), f"{value}={file.more['keyframes']}"]
-                again |= {**file.more, file.setting: value}
-            record["settings"] = again
+                    value = [*sample.get("keyframes", ()), f"{value}={file.more['keyframes']}"]
+                sample |= {**file.more, file.setting: value}
+            record["settings"] = sample
         return record
 
     def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
-        return told_files(self.run / "previews", preview.one, self.settings)
+        return told_files(self.run / "previews", preview.prompt, self.settings)
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
-        """What the Sample tab loads to have the weights of that step; None when no file holds them."""
+        """Return the LoRAs that give a sample the weights of that step; None if no file holds them."""
         settings, beside = self.settings, [f"{one.name}={one.scale:g}" for one in self._beside]
         if step == 0 and not settings.start_from:
             return beside
@@ -553,13 +567,14 @@ class Previewer:
         """The frozen LoRAs that are on in previews."""
         return [one for one in self.frozen.loras if one.setting in IN_PREVIEWS]
 
-    def missing(self, one: PreviewPrompt, seed: int) -> MissingPreview:
-        """The preview of a prompt and seed, with its name."""
-        name = f"control-{one.control}" if one.control is not None else str(self._number(one.prompt, seed))
-        return MissingPreview(one, seed, name)
+    def missing(self, prompt: PreviewPrompt, seed: int) -> MissingPreview:
+        """Return the preview to generate for a prompt and seed."""
+        control = prompt.control
+        name = str(self._number(prompt.prompt, seed)) if control is None else f"control-{control}"
+        return MissingPreview(prompt, seed, name)
 
     def _number(self, prompt: str, seed: int) -> int:
-        """The number of a prompt and seed, the same for the whole run, also after it was resumed."""
+        """Return the number of a prompt and seed, which stays the same after a resume."""
         if not self._numbers:
             folders = step_folders(self.run / "previews").values()
             for path in (path for folder in folders for path in folder.glob("*.json")):
@@ -568,16 +583,17 @@ class Previewer:
                     self._numbers.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
         return self._numbers.setdefault((prompt, seed), max(self._numbers.values(), default=-1) + 1)
 
-    # ---- parts
+    # ---- latents
 
     @contextlib.contextmanager
     def decoding(self) -> Iterator[None]:
+        """Exchange the transformer for the VAE on the device."""
         with self.offload_transformer(), self._vae_on_device():
             yield
 
     @contextlib.contextmanager
     def _vae_on_device(self) -> Iterator[None]:
-        """The VAE on the device; afterwards its memory is given back."""
+        """Put the VAE on the device; take it off a GPU afterwards."""
         if self.vae is None:
             self.vae = load_vae(self.family, self.folder, self.dtype, self.shape.height)
         try:
@@ -596,7 +612,7 @@ class Previewer:
         on_step: OnStep,
         scale: float = 1.0,
     ) -> Iterator[torch.Tensor]:
-        """Yield the latents of every preview, on the host; the VAE is gone while the transformer computes."""
+        """Yield the latents of every preview, on the host. The VAE is off the device while the transformer runs."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
         guidance = Guidance(
@@ -614,7 +630,7 @@ class Previewer:
 
                 inputs = DenoiseInputs(
                     self.folder,
-                    self._on_device(each.one.text),
+                    self._on_device(each.prompt.text),
                     self._on_device(negative),
                     self._latents_shape,
                     self.steps,
@@ -630,7 +646,7 @@ class Previewer:
 
     @contextlib.contextmanager
     def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
-        """What gives the transformer for a timestep, where the model has two."""
+        """Yield a function that returns the transformer for a timestep; None if the model has only one."""
         if not self.model.boundary:
             yield None
             return
@@ -649,36 +665,36 @@ class Previewer:
         return self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width)
 
     def _givens(self, missing: Sequence[MissingPreview], noises: Sequence[torch.Generator]) -> list[Given | None]:
-        """What an image-to-video model is shown; None for the others."""
-        known = [each.one.given for each in missing]
+        """Return the conditioning of each preview; None for models without any."""
+        known = [each.prompt.given for each in missing]
         if self.model.task != "image-to-video" or all(given is not None for given in known):
             return known
         with self._vae_on_device():
             return [
-                self._first_frame(each.one, noise) if given is None else given
+                self._first_frame(each.prompt, noise) if given is None else given
                 for each, noise, given in zip(missing, noises, known, strict=True)
             ]
 
-    def _first_frame(self, one: PreviewPrompt, noise: torch.Generator) -> Given:
-        """What the stock pipeline makes of a picture."""
-        assert one.image is not None, "an image-to-video model needs a picture"
+    def _first_frame(self, prompt: PreviewPrompt, noise: torch.Generator) -> Given:
+        """Encode a picture as the stock pipeline does."""
+        assert prompt.image is not None, "an image-to-video model needs a picture"
         scale = self.settings.image_latent_scale
         dtype = self.family.vae_dtype(self.dtype)
         image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
-        image = self.family.encode_image(self.vae, image_encoder, one.image, self.shape.frames, scale)
+        image = self.family.encode_image(self.vae, image_encoder, prompt.image, self.shape.frames, scale)
         return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
 
 
 @contextlib.contextmanager
 def at_scale(transformer: Any, scale: float) -> Iterator[None]:
-    """The transformer with its LoRA at another strength; afterwards exactly as it was. Raises ConfigError."""
+    """Set the LoRA's scale. Raises ConfigError if there is no LoRA."""
     if scale == 1.0:
         yield
         return
     if not getattr(transformer, "peft_config", None):
         raise ConfigError(f"the LoRA scale of a preview is {scale:g}, but this run trains no LoRA: use 1")
     if scale == 0.0:
-        # Not a scale of 0: under that, DoRA would still stretch the weights.
+        # At a scale of 0, DoRA would still change the weights' magnitudes.
         transformer.disable_adapters()
         try:
             yield
@@ -690,10 +706,7 @@ def at_scale(transformer: Any, scale: float) -> Iterator[None]:
 
 
 def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> Any:
-    """The VAE on the processor, ready to decode pictures of that height without needing more than it must.
-
-    dtype: of the transformer
-    """
+    """Load the VAE on the CPU, with tiling for large frames. dtype: the transformer's"""
     vae = family.load_vae(folder, torch.device("cpu"), family.vae_dtype(dtype))
     if height >= TILED_FROM:
         vae.enable_tiling()
@@ -702,21 +715,20 @@ def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> A
 
 
 def frames_of(video: torch.Tensor, count: int) -> torch.Tensor:
-    """The last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
+    """Return the last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
 
-    What a family puts in front of the latents to fill them up comes back in front of the frames.
+    Families pad latents at the front, so the padding comes first in the decoded clip.
     """
     return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
 
 
 class PreviewExperts(contextlib.ExitStack):
-    """A context in which `at` gives the transformer for a timestep, of a model that has two and trains one.
+    """The two transformers of a model that trains one of them; the other has its published weights.
 
-    The other one is as it was published. One of them is on the device at a time; afterwards it is the one in training.
+    Only one is on the device at a time. On exit it is the one in training.
     """
 
     def __init__(self, previewer: Previewer, trained: Any) -> None:
-        """trained: the transformer in training"""
         super().__init__()
         self._of, self._trained = previewer, trained
         family, model, settings = previewer.family, previewer.model, previewer.settings
@@ -726,22 +738,22 @@ class PreviewExperts(contextlib.ExitStack):
         on_host = torch.device("cpu")
         self._published = family.load_transformer(previewer.folder, on_host, previewer.dtype, self._other.part)
         family.use_attention(self._published, settings.attention, previewer.device)
-        self._levels = False  # whether the published one is ready to compute
+        self._prepared = False  # whether the published one has its memory levels and frozen LoRAs
         self._trained_aside, self._published_aside = contextlib.ExitStack(), contextlib.ExitStack()
         self._published_computes = False
         self.callback(self._trained_aside.close)
 
     def at(self, timestep: float) -> Any:
-        """The transformer for a timestep, on the device."""
+        """Return the transformer for a timestep, on the device."""
         published = not self._own.covers(timestep)
         if published != self._published_computes:
             if published:
                 self._trained_aside.enter_context(self._of.offload_transformer())
-                if not self._levels:
+                if not self._prepared:
                     of, settings = self._of, self._settings
                     apply_memory_levels(of.family, self._published, settings, of.device)
                     of.frozen.attach(of.family, self._published, of.model.title, self._other.name, trained=False)
-                    self._levels = True
+                    self._prepared = True
                 self._published_aside.close()
             else:
                 self._published_aside.enter_context(parked(self._published))
@@ -762,7 +774,7 @@ def record_path(folder: Path, name: str, scale: float) -> Path:
 
 
 def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Sequence[ToldFile], fps: float) -> None:
-    """Write the files that a record's settings name, if it has any; those that are there stay. Raises CannotWrite."""
+    """Write the files that a record's settings refer to, unless they exist. Raises CannotWrite."""
     if "settings" not in described:
         return
     named = described["settings"].get("image")
@@ -781,18 +793,18 @@ def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Seq
 
 
 def write_png(path: Path, image: torch.Tensor) -> None:
-    """A picture [1, 3, H, W] in [-1, 1] as a file."""
+    """Write a picture [1, 3, H, W] in [-1, 1] as PNG."""
     pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().clamp(0, 255).byte().numpy()
     data = io.BytesIO()
     Image.fromarray(pixels).save(data, "PNG")
     write_bytes(path, data.getvalue())
 
 
-# ---- a job that turns previews kept as latents into videos: python -m workbench.trainer.previewer runs/NAME/.decode
+# ---- a job that decodes previews kept as latents: python -m workbench.trainer.previewer runs/NAME/.decode
 
 
 def decode_latents(run: Path, device: Device, report: Callable[[int, int], None] = lambda done, total: None) -> int:
-    """Decode the previews that a run kept as latents, and return how many; the latents stay.
+    """Decode the previews that a run kept as latents and return their number. The latents stay.
 
     Raises ConfigError, ModelUnavailable.
     """
@@ -815,7 +827,7 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
 
 
 def decode(job: jobs.Job) -> None:
-    """Decode the previews of the run that the job's folder is in."""
+    """Decode the previews of the run that contains the job's folder."""
     run = job.folder.parent
     device = pick_device(TrainSettings.load(run / jobs.CONFIG).device)
     count = decode_latents(run, device, lambda done, total: job.beat("decoding previews", done, total))

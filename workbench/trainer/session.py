@@ -1,8 +1,8 @@
 """Everything a run holds while it trains, built in order: clips, encoded tensors, model, trained weights, optimizer.
 
-Where several processes compute a run (ranks), each has a session. All do the same in the same order, but only that of
-rank 0 writes files and logs. The session also does what happens between two steps: it writes metrics, measures, saves
-and, while a run is paused, lends its device. The loop decides when; `previews` generates videos.
+When several processes (ranks) train a run, each has a session. All do the same work in the same order, but only rank 0
+writes files and logs. The session also does the work between steps: it writes metrics, measures, saves and, while the
+run is paused, lends its device. The loop decides when. `previewer` generates videos.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ from workbench.trainer import optimizers, slider, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
 from workbench.trainer.evaluation import (
-    EvaluationInput,
     PriorDrift,
     held_out_by_band,
     levels_by_mask,
@@ -58,15 +57,15 @@ from workbench.trainer.threads import Threads
 from workbench.trainer.trainable import Trainable, apply_memory_levels, begins_on_host, continue_from
 from workbench.workspace import Workspace, read_json, write_bytes, write_json
 
-EFFECT_CLIPS = 2  # on which the visible effect by mask is measured
+EFFECT_CLIPS = 2  # clips on which the visible effect by mask is measured
 
 
 class Interrupted(jobs.Stop):
-    """A stop was requested while previews were generated: they are left, the run saves and ends."""
+    """A stop was requested while previews were being generated; the run drops them, saves and ends."""
 
 
 class Session:
-    """One run in one process, ready for its next step. `step` is the last one done."""
+    """One run in one process, ready for its next step. `step` is the last completed step."""
 
     def __init__(
         self,
@@ -83,11 +82,11 @@ class Session:
         """Build everything up to the first step. Raises WorkbenchError, or jobs.Stop when asked to stop.
 
         Args:
-            job: Its folder is the run's.
-            from_start: Whether it may begin at step 0 again where no checkpoint is whole.
-            ends_at: The time limit, by time.monotonic().
-            slot: Its devices, which it lends while it is paused. None where this process may not lend them.
-            trial: Take a few clips of the largest shape, to measure with; and a preview that fails is an error.
+            job: The job; its folder is the run's.
+            from_start: Start over at step 0 if no checkpoint is intact.
+            ends_at: The time limit, as a time.monotonic() value.
+            slot: The devices to lend while the run is paused; None if this process must not lend them.
+            trial: Take only a few clips of the largest shape, and treat a failed preview as an error.
         """
         self.run, self.job, self.settings, self.hardware = job.folder, job, settings, hardware
         self.ranks = ranks or Ranks()
@@ -100,15 +99,15 @@ class Session:
         )
         self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
         self.step, self.step_seconds = 0, 0.0
-        self.note = ""  # what a person should know of where it began
-        self.warning = ""  # the newest failure that did not end the run
-        self.stop_requested = False  # while previews were generated; the loop then ends the run
+        self.note = ""  # what the user should know about where the run started
+        self.warning = ""  # the latest failure that did not end the run
+        self.stop_requested = False  # set while previews are generated; the loop then ends the run
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
         kept = resumed[1].get("threads") if resumed else None
         self.threads = Threads(self.run, kept) if hardware.kind == "cpu" else None
-        # A checkpoint of before the defaults were numbered has the first ones.
+        # Checkpoints from before the defaults were versioned use version 1.
         self.defaults = resumed[1].get("defaults", 1) if resumed else DEFAULTS
         self._fetch_model()
         self._encode()
@@ -121,17 +120,17 @@ class Session:
             self._restore(*resumed)
         elif (path := initial_lora(self.workspace, settings)) is not None:
             log(continue_from(self.family, self.bare_transformer, settings, path))
-            self.ema = self._new_ema()  # of the weights that were just loaded
+            self.ema = self._new_ema()  # start the average from the loaded weights
         self._open_records()
         self._build_prior_drift()
 
-    # ---- building it, in order
+    # ---- building the session, in order
 
     def _read_dataset(self) -> None:
         settings = self.settings
         self.job.beat("reading the dataset")
         with self.ranks.first_alone():
-            settle(settings.model)  # on a machine that does not know a Hub model yet
+            settle(settings.model)  # this machine may not know the Hub model yet
         shape = check(self.workspace, settings)
         check_ranks(settings, self.ranks.count)
         check_device(settings, self.hardware)
@@ -142,7 +141,7 @@ class Session:
         for sentence in data.dropped:
             log(f"left out: {sentence}")
         if not settings.dataset:
-            log(f"no dataset: {len(data.train)} clips that the base model generates")
+            log(f"no dataset: the base model generates {len(data.train)} clips")
         counts = f"{len(data.regularization)} for regularization, {len(data.held_out)} held out"
         log(f"{len(data.train)} clips to train on, {counts}")
         if len(data.buckets) > 1:
@@ -152,12 +151,12 @@ class Session:
         self.preservation_prompts = preservation_prompts(self.family, self.model, settings)
 
     def _find_checkpoint(self, from_start: bool) -> tuple[Path, dict[str, Any]] | None:
-        """The newest good checkpoint and its state, if this is still the run that wrote it. Raises ResumeRefused."""
+        """Return the newest intact checkpoint and its state. Raises ResumeRefused if the run has changed since."""
         begun = checkpoints.beginning(self.run, from_start)
         lock, found, self.note = self.data.lock(), begun.checkpoint, begun.note
         if self.note:
             log(self.note)
-        if found is None or not (self.run / LOCK).exists():  # a fork has a checkpoint, and locks its own clips
+        if found is None or not (self.run / LOCK).exists():  # a fork starts with a checkpoint but without a lock
             write_json(self.run / LOCK, lock)
         if found is None:
             return None
@@ -176,14 +175,14 @@ class Session:
             self.folder = tokenizer.trained_folder(self)
 
     def _encode(self) -> None:
-        """Captions, then clips; each encoder leaves before the next one comes."""
+        """Encode captions, then clips, with one encoder in memory at a time."""
         settings, ranks = self.settings, self.ranks
         self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision, self.defaults)
         work = encoding_work(settings, self.data)
 
         def report(phase: str, done: int, total: int, seconds: float) -> None:
             self.job.beat(phase, done, total, step_seconds=seconds)
-            self.job.check_stop("Stopped while encoding; what was encoded is kept.")
+            self.job.check_stop("Stopped while encoding; the encoded clips and captions are kept.")
 
         self.encoder.encode_captions(ranks.share(sorted(work.captions)), report)
         self.encoder.encode_clips(ranks.share(work.pieces), report)
@@ -195,15 +194,15 @@ class Session:
         self.schedule = self.inputs.schedule
 
     def _load_transformer(self) -> None:
-        """The transformer on its device, with what is trained of it and what makes its steps cheaper."""
+        """Load the transformer, attach the LoRA, apply the memory levels and attach frozen LoRAs."""
         self.job.beat("loading the model")
         settings, family = self.settings, self.family
         mixed = "no" if self.precision == "fp32" else self.precision
-        more = trackers.accelerator_options(self.run, settings)
-        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.hardware.kind == "cpu", **more)
-        begin = torch.device("cpu") if begins_on_host(settings, self.sharded) else self.device
+        tracking = trackers.accelerator_options(self.run, settings)
+        self.accelerator = Accelerator(mixed_precision=mixed, cpu=self.hardware.kind == "cpu", **tracking)
+        load_on = torch.device("cpu") if begins_on_host(settings, self.sharded) else self.device
         part = self.model.expert(settings.expert).part
-        transformer = family.load_transformer(self.folder, begin, self.encoder.dtype, part)
+        transformer = family.load_transformer(self.folder, load_on, self.encoder.dtype, part)
         family.use_attention(transformer, settings.attention, self.device)
         self.trainable = Trainable(family, transformer, settings, seed_for(settings.seed, "lora"), part)
         apply_memory_levels(family, transformer, settings, self.device, self.sharded)
@@ -211,7 +210,7 @@ class Session:
             self.trainable.follow()
         self.frozen = FrozenLoras(frozen_loras(self.workspace, settings))
         self.frozen.attach(family, transformer, self.model.title, self.model.expert(settings.expert).name)
-        # No wrapper where several processes share the steps: they sum their gradients themselves.
+        # Several ranks sum their gradients themselves (Ranks.sum_gradients), so accelerate must not wrap the model.
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
 
@@ -223,7 +222,7 @@ class Session:
         self.ema = self._new_ema()
 
     def _new_ema(self) -> Ema | None:
-        """A moving average that starts with the present weights, where the run keeps one."""
+        """Return a moving average that starts from the current weights, or None if the run keeps none."""
         return Ema(self.trainable.named, self.settings.ema_decay) if self.settings.ema_decay else None
 
     def _restore(self, folder: Path, state: Mapping[str, Any]) -> None:
@@ -237,16 +236,16 @@ class Session:
         if self.ema is not None and (averages := folder / checkpoints.EMA).exists():
             self.ema.load(load_file(averages))
         else:
-            self.ema = self._new_ema()  # a fork may begin to average where its parent did not
+            self.ema = self._new_ema()  # a fork may keep an average that its parent did not
         if self.accelerator.scaler is not None and state["scaler"]:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step = int(state["step"])
-        log(f"going on from the checkpoint of step {self.step}")
+        log(f"resuming from the checkpoint of step {self.step}")
 
     def _build_previewer(self) -> None:
         settings = self.settings
         self.preview_inputs = PreviewInputs(self.data, settings, self.preservation_prompts)
-        # Weights in shards stay; Apple's memory is the machine's, so nothing has more room elsewhere.
+        # Sharded weights stay in place, and Apple's GPU shares the machine's memory, so moving them frees nothing.
         moves = not self.sharded and self.device.type != "mps"
         self.previewer = Previewer(
             self.run,
@@ -270,7 +269,7 @@ class Session:
             self.metrics = MetricsWriter(self.run, self.step)
             self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
             lines = read_metrics(self.run)
-        # A fork begins after step 0, but has no steps of its own either.
+        # A fork begins after step 0, yet it has no steps of its own.
         started = not lines, not any("loss" in line for line in lines)
         self.no_metrics_yet, self.no_steps_yet = self.ranks.from_first(started)
         self._effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
@@ -278,40 +277,40 @@ class Session:
 
     def _build_prior_drift(self) -> None:
         self.prior_drift = None
-        # It compares with the base model, which is at hand only where a LoRA alone is trained.
+        # The comparison needs the base model, which is available only if nothing but a LoRA is trained.
         if self.idle or self.settings.method == "full" or self.settings.train_also:
             return
         own, others = self.inputs.drift_inputs(self.preservation_prompts)
         if others:
             self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
 
-    # ---- what is held
+    # ---- the model and its weights
 
     @property
     def idle(self) -> bool:
-        """Whether rank 0 measures, generates and writes without this process; sharded weights need all."""
+        """Whether rank 0 measures, generates and writes without this process. Sharded weights need every rank."""
         return not self.ranks.first and not self.sharded
 
     @property
     def bare_transformer(self) -> Any:
-        """The transformer without what accelerate put around it."""
+        """The transformer without accelerate's wrapper."""
         return self.accelerator.unwrap_model(self.transformer)
 
     @contextmanager
     def weights_in_use(self) -> Iterator[None]:
-        """The weights that are meant to be used in place of those that are trained: an average, where there is one."""
+        """Put the averaged weights, if any, in place of the trained ones."""
         with optimizers.averaged(self.optimizer), self.ema.applied() if self.ema is not None else nullcontext():
             yield
 
     @contextmanager
     def as_in_use(self) -> Iterator[None]:
-        """The weights that are meant to be used, with the frozen LoRAs that previews have."""
+        """Use the averaged weights and the frozen LoRAs of previews."""
         with self.weights_in_use(), self.frozen.previewing():
             yield
 
     @contextmanager
     def base_model(self) -> Iterator[None]:
-        """Inside it the transformer is the base model, without its LoRA; frozen LoRAs that are on stay on."""
+        """Disable the LoRA. Frozen LoRAs that are on stay on."""
         self.bare_transformer.disable_adapters()
         try:
             yield
@@ -319,7 +318,7 @@ class Session:
             self.bare_transformer.enable_adapters()
 
     def notes(self) -> dict[str, str]:
-        """The metadata of a file of weights, beside rank and alpha. No time in it: equal runs make equal files."""
+        """Return a weight file's metadata besides rank and alpha. No timestamps: equal runs write equal files."""
         return {
             "base_model": self.model.id if self.model.local else self.model.source,
             "base_revision": self.model.revision or "",
@@ -336,25 +335,25 @@ class Session:
     # ---- reporting
 
     def beat(self, phase: str, **more: Any) -> None:
-        """Report what the run does now, for readers and the stall timeout."""
+        """Report the current phase to readers and the stall timeout."""
         more.setdefault("message", self.warning or self.note)
         self.job.beat(phase, self.step, self.settings.steps, step_seconds=self.step_seconds, **more)
 
     def write(self, **line: Any) -> None:
-        """Write a line of the metrics, for whoever reads them."""
+        """Write a line of metrics and send it to the tracker."""
         if not self.ranks.first:
             return
         try:
             self.metrics.write(step=self.step, time=time.time(), **line)
         except CannotWrite as error:
-            warning = f"{error}; the curve waits in memory meanwhile"
+            warning = f"{error}; metrics are kept in memory until it can be written"
             if self.warning != warning:
                 log(warning)
             self.warning = warning
         self.tracker.log({"step": self.step, **line})
 
     def finish_step(self, **line: Any) -> None:
-        """Count a step that has adjusted the weights, and report it. line: of the metrics, with its `seconds`"""
+        """Count a completed step and report it. line: its metrics, including `seconds`"""
         self.step += 1
         seconds = line["seconds"]
         self.step_seconds = 0.9 * self.step_seconds + 0.1 * seconds if self.step_seconds else seconds
@@ -362,7 +361,7 @@ class Session:
         self.beat("training")
 
     def record_start(self, paused_at: float | None = None) -> None:
-        """Write down that training begins now, or goes on after a pause. Raises CannotWrite."""
+        """Record that training starts now, or continues after a pause. Raises CannotWrite."""
         if not self.ranks.first:
             return
         record_session(
@@ -381,7 +380,7 @@ class Session:
     # ---- measuring
 
     def evaluate(self) -> None:
-        """Measure the held-out loss and the prior drift; what cannot be measured is left out."""
+        """Measure the held-out loss and the prior drift, if the run has clips or prompts for them."""
         self.beat("measuring", patient=self.idle)
         if self.idle:
             return
@@ -403,37 +402,39 @@ class Session:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
     def write_visible_effect(self) -> None:
-        """Measure how far this step's previews are from those of the base model. Nothing is written twice: a start
-        after a kill measures the same again."""
+        """Measure how far this step's previews are from the base model's, and write it unless it is already there."""
         effect = visible_effect.measure(self.run, self.step)
         if effect is not None and effect != self._effects.get(self.step):
             self._effects[self.step] = effect
             self.write(**effect)
 
     def write_effect_by_mask(self) -> None:
-        """Measure how far the LoRA changes what is seen of masked clips, inside of what it learned from and outside.
+        """Measure how much the LoRA changes masked clips, inside the region it learns from and outside.
 
-        Held-out clips, or else some that are trained on, are noised, and the model says in one step what they were,
-        with the LoRA and without it; both are decoded. Nothing is measured twice, and nothing where the base model is
-        not at hand, or previews are not decoded either.
+        A few held-out clips (or training clips) are noised, then denoised in one step with and without the LoRA, and
+        both results are decoded. Skipped if this step is measured already, if the base model is not available, or if
+        previews stay latents.
         """
         settings = self.settings
         items = [item for item in (self.data.held_out or self.data.train) if item.mask][:EFFECT_CLIPS]
-        changes_more = settings.method == "full" or settings.train_also
-        if not items or changes_more or settings.preview_latents_only or self.step in self._effects_by_mask:
+        no_base_model = settings.method == "full" or settings.train_also
+        if not items or no_base_model or settings.preview_latents_only or self.step in self._effects_by_mask:
             return
         self._effects_by_mask.add(self.step)
         self.beat("measuring", message="the visible effect by mask")
         found = list[tuple[float | None, float | None]]()
         with self.as_in_use(), self.accelerator.autocast():
 
-            def seen(probe: EvaluationInput) -> torch.Tensor:
+            def denoised() -> list[torch.Tensor]:
                 model, seed = self.bare_transformer, settings.seed
-                return seen_in_one_step(self.family, model, self.schedule, probe, seed, self.device)
+                return [
+                    seen_in_one_step(self.family, model, self.schedule, probe, seed, self.device)
+                    for probe in self.inputs.clips(items)
+                ]
 
-            changed = [seen(probe) for probe in self.inputs.clips(items)]
+            changed = denoised()
             with self.base_model():
-                before = [seen(probe) for probe in self.inputs.clips(items)]
+                before = denoised()
         if self.ranks.first:
             with self.previewer.decoding():
                 for item, *latents in zip(items, before, changed, strict=True):
@@ -451,16 +452,16 @@ class Session:
     # ---- saving
 
     def save(self, must: bool = True) -> None:
-        """Publish a checkpoint of the present step, then retire the oldest. A step that is saved is not saved again.
+        """Publish a checkpoint of the current step, unless there is one, and retire the oldest.
 
-        All processes give their shards, and rank 0 writes.
-        must: a disk that refuses ends the run; else it is logged, and the next save tries again. Raises CannotWrite.
+        All ranks contribute their shards; rank 0 writes. If the disk refuses, raise CannotWrite (`must`), or log it and
+        leave it to the next save.
         """
         self.beat("saving a checkpoint", patient=self.idle)
         if self.idle:
             return
         first = self.ranks.first
-        beside = self.trainable.plain(first)
+        also_trained = self.trainable.plain(first)
         tensors, values = optimizers.state_of(self.optimizer, self.trainable.named, first)
         averages = self.ema.tensors(first) if self.ema is not None else None
         scaler = self.accelerator.scaler
@@ -479,7 +480,7 @@ class Session:
             state["frozen_loras"] = frozen
 
         def fill(target: Path) -> None:
-            self.trainable.write(target, self.notes(), beside)
+            self.trainable.write(target, self.notes(), also_trained)
             write_bytes(target / checkpoints.OPTIMIZER, to_bytes(tensors))
             if averages is not None:
                 write_bytes(target / checkpoints.EMA, to_bytes(averages))
@@ -504,36 +505,36 @@ class Session:
 
     @contextmanager
     def preview_failures_logged(self) -> Iterator[None]:
-        """What goes wrong inside costs the previews, never the run."""
+        """Log failures instead of raising them: a failed preview must not end the run. A trial raises them."""
         if self.trial:
             yield
             return
         try:
             yield
         except Interrupted:
-            log(f"asked to stop: the preview of step {self.step} is left for the next start")
+            log(f"stop requested: the preview of step {self.step} is left for the next start")
         except CannotWrite as error:
             self.warning = f"a preview of step {self.step} is not written yet, the next preview tries again: {error}"
             log(self.warning)
         except (torch.OutOfMemoryError, ConfigError) as error:
-            log(f"the preview of step {self.step} is left out: {str(error).splitlines()[0]}")
+            log(f"skipped the preview of step {self.step}: {str(error).splitlines()[0]}")
             free_memory()
 
     def check_for_stop(self, together: bool = False) -> None:
-        """Raises Interrupted once a stop was requested; together: all processes check at the same time."""
+        """Raise Interrupted if a stop was requested. together: on all ranks, which check at the same time"""
         self.stop_requested = self.stop_requested or self.job.take("stop") is not None
         if any(self.ranks.gathered(self.stop_requested)) if together else self.stop_requested:
-            raise Interrupted("Stopped while it generated previews.")
+            raise Interrupted("Stopped while generating previews.")
 
     # ---- pausing
 
     @contextmanager
     def device_lent(self) -> Iterator[None]:
-        """Free the device for others meanwhile, if it is this process's to lend.
+        """Free the device for other jobs, if this process may lend it.
 
-        Its tensors wait in CPU memory. Every bit comes back as it was, so a run that was paused ends in the same
-        weights as one that was not. Slots of swapped blocks (memory.block_swap) stay, and so does what the driver keeps
-        for a process. After an error nothing comes back, and neither does the device.
+        The tensors wait in CPU memory and return bit for bit, so a paused run ends with the same weights as an
+        uninterrupted one. The slots of swapped blocks (memory.block_swap) and the driver's memory per process stay on
+        the device. After an error neither the tensors nor the device come back.
         """
         if self.slot is None:
             yield
@@ -545,7 +546,7 @@ class Session:
             yield
 
     def held_tensors(self) -> Iterator[torch.Tensor]:
-        """Every tensor kept between two steps: the model, what is trained, the optimizer's, the average."""
+        """Yield every tensor kept between steps: model, trained weights, optimizer state and average."""
         model = self.bare_transformer
         averages = self.ema.model.shadow_params if self.ema is not None else []
         states = (value for state in self.optimizer.state.values() for value in tensors_in(state))
@@ -553,7 +554,7 @@ class Session:
         return chain(model.parameters(), model.buffers(), frozen, self.trainable.parameters, averages, states)
 
     def close(self) -> None:
-        """Close what is written to, however the run ends."""
+        """Close the metrics and the tracker."""
         if self.ranks.first:
             self.metrics.close()
             self.tracker.finish()

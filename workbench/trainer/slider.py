@@ -1,18 +1,18 @@
-"""Slider LoRAs: a LoRA whose strength turns something up and down, learned from prompts or from pairs of clips.
+"""Slider LoRAs: LoRAs whose strength turns an attribute up or down, learned from prompts or from pairs of clips.
 
-From prompts, without a clip that shows it: at the same noisy latents the frozen base model is asked three times, v0 of
-the neutral prompt, v+ of more, v- of less. With direction = guidance * (v+ - v-), the LoRA at strength s learns to
-predict v0 + s * direction of the neutral prompt, and at strength -s v0 - s * direction: both in one step, so that 0
-stays the base model (Concept Sliders, arXiv 2311.12092). s is 1, or drawn between 1 and the run's `slider_reach`: a
-slider that was trained at 1 alone is extrapolated at 2.
+From prompts: the frozen base model makes three predictions at the same noisy latents, v0 for the neutral prompt, v+ for
+more and v- for less of the attribute. With direction = guidance * (v+ - v-), the LoRA learns to predict
+v0 + s * direction for the neutral prompt at strength s, and v0 - s * direction at strength -s. Both happen in the same
+step, so strength 0 stays the base model (Concept Sliders, arXiv 2311.12092). s is 1, or drawn between 1 and
+`slider_reach`; a slider trained at 1 alone has to extrapolate at 2.
 
-A direction means something only at latents that the model meets while it generates. They are those of the dataset's
-clips, noised as in any training; without a dataset the base model generates clips of all three prompts before the first
-step, as previews are generated: with both of a model's experts, and from pictures where it begins with one. They wait
-in the cache under the key of all that made them, so a run that goes on has the same.
+A direction is meaningful only at latents that occur during generation. With a dataset, they are its noised clips.
+Without one, the base model generates clips of all three prompts before the first step, in the same way as previews:
+with both experts of a model that has two, and from pictures for image-to-video models. The clips are cached under a
+hash of everything that determines them, so a resumed run uses the same ones.
 
-From pairs, the LoRA at strength 1 learns the clip and at -1 the one beside it, with the same noise (the same paper's
-visual sliders).
+From pairs: with the same noise, the LoRA learns the clip at strength 1 and its counterpart at -1 (the visual sliders of
+the same paper).
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def backward(
     micro: int,
     base_prediction: Callable[[ModelInputs], torch.Tensor],
 ) -> torch.Tensor:
-    """Add the gradients of one batch at both strengths.
+    """Accumulate the gradients of one batch at both strengths.
 
     Args:
-        weights: What each clip's loss counts, [B].
-        base_prediction: What the model predicts without its LoRA.
+        weights: The weight of each clip's loss, [B].
+        base_prediction: Predicts without the LoRA.
 
     Returns:
-        The loss of each clip, [B], the mean of both strengths.
+        The loss of each clip, averaged over both strengths, [B].
     """
     settings, strength = session.settings, 1.0
-    sides: list[tuple[ModelInputs, torch.Tensor]]  # what the model is shown, and what it is to predict, at s and -s
+    sides: list[tuple[ModelInputs, torch.Tensor]]  # inputs and target at strengths s and -s
     if batch.opposite is not None:
-        shown = [batch.inputs, replace(batch.inputs, latents=batch.opposite)]
-        sides = [(one, session.schedule.target(one.latents, one.noise, one.timesteps)) for one in shown]
+        pair = [batch.inputs, replace(batch.inputs, latents=batch.opposite)]
+        sides = [(one, session.schedule.target(one.latents, one.noise, one.timesteps)) for one in pair]
     else:
         pairs = pairs_of(settings, batch.items, step, micro)
         strength = strength_of(settings, step, micro)
@@ -72,7 +72,7 @@ def backward(
         sides = [(neutral, middle + direction), (neutral, middle - direction)]
     losses = list[torch.Tensor]()
     for factor, (inputs, target) in zip((strength, -strength), sides, strict=True):
-        # The backward pass inside, too: what is computed twice has to be computed with the same strength.
+        # Backward stays inside: gradient checkpointing recomputes the forward pass and needs the same strength.
         with scaled(session.bare_transformer, factor):
             with session.accelerator.autocast():
                 each = session.family.loss(session.transformer, session.schedule, inputs, target)
@@ -83,7 +83,7 @@ def backward(
 
 
 def strength_of(settings: TrainSettings, step: int, micro: int) -> float:
-    """The strength at which a batch is learned, and its opposite."""
+    """Draw the strength s for a batch."""
     if settings.slider_reach == 1.0:
         return 1.0
     noise = torch.Generator().manual_seed(seed_for(settings.seed, "slider strength", step, micro))
@@ -92,7 +92,7 @@ def strength_of(settings: TrainSettings, step: int, micro: int) -> float:
 
 
 def pairs_of(settings: TrainSettings, items: Sequence[RunClip], step: int, micro: int) -> list[SliderPair]:
-    """The prompts for each clip of a batch: those it was generated of, or drawn anew for a clip of a dataset."""
+    """Return the prompts for each clip of a batch: the ones it was generated from, or random ones for dataset clips."""
     pairs = settings.slider_pairs
     noise = torch.Generator().manual_seed(seed_for(settings.seed, "slider prompts", step, micro))
     drawn = torch.randint(len(pairs), (len(items),), generator=noise).tolist()
@@ -103,9 +103,9 @@ def pairs_of(settings: TrainSettings, items: Sequence[RunClip], step: int, micro
 
 
 def generate_clips(session: Session) -> None:
-    """Let the base model generate the clips of a slider without a dataset, those that the cache lacks.
+    """Generate the clips of a slider without a dataset, except those in the cache.
 
-    Raises jobs.Stop when asked to; what was generated is kept.
+    Raises jobs.Stop when asked to stop; finished clips are kept.
     """
     settings, model, family, encoder = session.settings, session.model, session.family, session.encoder
     previewer = replace(session.previewer, shape=session.shape)  # previews may be longer
@@ -128,7 +128,7 @@ def generate_clips(session: Session) -> None:
         clip, step = divmod(done - 1, each)
         message = f"clip {clip + 1} of {len(missing)}, denoising step {step + 1} of {each}"
         session.job.beat(PHASE, message=message)
-        session.job.check_stop("Stopped while it generated clips; what was generated is kept.")
+        session.job.check_stop("Stopped while generating clips; finished clips are kept.")
 
     if missing:
         wanted = [

@@ -1,14 +1,14 @@
-"""The stall timeout: a run that makes no progress is ended, and leaves the stack of every thread.
+"""The stall timeout: end a run that makes no progress, and write down the stack of every thread.
 
     stacks.txt      what every thread was doing when the run was ended; empty while all is well
-    stacks-2.txt    the same of the second of several processes
+    stacks-2.txt    the same for the second of several processes
 
-A thread checks when the loop last reported progress (`Job.beat`). No report for longer than the limit ends the process
-as STALLED, but for phases that may take long (`patient=True`: downloads). Code that does not even let other threads run
-(it holds the interpreter's lock) stops that thread, too: then a timer of `faulthandler`, which the thread resets at
-every check, runs out, writes the stacks and ends the process; such a run has no result.json, but its stacks.txt. Time
-in which the process was stopped or the machine asleep does not count, except for that timer: a process frozen for
-longer than the limit may end when it thaws.
+A thread checks when the loop last reported progress (`Job.beat`). If the last report is older than the limit, the
+process ends as STALLED, except in phases that may take long (`patient=True`, such as downloads). Code that holds the
+interpreter lock also blocks that thread. Then a timer of `faulthandler`, which the thread resets at every check, runs
+out, writes the stacks and ends the process; such a run has a stacks.txt but no result.json. Time while the process is
+stopped or the machine asleep does not count, except for that timer: a process frozen for longer than the limit may end
+when it resumes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ CHECK_SECONDS = 1.0
 class StallTimeout:
     """Watches a job while the context lasts.
 
-    minutes: how long it may report nothing; 0 is off.  rank: of several processes each writes stacks of its own
+    minutes: the longest time without a report; 0 turns the timeout off.
+    rank:    of several processes, each of which writes its own stacks.
     """
 
     def __init__(self, job: jobs.Job, minutes: float, rank: int = 0) -> None:
@@ -44,7 +45,7 @@ class StallTimeout:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self._path.unlink(missing_ok=True)  # of an earlier stall
+        self._path.unlink(missing_ok=True)  # from an earlier stall
         if self._limit:
             with writing(self._path):
                 self._file = self._path.open("w", encoding="utf-8")
@@ -55,7 +56,7 @@ class StallTimeout:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._file is not None:
-            self._thread.join()  # else it might reset the timer once more
+            self._thread.join()  # or it might reset the timer once more
             faulthandler.cancel_dump_traceback_later()
             self._file.close()
             self._path.unlink(missing_ok=True)
@@ -70,7 +71,7 @@ class StallTimeout:
         while not self._over.wait(interval):
             self._reset_timer()
             beat, reported = self._job.last_beat
-            # Checks are counted, not the clock: time in which nothing could run does not count.
+            # Count checks instead of reading the clock, so that time in which nothing could run does not count.
             silent = 0.0 if reported != last or beat.get("patient") else silent + interval
             last = reported
             if silent >= self._limit:
@@ -80,7 +81,7 @@ class StallTimeout:
         faulthandler.dump_traceback(self._file or sys.stderr, all_threads=True)
         saved = checkpoints.steps(self._job.folder)
         where = f" (step {step} of {total})" if total else ""
-        kept = f"the last checkpoint is of step {saved[-1]}" if saved else "no checkpoint was written yet"
+        kept = f"the last checkpoint is from step {saved[-1]}" if saved else "no checkpoint was written yet"
         error = Stalled(
             f"nothing happened for {duration(self._limit)} in the phase {phase!r}{where}: {kept}. "
             f"{self._path.name} has the stack of every thread; raise stall_timeout if the machine is only slow"

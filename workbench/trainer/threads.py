@@ -1,10 +1,10 @@
-"""How many threads a run on the processor computes with: tried when it begins, kept by its checkpoints.
+"""How many threads a run on the CPU computes with: measured when it starts, kept in its checkpoints.
 
 Whether more threads help depends on the model, the clips of a step and the machine, so the first step is rehearsed with
-one thread, half of them and all. Beside other runs nothing is tried: threads that share a core wait for one another,
-and a step of two threads takes up to eight times as long as alone, so a run takes its share. Where others come later,
-a run that took all of them steps back to half. OMP_NUM_THREADS says otherwise. docs/performance.md has measurements.
-Sums are added in another order by another number of threads, so a run that goes on takes the number that it had.
+one thread, half of them and all. If other runs are active, nothing is tried and the run takes its share of the cores:
+threads that share a core wait for each other, and a step on two threads can take eight times as long as alone. If other
+runs start later, a run that took all threads falls back to half. OMP_NUM_THREADS overrides all of this.
+docs/performance.md has measurements. The number of threads affects the order of sums, so a resumed run keeps it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from workbench.jobs.log import log
 
 MODULE = "workbench.trainer"
 VARIABLE = "OMP_NUM_THREADS"
-LONGEST = 3.0  # seconds of a rehearsal: where one takes longer, trying costs more than it finds
-WORTH = 0.87  # of the time that fewer threads take: what more threads must reach
-SLOW_STEPS = 8  # in a row, before a run steps back
-SLOWER = 1.2  # than fewer threads would have been: what counts as slow
+LONGEST = 3.0  # seconds: if a rehearsal takes longer, trying costs more than it gains
+WORTH = 0.87  # more threads must take at most this share of the time that fewer take
+SLOW_STEPS = 8  # slow steps in a row before a run falls back to fewer threads
+SLOWER = 1.2  # a step is slow if it takes this much longer than fewer threads would
 
 
 class Threads:
     """The number of threads of this process while it trains."""
 
     def __init__(self, run: Path, kept: int | None) -> None:
-        """Take a first number. kept: what the checkpoint says, None where the run begins."""
+        """Choose a first number. kept: the number from the checkpoint; None for a new run"""
         self._most = torch.get_num_threads()
         self._tries = False
-        self._fewer, self._gain = 0, 1.0  # to step back to, and what the present number takes of its time
+        self._fewer, self._gain = 0, 1.0  # the number to fall back to, and the current number's share of its time
         self._fastest: dict[Hashable, float] = {}
         self._slow = 0
         if kept is not None:
@@ -52,7 +52,7 @@ class Threads:
                 log(f"computing with {count} of {counted(self._most, 'thread')}: {beside} other runs share the cores")
 
     def choose(self, rehearse: Callable[[], None]) -> None:
-        """Take the fewest threads that are about as fast as any. rehearse: one step's work, without consequences"""
+        """Choose the fewest threads that are about as fast as any. rehearse: does a step's work without effects"""
         if not self._tries:
             return
         half, seconds = torch.get_num_threads(), dict[int, float]()
@@ -60,7 +60,7 @@ class Threads:
             torch.set_num_threads(count)
             if (first := _timed(rehearse)) > LONGEST:
                 break
-            seconds[count] = min(first, _timed(rehearse))  # the first one warms up
+            seconds[count] = min(first, _timed(rehearse))  # the first one includes warm-up
         fastest = min(seconds.values(), default=0.0)
         chosen = min((one for one in seconds if seconds[one] * WORTH <= fastest), default=half)
         torch.set_num_threads(chosen)
@@ -72,8 +72,10 @@ class Threads:
         )
 
     def watch(self, shapes: Hashable, seconds: float) -> None:
-        """Step back where steps have become slower than with fewer threads. shapes: of the batches, which decide the
-        time of a step"""
+        """Fall back to fewer threads once steps are slower than with them.
+
+        shapes: the batches' shapes; only steps of the same shapes are compared
+        """
         if not self._fewer:
             return
         fastest = self._fastest[shapes] = min(seconds, self._fastest.get(shapes, seconds))
@@ -91,7 +93,7 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def others(run: Path) -> int:
-    """How many other runs train on this machine now, in whichever workspace."""
+    """Count the other runs that are training on this machine, in any workspace."""
     found = set[str]()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

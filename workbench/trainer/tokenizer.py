@@ -1,11 +1,12 @@
 """Train a model's video encoder before its transformer: the first part of a run with `tokenizer_steps`.
 
-    runs/NAME/base_model/            the model that the run then trains: links to its model's other parts, and vae/
-    runs/NAME/base_model/metrics.jsonl, state.safetensors      (workbench.runs.metrics); what a restart goes on from
+    runs/NAME/base_model/       the model that the run then trains: the new vae/, and links to its model's other parts
+        metrics.jsonl           see workbench.runs.metrics
+        state.safetensors       the state to resume from
 
-Each clip gives several windows, which begin anywhere in it and are cut from anywhere in its picture, so that a few
-clips go a long way. They stay in memory once they were read, as far as there is room. Like a run's steps each step is a
-function of the seed and its number, so a run that is stopped goes on to the same weights. The moving average is kept.
+Each clip gives several windows, with a random start and a random crop, so that a few clips go a long way. Windows stay
+in memory as long as there is room. Each step is a function of the seed and its number, so a resumed run ends with the
+same weights. The result is the moving average of the weights.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
 
 AVERAGING = 0.995
 WARMUP = 60  # steps
-LAST_RATE = 0.03  # of the learning rate, which falls by half a cosine
+LAST_RATE = 0.03  # share of the learning rate left at the end of the cosine schedule
 LOGGED_EVERY = 50  # steps
 MEASURED = 16  # clips of each kind, at most
-WINDOWS = 8  # of each clip
+WINDOWS = 8  # per clip
 KEPT_BYTES = 2 << 30  # of windows in memory
 STATE = "state.safetensors"
 
 
 def trained_folder(session: Session) -> Path:
-    """The folder of the model with its video encoder trained; trained first where that is not done yet.
+    """Return the folder of the model with the trained video encoder, training it first if needed.
 
     Raises jobs.Stop, NonFiniteLoss, CannotWrite.
     """
@@ -117,7 +118,7 @@ class _Training:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.vae.train()
-        # In fp16 small gradients would be lost.
+        # No autocast for fp16: small gradients would underflow.
         with torch.autocast(session.device.type, torch.bfloat16, enabled=session.precision == "bf16"):
             loss = session.family.vae_loss(self.vae, clips.to(session.device))
         loss.backward()
@@ -135,19 +136,19 @@ class _Training:
         return value
 
     def _follow(self) -> None:
-        """Report where it is; end after saving where that was asked for. Raises jobs.Stop."""
+        """Report progress; save and raise jobs.Stop at the time limit or on request."""
         session = self.session
         session.job.beat("training the tokenizer", self.step, self.total, step_seconds=self.seconds)
         late = time.monotonic() >= session.ends_at
         if late or session.job.take("stop") is not None:
             self._save()
             why = "The time limit is reached: saved and stopped" if late else "Stopped"
-            raise jobs.Stop(f"{why} at step {self.step} of {self.total} of the tokenizer; start it again to go on.")
+            raise jobs.Stop(f"{why} at step {self.step} of {self.total} of the tokenizer; start it again to resume.")
 
     # ---- clips
 
     def _batch(self, step: int) -> torch.Tensor:
-        """Windows [B, 3, F, H, W] of clips of one shape, chosen in proportion to the clips of each."""
+        """Return windows [B, 3, F, H, W] of clips of one shape. Shapes with more clips are chosen more often."""
         settings, items = self.session.settings, self.session.data.train
         noise = torch.Generator().manual_seed(seed_for(settings.seed, "tokenizer", step))
         bucket = items[int(torch.randint(len(items), (1,), generator=noise))].bucket
@@ -160,7 +161,7 @@ class _Training:
         return torch.where(flipped, clips.flip(-1), clips).float() / 127.5 - 1.0
 
     def _window(self, number: int, which: int) -> torch.Tensor:
-        """One of a clip's windows, uint8 [3, F, H, W]."""
+        """Return one of a clip's windows, uint8 [3, F, H, W]."""
         if (known := self.windows.get((number, which))) is not None:
             return known
         session, item = self.session, self.session.data.train[number]
@@ -173,7 +174,7 @@ class _Training:
         return found
 
     def _measure(self) -> dict[str, float]:
-        """PSNR of the reconstructions, dB: of clips that are trained on, and of held-out ones."""
+        """Return the PSNR of reconstructed training clips and held-out clips, in dB."""
         data, family, found = self.session.data, self.session.family, dict[str, float]()
         self.vae.eval()
         with self.average.applied(), torch.no_grad():
@@ -201,7 +202,7 @@ class _Training:
         parts: dict[str, dict[str, torch.Tensor]] = {"weights": {}, "average": {}, "optimizer": {}}
         with safe_open(self.folder / STATE, "pt") as file:
             notes: dict[str, Any] = file.metadata()
-            for key in file.keys():  # noqa: SIM118 - it is no dictionary
+            for key in file.keys():  # noqa: SIM118 - not a dictionary
                 part, _, name = key.partition(":")
                 parts[part][name] = file.get_tensor(key)
         self.step = int(notes["step"])
@@ -213,23 +214,23 @@ class _Training:
 
 
 def _rate(done: int, total: int) -> float:
-    """What the learning rate is multiplied by after so many steps."""
+    """Return the learning rate's factor after `done` steps."""
     falling = 0.5 * (1 + math.cos(math.pi * done / total))
     return min(1.0, (done + 1) / WARMUP) * (LAST_RATE + (1 - LAST_RATE) * falling)
 
 
 def window(item: RunClip, fps: float, settings: TrainSettings, chance: random.Random) -> FramePlan:
-    """As many frames of a clip as the run takes, from any frame on and from any part of the picture."""
+    """Plan as many frames of a clip as the run takes, with a random start and a random crop."""
     clip, shape = item.plan.clip, item.bucket.shape(fps)
     taking = Taking("start", settings.skip_start, settings.skip_end, "random", chance.randrange(1 << 30))
     room = 0 if clip.is_image else last_start(taking.usable(clip).frames, clip.fps, fps, shape.frames)
     start, how = settings.skip_start + chance.randint(0, room), settings.crop
     plan = take(clip, shape, replace(taking, skip_start=start, crop="stretch" if how == "stretch" else "random"))[0]
-    if plan.dropped or settings.frame_sampling in ("sat", "spread"):  # whose frames are not in a row
+    if plan.dropped or settings.frame_sampling in ("sat", "spread"):  # their frames are not consecutive
         return replace(plan, indices=item.plan.indices, dropped=None)
     return plan
 
 
 def last_start(frames: int, own_fps: float, fps: float, needed: int) -> int:
-    """The last frame of a clip of `frames` at which a window of so many frames may begin (`available_frames`)."""
+    """Return the last frame at which a window of `needed` frames can start (see `available_frames`)."""
     return max(0, frames - max(1, math.ceil(1 + (needed - 1.5) * own_fps / fps - 1e-6)))

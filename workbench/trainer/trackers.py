@@ -2,13 +2,13 @@
 
     RUN/tensorboard/          tensorboard --logdir runs shows every run
     WORKSPACE/trackio/        the page shows its dashboard (workbench.ui.train.tracker_view)
-    RUN/wandb/                offline where nobody is logged in: wandb login, then wandb sync RUN/wandb/offline-*
-    RUN/comet_ml/             the same of Comet: comet login, then comet upload RUN/comet_ml/*.zip
-    RUN/tracker.json          which of the trackers' runs is this one, so that a resumed run goes on with it
+    RUN/wandb/                offline if nobody is logged in: wandb login, then wandb sync RUN/wandb/offline-*
+    RUN/comet_ml/             likewise: comet login, then comet upload RUN/comet_ml/*.zip
+    RUN/tracker.json          the trackers' ids of this run, so that a resumed run continues there
 
-Whatever goes wrong with a tracker costs a line in the log and the tracker, never the run. A job gets no tokens in its
-environment, so Weights & Biases finds its key where `wandb login` leaves it (the netrc file), and Comet where
-`comet login` does (~/.comet.config), not in WANDB_API_KEY or COMET_API_KEY.
+A tracker that fails is logged and turned off; the run continues. Jobs get no tokens in their environment, so Weights &
+Biases takes its key from the netrc file (`wandb login`) and Comet from ~/.comet.config (`comet login`), not from
+WANDB_API_KEY or COMET_API_KEY.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import read_json, write_json
 
 RECORD = "tracker.json"
-TRACKIO = "trackio"  # folder of the workspace
-NOT_SENT = ("step", "time", "samples")  # the tracker's own axes, and pairs that no tracker plots
-QUIET_COMET = (  # what Comet would collect by itself
+TRACKIO = "trackio"  # folder in the workspace
+NOT_SENT = ("step", "time", "samples")  # trackers have their own axes and cannot plot pairs
+QUIET_COMET = (  # what Comet would collect on its own
     *("parse_args", "log_code", "log_graph", "log_git_metadata", "log_git_patch", "log_env_details"),
     *("auto_param_logging", "auto_metric_logging", "auto_log_co2"),
 )
-START_SECONDS, FINISH_SECONDS = 30.0, 60.0  # how long a server that does not answer may hold the run up
+START_SECONDS, FINISH_SECONDS = 30.0, 60.0  # the longest waits for a server that does not answer
 
 
 def accelerator_options(run: Path, settings: TrainSettings) -> dict[str, Any]:
-    """What the run's `Accelerator` is made with so that it carries the tracker."""
+    """Return the `Accelerator` arguments that enable the run's trackers."""
     names = trackers_of(settings)
     return {"log_with": list(names), "project_dir": str(run)} if names else {}
 
 
 class Tracker:
-    """The trackers of a run; all methods do nothing when there is none, and none of them raises.
+    """The trackers of a run, if any. No method raises.
 
-    accelerator: made with `accelerator_options`;  step: the last one done, 0 of a new run;  say: writes to the log
+    accelerator: created with `accelerator_options`.
+    step:        the last completed step, 0 for a new run.
+    say:         writes to the log.
     """
 
     def __init__(
@@ -58,17 +60,17 @@ class Tracker:
             self._attempt(settings.tracker, "started", partial(self._start_all, run, settings, step))
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Send a line of metrics.jsonl on."""
+        """Send a line of metrics.jsonl to the trackers."""
         for name, tracker in [*self._open.items()]:
             self._attempt(name, "written to", partial(tracker.log, values(line), step=line["step"]))
 
     def show(self, step: int, videos: Sequence[tuple[str, Path]]) -> None:
-        """Send preview videos (prompt, mp4) on; not to TensorBoard, which plays none."""
+        """Send preview videos, as (prompt, mp4), to all trackers except TensorBoard, which cannot play them."""
         for name in [name for name in self._open if name != "tensorboard" and videos]:
             self._attempt(name, "given previews", partial(self._show, name, step, videos))
 
     def finish(self) -> None:
-        """Let each tracker write what it still holds. Nothing is sent afterwards."""
+        """Flush and close the trackers."""
         for name, tracker in [*self._open.items()]:
             self._attempt(name, "ended", tracker.finish)
         self._open.clear()
@@ -80,7 +82,7 @@ class Tracker:
             for lost in [*self._open] if name == "all" else [name]:
                 self._open.pop(lost, None)
             reason = str(error).strip().split("\n")[0][:300] or type(error).__name__
-            self._say(f"the tracker {name} could not be {what} and is off from here on, the run goes on: {reason}")
+            self._say(f"the tracker {name} could not be {what} and is now off; the run continues: {reason}")
 
     def _start_all(self, run: Path, settings: TrainSettings, step: int) -> None:
         names = trackers_of(settings)
@@ -101,10 +103,10 @@ class Tracker:
 
     def _start(self, name: str, run: Path, identity: Mapping[str, str], known: bool, config: dict[str, Any]) -> None:
         if name == "trackio":
-            os.environ["TRACKIO_DIR"] = str(run.parent.parent / TRACKIO)  # read when it is imported
-            # "allow" goes on with the newest run of that name; a new run must not fall in with a removed one's.
+            os.environ["TRACKIO_DIR"] = str(run.parent.parent / TRACKIO)  # read on import
+            # "allow" continues the newest run of that name, which for a new run might be a deleted run's.
             resume = "allow" if known else "never"
-            # The metrics line says all that is said of the machine.
+            # The metrics already have what we want to know about the machine.
             quiet = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
             options = {"name": run.name, "resume": resume, **quiet}
             self._say("trackio: its dashboard opens in the Train tab")
@@ -115,14 +117,14 @@ class Tracker:
         self._init(name, identity["project"], config, options)
 
     def _init(self, name: str, project: str, config: dict[str, Any] | None, options: dict[str, Any]) -> None:
-        """Start one tracker. accelerate starts all of its trackers or none, so it is told of this one alone."""
+        """Start one tracker. accelerate starts all of its trackers or none, so it gets them one at a time."""
         self._accelerator.log_with = [name]
         self._accelerator.trackers.clear()
         self._accelerator.init_trackers(project, config, {name: options})
         (self._open[name],) = self._accelerator.trackers
 
     def _tensorboard(self, run: Path, config: dict[str, Any], step: int) -> None:
-        # What an ended process wrote beyond the checkpoint is hidden: those steps come again.
+        # Hide what an earlier process wrote beyond the checkpoint: those steps come again.
         self._init("tensorboard", "tensorboard", None, {"purge_step": step + 1 if step else 0})
         if not step:
             rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
@@ -144,12 +146,12 @@ class Tracker:
         if wandb.login(verify=False, prompt=False):
             return {**options, "resume": "allow"}
         self._say(
-            f"Weights & Biases: nobody is logged in, so all is kept in {run / 'wandb'}: wandb login, then wandb sync"
+            f"Weights & Biases: nobody is logged in, so metrics stay in {run / 'wandb'}: wandb login, then wandb sync"
         )
         return {**options, "mode": "offline"}
 
     def _comet(self, run: Path, identity: str) -> dict[str, Any]:
-        # Read when it is imported: else it patches torch and the other trackers, and sends errors of its own home.
+        # Read on import. Without these, Comet patches torch and the other trackers, and reports its own errors home.
         os.environ |= {"COMET_DISABLE_AUTO_LOGGING": "1", "COMET_ERROR_TRACKING_ENABLE": "false"}
         import comet_ml
         from comet_ml import config
@@ -164,7 +166,7 @@ class Tracker:
             "online": config.get_api_key(None, config.get_config()) is not None,
         }
         if not options["online"]:
-            self._say(f"Comet: nobody is logged in, so all is kept in {kept}: comet login, then comet upload")
+            self._say(f"Comet: nobody is logged in, so metrics stay in {kept}: comet login, then comet upload")
         # An experiment's key is 32 to 50 letters and digits.
         return {**options, "experiment_key": hashlib.sha256(identity.encode()).hexdigest()[:40]}
 
@@ -180,7 +182,7 @@ class Tracker:
 
 
 def values(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a metrics line by name; those of a list are numbered: held_out_bands/0."""
+    """Return the numbers of a metrics line by name, with list items numbered: held_out_bands/0."""
     found: dict[str, float] = {}
     for name, value in line.items():
         if name in NOT_SENT:
@@ -192,7 +194,7 @@ def values(line: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _identity(run: Path, settings: TrainSettings) -> tuple[dict[str, str], bool]:
-    """Which of the trackers' runs this one is, and whether it was one before."""
+    """Return the run's identity at the trackers, and whether it had one before."""
     path, tracker = run / RECORD, settings.tracker
     if path.exists() and (known := read_json(path))["tracker"] == tracker:
         return known, True

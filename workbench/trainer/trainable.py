@@ -1,18 +1,19 @@
-"""What of the transformer is trained, and how it goes to disk and back: a LoRA, some weights beside it, or everything.
+"""The trained part of the transformer (a LoRA, some weights beside it, or everything), saved to disk and loaded back.
 
-    checkpoint                  method lora: lora.safetensors, and also.safetensors where `train_also` names weights
+    checkpoint                  method lora: lora.safetensors, and also.safetensors for the weights of `train_also`
                                 method full: weights.safetensors
-    export beside the run       method lora: the same files;  method full: transformer/, as diffusers saves it (or
-                                transformer_2/, for that expert), which the export makes a whole model
+    export in the run's folder  method lora: the same files
+                                method full: transformer/ (or transformer_2/, for that expert) as diffusers saves it;
+                                the export then completes the model
 
-Trained values are float32 whatever the base is in. Then what makes a step cheaper is put on the transformer, in the one
-order in which it fits together:
+Trained values are float32, whatever the base model's dtype. After that, the memory levels are applied to the
+transformer. They work together only in this order:
 
-    host -> attention -> LoRA -> joined projections -> fewer bits -> device, or shards -> swapped blocks -> recomputing
+    host -> attention -> LoRA -> joined projections -> quantization -> device or shards -> block swap -> checkpointing
     -> compiling
 
-Every level computes the same as the plain model: bit for bit on a processor where nothing is rounded, within rounding
-elsewhere (benchmarks/memory_levels.py). `fit` says which levels a GPU needs, `memory` has each.
+Every level computes the same as the plain model: bit for bit on a CPU without quantization, within rounding elsewhere
+(benchmarks/memory_levels.py). `fit` decides which levels a GPU needs; `memory` implements them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from workbench.workspace.lora_names import ALSO
 
 Named = list[tuple[str, torch.nn.Parameter]]
 LORA, WEIGHTS = "lora.safetensors", "weights.safetensors"
-WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # of the files in the part's folder
+WEIGHTS_PATTERN = "diffusion_pytorch_model{suffix}.safetensors"  # file names in the part's folder
 
 
 class Trainable:
@@ -46,7 +47,10 @@ class Trainable:
     def __init__(
         self, family: Family, transformer: Any, settings: TrainSettings, seed: int, part: str = "transformer"
     ) -> None:
-        """Attach what is trained. part: of the pipeline. Raises ConfigError where a name fits no layer."""
+        """Attach the trained part. Raises ConfigError if a setting matches no layer.
+
+        part: the transformer's name in the pipeline
+        """
         self.family, self.transformer, self.full = family, transformer, settings.method == "full"
         self.part = part
         found: Named = []
@@ -63,7 +67,7 @@ class Trainable:
         self._beside = [] if self.full else [name for name in self.names if not _of_lora(name)]
 
     def follow(self) -> None:
-        """Take the parameters that the transformer has now: sharding it makes new ones of the same names."""
+        """Pick up the parameters again, because sharding replaces them with new objects of the same names."""
         present = dict(self.transformer.named_parameters())
         self.parameters = [present[name] for name in self.names]
 
@@ -73,7 +77,7 @@ class Trainable:
 
     @property
     def summary(self) -> str:
-        """In words, with the count of trained values."""
+        """The trained part in words, with the number of values."""
         count = sum(parameter.numel() for parameter in self.parameters)
         kind = "a LoKr" if any(".lokr_" in name for name in self.names) else "a LoRA"
         what = "the whole transformer" if self.full else kind
@@ -83,9 +87,9 @@ class Trainable:
     # ---- checkpoints
 
     def plain(self, keep: bool = True) -> dict[str, torch.Tensor]:
-        """The trained values that are no LoRA, by plain name, on the processor; {} where they are not kept.
+        """Return the trained values other than the LoRA, by plain name, on the CPU; {} without `keep`.
 
-        Shards are put together, for which every process must call this. Raises DataError when a value is not finite.
+        Every rank must call this, because shards are gathered. Raises DataError if a value is not finite.
         """
         wanted = set(self.names if self.full else self._beside)
         found = dict[str, Any]()
@@ -99,9 +103,9 @@ class Trainable:
     def write(
         self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor] | None = None
     ) -> list[Path]:
-        """Write the trained values; the files written. `plain`: what the method of that name gave, where it was asked.
+        """Write the trained values and return the files. Raises DataError if a value is not finite, CannotWrite.
 
-        Raises DataError when a value is not finite, CannotWrite.
+        plain: the result of `plain()`, if it was already called
         """
         plain = self.plain() if plain is None else plain
         if self.full:
@@ -110,7 +114,7 @@ class Trainable:
         return [folder / LORA, *([_write_plain(folder / ALSO, plain, notes)] if plain else [])]
 
     def load(self, folder: Path) -> None:
-        """Put back what `write` left."""
+        """Load what `write` wrote."""
         if self.full:
             self._load_plain(folder / WEIGHTS)
             return
@@ -127,9 +131,9 @@ class Trainable:
     # ---- the export
 
     def export(self, run: Path, notes: Mapping[str, str], first: bool = True) -> Path:
-        """Write what a person takes away into the run's folder; its path. Raises DataError, CannotWrite.
+        """Write the final weights into the run's folder and return their path. Raises DataError, CannotWrite.
 
-        first: whether it is this process that writes; the others give their shards
+        first: whether this rank writes; the others contribute their shards
         """
         if not self.full:
             plain = self.plain(first)
@@ -137,7 +141,7 @@ class Trainable:
         from huggingface_hub import save_torch_state_dict
 
         tensors = dict[str, Any]()
-        for name, value in self.transformer.state_dict().items():  # buffers as well, as diffusers saves it
+        for name, value in self.transformer.state_dict().items():  # with buffers, as diffusers saves it
             value = whole(value)
             _refuse_broken(name, value)
             tensors |= {name: value.cpu()} if first else {}
@@ -148,10 +152,12 @@ class Trainable:
         return run / self.part
 
     def prove(self, folder: Path, exported: Path, inputs: dict[str, Any]) -> float:
-        """Load the export as its users will; return how much it changes the model's output (see `lora.judged`).
+        """Load the export as its users will and return how much it changes the model's output (see `lora.judged`).
 
-        inputs: arguments of `family.predict` for a fixed batch. The transformer is spent afterwards.
-        Raises WorkbenchError when the export gives another model than the one trained, or changes nothing.
+        The transformer cannot be used afterwards. Raises WorkbenchError if the export is not the trained model or
+        changes nothing.
+
+        inputs: arguments of `family.predict` for a fixed batch
         """
         if not self.full:
             return lora.prove(self.family, folder, self.transformer, exported, inputs)
@@ -161,52 +167,40 @@ class Trainable:
         return lora.judged(trained, loaded, base, exported.name)
 
     def _filled_from(self, source: Path) -> Any:
-        """The transformer with the weights of a folder: no second model needs to fit beside it."""
+        """Fill the transformer with the weights of a folder, so that no second model has to fit in memory."""
         tensors = {
             name: tensor for file in sorted(source.glob("*.safetensors")) for name, tensor in load_file(file).items()
         }
         present = self.transformer.state_dict()
         if differing := sorted(set(present) ^ set(tensors)):
-            raise WorkbenchError(f"{source.name} lacks {differing[0]} or should not have it: please report this")
+            raise WorkbenchError(f"{source.name} is missing {differing[0]} or should not have it: please report this")
         for name, value in present.items():
             value.copy_(shard_like(tensors[name], value))
         return self.transformer
 
 
 def continue_from(family: Family, transformer: Any, settings: TrainSettings, path: Path) -> str:
-    """Start the attached LoRA from a file of any known trainer; what was taken, in words.
+    """Start the attached LoRA from a file of any known trainer and return a sentence that says so.
 
-    The file's own strength is kept: its matrices are scaled so that with this run's alpha they do what they did.
-    Raises ConfigError when its rank or its layers are others.
+    The file's strength is kept: its matrices are scaled to have the same effect with this run's alpha. Raises
+    ConfigError if rank or layers differ.
     """
     own = lora.state(transformer)
     if settings.method == "lokr":
         return _continue_lokr(family, transformer, own, path)
     found = family.lora_weights(*family.lora_tensors(path))
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} has layers of different rank, a run trains one rank: resize it first "
-            f"(workbench loras resize)",
-        )
+        remedy = "resize it first (workbench loras resize)"
+        raise _misfit(path, f"has layers of different ranks, but a run trains a single rank: {remedy}")
     if found.rank != settings.rank:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}",
-        )
+        raise _misfit(path, f"has rank {found.rank}, rank is {settings.rank}: set rank to {found.rank}")
     if set(found.tensors) != set(own):
         first = sorted(set(found.tensors) ^ set(own))[0]
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} sits on other layers than this run trains ({first}): set targets, and dora, as "
-            f"they were for it",
-        )
+        remedy = "set targets and dora as they were for it"
+        raise _misfit(path, f"has different layers from the ones this run trains ({first}): {remedy}")
     wrong = [name for name, tensor in found.tensors.items() if tensor.shape != own[name].shape]
     if wrong:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} was made for another model ({wrong[0]} has another size): choose its model",
-        )
+        raise _misfit(path, f"was made for another model ({wrong[0]} has a different size): choose its model")
     ours = settings.alpha / (settings.rank**0.5 if settings.rslora else settings.rank)
     factors = {layer: found.scale_of(layer) / ours for layer in found.layers}
     tensors = {
@@ -215,22 +209,23 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     }
     lora.set_state(transformer, tensors)
     times = " to ".join(f"{factor:g}" for factor in sorted({min(factors.values()), max(factors.values())}))
-    scaled = "" if set(factors.values()) == {1.0} else f", its strength kept by scaling it {times} times"
-    return f"going on from {path.name} ({found.origin}, rank {found.rank}{scaled})"
+    scaled = "" if set(factors.values()) == {1.0} else f", scaled {times} times to keep its strength"
+    return f"starting from {path.name} ({found.origin}, rank {found.rank}{scaled})"
 
 
 def _continue_lokr(family: Family, transformer: Any, own: Mapping[str, torch.Tensor], path: Path) -> str:
-    """The same of a LoKr: a file of ours, of the same factors. Raises ConfigError."""
+    """Start the attached LoKr from a workbench file with the same factors. Raises ConfigError."""
     tensors, _ = family.lora_tensors(path)
     found = {name.removeprefix(f"{family.lora_prefix}."): tensor for name, tensor in tensors.items()}
     if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in own.items()}:
-        raise ConfigError.of(
-            "start_from",
-            f"the LoRA {path.name} is no LoKr of the same factors on the same layers: set method, rank, lokr_factor "
-            f"and targets as they were for it",
-        )
+        remedy = "set method, rank, lokr_factor and targets as they were for it"
+        raise _misfit(path, f"is not a LoKr with the same factors on the same layers: {remedy}")
     lora.set_state(transformer, found)
-    return f"going on from {path.name} (a LoKr)"
+    return f"starting from {path.name} (a LoKr)"
+
+
+def _misfit(path: Path, reason: str) -> ConfigError:
+    return ConfigError.of("start_from", f"the LoRA {path.name} {reason}")
 
 
 def _refuse_broken(name: str, value: torch.Tensor) -> None:
@@ -248,7 +243,7 @@ def _of_lora(name: str) -> bool:
 
 
 def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
-    """The weights that `train_also` names. Raises ConfigError."""
+    """Return the weights that `train_also` names. Raises ConfigError."""
     pairs = [(name, parameter) for name, parameter in transformer.named_parameters() if not _of_lora(name)]
     chosen: Named = []
     for prefix in (text.strip() for text in prefixes if text.strip()):
@@ -257,7 +252,7 @@ def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
             known = ", ".join(dict.fromkeys(name.split(".")[0] for name, _ in pairs))
             raise ConfigError.of(
                 "train_also",
-                f"train_also has {prefix!r}, with which no weight begins: use a beginning of {known}",
+                f"train_also has {prefix!r}, but no weight's name begins with it: use a prefix such as {known}",
             )
         chosen += [pair for pair in fitting if pair[0] not in {name for name, _ in chosen}]
     return chosen
@@ -267,16 +262,16 @@ def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
 
 
 def begins_on_host(settings: TrainSettings, sharded: bool = False) -> bool:
-    """Whether the model must not come to the device as it is stored: it may not fit there."""
+    """Return whether to load the model on the host first, because as stored it may not fit on the device."""
     return sharded or settings.base_model_precision != "as stored" or settings.blocks_to_swap > 0
 
 
 def apply_memory_levels(
     family: Family, transformer: Any, settings: TrainSettings, device: torch.device, sharded: bool = False
 ) -> None:
-    """Apply the levels to a transformer whose LoRA is attached and whose attention is chosen; move it to the device.
+    """Apply the memory levels to a transformer with its LoRA and attention in place, and move it to the device.
 
-    sharded: a part of it for each process. Raises ConfigError.
+    Raises ConfigError.
     """
     blocks = family.all_blocks(transformer)
     if settings.method != "full" and settings.attention != "stock":
@@ -284,7 +279,7 @@ def apply_memory_levels(
     if settings.base_model_precision != "as stored":
         from workbench.memory.low_bit import shrink
 
-        for block in blocks:  # rounded where that is fast, one at a time, so that one at most is there unrounded
+        for block in blocks:  # quantize on the device, which is fast, with at most one full block there at a time
             shrink([block.to(device)], settings.base_model_precision)
             if settings.blocks_to_swap:
                 block.to("cpu")
@@ -298,7 +293,7 @@ def apply_memory_levels(
         transformer.to(device)
     level, random = settings.gradient_checkpointing, settings.lora_dropout > 0
     recompute = recomputing(level, random) if level != "none" else None
-    # Within a translated block the compiler plans what is kept; what comes and goes must stay outside of it.
+    # Inside a compiled block the compiler plans the recomputation. Swapping and offloading must stay outside.
     inside = settings.compile and not settings.blocks_to_swap and level in ("keep attention", "full")
     if recompute is not None and not inside:
         transformer.enable_gradient_checkpointing(recompute)

@@ -1,7 +1,7 @@
-"""`python -m workbench.trainer.trial FOLDER`: measure a run's settings. fit.measurement describes the folder.
+"""`python -m workbench.trainer.trial FOLDER`: measure the memory and time of a run's settings.
 
-The real session on a few of the run's clips: three steps, a measurement, a preview and a save, watched by phase. It
-waits until its device is free, as runs do, before it loads torch.
+It runs the real session on a few of the run's clips (three steps, an evaluation, a preview and a save) and measures
+each phase. Like a run, it waits for its device before it loads torch. fit.measurement describes the folder.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from workbench.workspace import Workspace
 if TYPE_CHECKING:
     from workbench.trainer.session import Session
 
-STEPS = 3  # the first has to find its kernels and its memory
+STEPS = 3  # the first one warms up and is not timed
 PREVIEW_STEPS = 2
 LOADING = "loading"
 STOPPED = "Stopped; nothing was measured."
-# A session's phase -> the phase of the estimate.
+# Session phase -> phase of the memory estimate.
 PHASES = {
     "loading the text encoder": memory.CAPTIONS,
     "encoding captions": memory.CAPTIONS,
@@ -40,7 +40,7 @@ PHASES = {
     "measuring": memory.MEASURING,
     "saving a checkpoint": memory.SAVING,
 }
-LAST_DENOISING = f"denoising step {PREVIEW_STEPS} of {PREVIEW_STEPS}"  # the message before latents are decoded
+LAST_DENOISING = f"denoising step {PREVIEW_STEPS} of {PREVIEW_STEPS}"  # the last message before decoding
 LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
 
 
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def measure(job: TrialJob, settings: TrainSettings, device: Device) -> Measurement:
-    """Run the trial in the job's folder and clean up after it. Raises WorkbenchError, or jobs.Stop when asked to."""
+    """Run the trial in the job's folder and clean up. Raises WorkbenchError, or jobs.Stop when asked to stop."""
     with processes.loading():
         import torch
 
@@ -86,7 +86,7 @@ def measure(job: TrialJob, settings: TrainSettings, device: Device) -> Measureme
 
 
 def trial_settings(settings: TrainSettings) -> TrainSettings:
-    """The same run, as short as it can be."""
+    """Return the settings of the same run, as short as possible."""
     return settings.changed(
         steps=STEPS,
         epochs=None,
@@ -108,7 +108,7 @@ def trial_settings(settings: TrainSettings) -> TrainSettings:
 
 
 def run(session: Session, meter: Meter) -> list[float]:
-    """The trial's steps; their seconds, the first left out."""
+    """Run the trial's phases and return the seconds of each step after the first."""
     from workbench.trainer.loop import preview, train_step
 
     settings, job, seconds = session.settings, session.job, []
@@ -132,7 +132,7 @@ def run(session: Session, meter: Meter) -> list[float]:
 
 
 def clean(folder: Path) -> None:
-    """Take away what a trial leaves beside its job's own files."""
+    """Remove what a trial leaves in the folder besides its job's files."""
     for name in LEFTOVERS:
         path = folder / name
         if path.is_dir():
@@ -142,7 +142,7 @@ def clean(folder: Path) -> None:
 
 
 class Meter:
-    """The most memory that each phase took, in GiB: of the GPU, or of this process on a processor."""
+    """Records the peak memory of each phase in GiB: the GPU's, or this process's on a CPU."""
 
     def __init__(self, device: Device) -> None:
         self._cuda = device.kind == "cuda"
@@ -152,7 +152,7 @@ class Meter:
         self._reset()
 
     def enter(self, phase: str) -> None:
-        """A phase begins; the one before it is over."""
+        """End the current phase and begin another, unless it is the same."""
         if phase == self.phase:
             return
         self.note()
@@ -160,14 +160,14 @@ class Meter:
         self._reset()
 
     def follow(self, phase: str, message: str) -> None:
-        """Enter the phase of the estimate that a session's phase belongs to, if any."""
+        """Follow a session's heartbeat into the matching phase of the estimate, if any."""
         if phase in PHASES:
             self.enter(PHASES[phase])
         elif message == LAST_DENOISING:
             self.enter(memory.DECODING)
 
     def note(self) -> None:
-        """Take down what the phase has taken so far."""
+        """Record the peak of the current phase so far."""
         host = platform.peak_memory() / GIGABYTE
         self.host = max(self.host, host)
         peak = host
