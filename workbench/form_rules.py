@@ -1,4 +1,4 @@
-"""Which settings a form hides, and what changes when another model is chosen. For page, notebook and shell. No torch."""
+"""Which settings a form hides, and which change with another model: for page, notebook and shell. No torch."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class OverviewReader:
         )
 
     def now(self, seen: Overview) -> list[NowLine]:
-        """List what is happening or needs attention: active and failed runs, finished runs not sampled yet, datasets."""
+        """List what is happening or needs attention: active, failed and unsampled runs, and datasets."""
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
         order = queue.order(self._workspace)
         sampled = {lora for one in seen.samples for lora in one.settings.loras}

@@ -14,8 +14,8 @@ PAGE = SHIPPED / "webui.py"  # the program that serves the page
 GUIDE = SHIPPED / "docs" / "guide.md"
 SKILL = SHIPPED / "docs" / "agent_skill.md"
 PACKAGE = "video-lora-workbench"
-# Matches either a web address, which is kept, or the folders of a path: absolute, relative to a home folder or a parent,
-# or a Windows path. A folder's name may contain spaces; the punctuation of the sentence around it ends it.
+# Matches a web address, which is kept, or the folders of a path: absolute, starting at a home folder or a parent, or on
+# Windows. A folder's name may contain spaces; the punctuation of the sentence around it ends it.
 _FOLDER = r"[^\s/\\'\"`,;:<>|]+(?: (?![.~])[^\s/\\'\"`,;:<>|]+){0,4}+[/\\]+"
 _FOLDERS = re.compile(
     r"(?P<address>\bhttps?://[^\s'\"`]+)"
