@@ -206,7 +206,7 @@ def test_what_is_removed_comes_back_to_the_byte_and_goes_for_good_when_emptied(w
     removal.remove(workspace, ["loras/a"])
     assert removal.empty(workspace) > 0
     assert removal.removed(workspace) == []
-    with pytest.raises(ConfigError, match="is not among what was removed"):
+    with pytest.raises(ConfigError, match="is not in the bin"):
         removal.restore(workspace, "loras-a")
 
 
