@@ -1,12 +1,12 @@
-"""What a push of a demo Space sends: an app that generates videos with the LoRA by its name on the Hub.
+"""The files of a demo Space: an app that loads the LoRA from the Hub and generates videos with it.
 
     app.py              assets/space_app.py with the facts of this LoRA filled in
-    README.md           the Space's front matter
-    requirements.txt    what the app imports; Gradio itself is named by the front matter
+    README.md           the Space's front matter, which also chooses the version of Gradio
+    requirements.txt    the app's other packages
     samples/            previews as examples
-    base/               the base model, only where it is the built-in one, which is not on the Hub
+    base/               the base model if it is a built-in one, which is not on the Hub
 
-The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there.
+The app uses `spaces.GPU` on ZeroGPU, otherwise the Space's own hardware.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
 BASE = "base"
 OWN = ("generator", "prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
 PYTHON = "3.12"
-# torch: of those that this project takes what ZeroGPU has. All others within the project's own bounds.
+# torch: the versions that both this project and ZeroGPU support. All others as in pyproject.toml.
 REQUIREMENTS = """torch>=2.10,<2.12
 diffusers=={diffusers}
 transformers>=5.10.1,<6
@@ -51,20 +51,20 @@ spaces
 
 
 def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> UploadPlan:
-    """Everything that is uploaded to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
+    """Plan what to upload to the Space. Raises ConfigError if the LoRA is not on the Hub yet, DataError."""
     published = lora.published
     if not published.get("repo_id"):
-        raise ConfigError(f"{lora.title} is not on the Hub yet, and its Space would load it from there: push it first")
+        raise ConfigError(f"{lora.title} is not on the Hub yet, where its Space would load it from: push it first")
     facts = gather(workspace, lora)
     if not facts.family.has_pipeline:
         raise DataError(
-            f"diffusers has no pipeline for {facts.family.title}, and a Space generates with diffusers: push the LoRA "
-            "alone"
+            f"diffusers has no pipeline for {facts.family.title}, and a Space generates with diffusers: push only the "
+            "LoRA"
         )
     if facts.model.local and not facts.model.embedded:
         raise DataError(
-            f"{facts.model.title} is a folder on this machine, which a Space cannot load: a Space needs a base model "
-            "that is on the Hub"
+            f"{facts.model.title} is a folder on this machine, which a Space cannot load: push its base model to the "
+            "Hub, or push only the LoRA"
         )
     files: dict[str, FileContent] = {
         "app.py": app(facts, str(published["repo_id"])).encode(),
@@ -83,7 +83,7 @@ def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -
 
 
 def app(facts: Facts, lora_repo: str) -> str:
-    """app.py."""
+    """Return the text of app.py."""
     model, lora = facts.model, facts.lora
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     used = usage_of(facts.family, facts.generated_with, example(lora), facts.shape, scale, facts.experts)
@@ -116,7 +116,7 @@ def app(facts: Facts, lora_repo: str) -> str:
 
 
 def _call(used: Usage) -> str:
-    """The arguments that are always the same."""
+    """Format the arguments that visitors cannot choose."""
     return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
 
 
@@ -131,7 +131,7 @@ def _picture(index: int) -> str:
 
 
 def readme(facts: Facts, lora_repo: str) -> str:
-    """README.md: the front matter that makes a repository a Space."""
+    """Return the text of README.md, whose front matter configures the Space."""
     model, lora = facts.model, facts.lora
     values: dict[str, Any] = {
         "title": lora.title[:60],
@@ -160,7 +160,7 @@ def readme(facts: Facts, lora_repo: str) -> str:
 
 
 def _base(folder: Path) -> dict[str, FileContent]:
-    """The built-in model's files."""
+    """Return the built-in model's files."""
     return {
         f"{BASE}/{path.relative_to(folder).as_posix()}": path.resolve()
         for path in sorted(folder.rglob("*"))
@@ -182,5 +182,5 @@ def _notes(facts: Facts, settings: SpacePush) -> tuple[str, ...]:
         "token that may read it, or make the LoRA public."
     ]
     if not settings.private:
-        found.append("The Space is public: everybody sees what it generates, but not the file of the LoRA.")
+        found.append("The Space is public: everyone can see what it generates, but not the LoRA file.")
     return tuple(found)
