@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import DataError
@@ -39,12 +37,13 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
     Args:
         on_progress: called with (dataset, clips done, clips in total).
     """
-    names = []
-    for folder in (concept(), KNOWN):
+
+    def imported(folder: str) -> str:
         dataset = Dataset.ensure(workspace, f"demo {folder}")
-        dataset.import_files([DEMO_CLIPS / folder], partial(_report, on_progress, dataset.name))
-        names.append(dataset.name)
-    return teach(*names).changed(preview_prompts=prompts()[:3])
+        dataset.import_files([DEMO_CLIPS / folder], lambda done, total, _: on_progress(dataset.name, done, total))
+        return dataset.name
+
+    return teach(imported(concept()), imported(KNOWN)).changed(preview_prompts=prompts()[:3])
 
 
 def teach(dataset: str, known: str) -> TrainSettings:
@@ -69,7 +68,3 @@ def teach(dataset: str, known: str) -> TrainSettings:
         evaluate_every=50,
         save_every=200,
     )
-
-
-def _report(on_progress: Progress, dataset: str, done: int, total: int, _: Any) -> None:
-    on_progress(dataset, done, total)

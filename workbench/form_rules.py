@@ -83,9 +83,11 @@ EMPTY = {"seed": "random"}
 
 def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
     """List the settings that have no effect given a form's raw values."""
-    rules = NEEDED.get(cls, {})
-    absent = absent_of(cls, str(values.get("model", "")))
-    return [one.name for one in specs(cls) if one.name in absent or (one.name in rules and not rules[one.name](values))]
+    rules, named = NEEDED.get(cls, {}), known_model(str(values.get("model", "")))
+    missing = absent(cls, named) if named else frozenset()
+    return [
+        one.name for one in specs(cls) if one.name in missing or (one.name in rules and not rules[one.name](values))
+    ]
 
 
 def needless(settings: Settings, given: Collection[str]) -> list[str]:
@@ -163,12 +165,6 @@ def _rule(model: Model, name: str) -> str:
         return f"{model.width}x{model.height}"
     largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
     return f"multiples of {model.size_multiple}{largest}"
-
-
-def absent_of(cls: type[Settings], name: str) -> frozenset[str]:
-    """Return the settings of a class that a model lacks; none when the model is not known."""
-    named = known_model(name)
-    return frozenset() if named is None else absent(cls, named)
 
 
 def own_values(name: str) -> dict[str, str]:

@@ -392,8 +392,8 @@ def disk_gb(run: RunSizes, clips: int, steps: int) -> dict[str, float]:
     count, channels, tall, wide = facts.latents(frames, height, width)
     moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.horizontal_flip > 0))
     image = 3 * height * width if model.task == "image-to-video" and not settings.tells else 0
-    beside = settings.ways_told + settings.has_pairs
-    image += beside * (moments // 2 + 4 * 4 * count * tall * wide)  # latents without a spread, a mask
+    companions = settings.ways_told + settings.has_pairs
+    image += companions * (moments // 2 + 4 * 4 * count * tall * wide)  # latents without variance, and a mask
     caption = facts.text_tokens * facts.text_width * run.number
     checkpoint = run.trained * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
     kept = min(steps // settings.save_every + 1, settings.keep_checkpoints + 1)

@@ -191,7 +191,7 @@ def jobs_in(parent: Path) -> list[Status]:
 
 
 def folders_in(parent: Path) -> list[Path]:
-    """List every job's folder in a folder, newest first. Folders whose name is not a slug are left out."""
+    """List the folders of all jobs in a folder, newest first. Folders whose name is not a slug are left out."""
     found = []
     for path in parent.glob(f"*/{CONFIG}"):
         with contextlib.suppress(OSError):  # it was just removed
