@@ -32,11 +32,7 @@ def prompts() -> tuple[str, ...]:
 
 
 def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> TrainSettings:
-    """Import the demo clips and return the settings that teach the concept.
-
-    Args:
-        on_progress: called with (dataset, clips done, clips in total).
-    """
+    """Import the demo clips, calling on_progress(dataset, done, total), and return settings that teach the concept."""
 
     def imported(folder: str) -> str:
         dataset = Dataset.ensure(workspace, f"demo {folder}")

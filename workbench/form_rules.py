@@ -21,6 +21,7 @@ NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]
     TrainSettings: HAS_EFFECT,
     SampleSettings: SAMPLE_HAS_EFFECT,
 }
+SLIDER = ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples")
 # Setting -> the settings that have an effect only for some of its values.
 DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
@@ -40,15 +41,8 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
         "training_adapter",
         "preview_lora",
     ),
-    "slider_from": (
-        "slider_positive",
-        "slider_negative",
-        "slider_neutral",
-        "slider_guidance",
-        "slider_reach",
-        "slider_samples",
-    ),
-    "slider_positive": ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples"),
+    "slider_from": ("slider_positive", *SLIDER),
+    "slider_positive": SLIDER,
     "reference": ("reference_downscale",),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),

@@ -118,15 +118,9 @@ def check_repo_id(repo_id: str) -> None:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn the Hub's errors into one sentence each.
+    """Turn the Hub's errors into one sentence each. what: the repository, or whatever else is requested.
 
-    Args:
-        what: the repository, or whatever else is requested.
-
-    Raises:
-        ConfigError: the name is invalid.
-        FileNotFoundError: the repository has no such file.
-        HubRefuses, HubLost: the Hub refused, or did not answer.
+    Raises ConfigError if the name is invalid, FileNotFoundError if the file does not exist, HubRefuses, HubLost.
     """
     from huggingface_hub import errors
 

@@ -39,9 +39,8 @@ LITTLE_SPACE = 5e9  # free bytes on the disk below which to warn
 class RunLine:
     """A run in one line.
 
-    Attributes:
-        share: of its steps that are done; None while unknown.
-        message: why a failed run failed and what to do next; "" for others.
+    share: of its steps that are done; None while unknown.
+    message: why a failed run failed and what to do next; "" for others.
     """
 
     name: str
@@ -54,12 +53,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class DatasetLine:
-    """A dataset in one line.
-
-    Attributes:
-        activity: what its running task does; "" without one.
-        next_step: "" when nothing is missing.
-    """
+    """A dataset in one line. activity: of its running task, "" without one;  next_step: "" when nothing is missing."""
 
     name: str
     title: str
@@ -87,9 +81,7 @@ class NowLine:
         claim: the main point, shown before `sentence`.
         at: Unix time.
         share: of a training run's steps that are done; None for anything else.
-        label: of the button.
-        address: where the button leads; or, when empty:
-        operation: what it calls, with `values`.
+        label: of the button, which leads to `address` or else calls `operation` with `values`.
     """
 
     kind: str

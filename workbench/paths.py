@@ -27,8 +27,7 @@ _FOLDERS = re.compile(
 def without_folders(text: str, *known: Path) -> str:
     """Shorten every path in a text to its last part, before the text is sent to others.
 
-    Args:
-        known: folders to cut whatever their names look like, in addition to the user's home.
+    known: folders to cut whatever their names look like, in addition to the user's home.
     """
     for folder in (*known, Path.home()):
         if len(folder.parts) > 2:

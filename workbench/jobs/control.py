@@ -38,15 +38,12 @@ def start(
 ) -> Status:
     """Start `python -m module FOLDER` detached, with its output in job.log, and return its status.
 
-    The process inherits no secrets. A job that is already alive is left alone.
+    The process inherits no secrets. A job that is already alive is left alone. Raises CannotWrite, or ConfigError if a
+    visitor's quota forbids it.
 
     Args:
         stdin, env: an open file and extra variables for the process; they carry secrets without a trace.
         before: called once it is certain that this call starts the process.
-
-    Raises:
-        CannotWrite
-        ConfigError: a visitor's quota forbids it.
     """
     make_folder(folder)
     with locked(folder / START_LOCK):

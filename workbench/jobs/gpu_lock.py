@@ -32,7 +32,7 @@ def hold(
     patience: float = CHECK_SECONDS,
     meanwhile: Callable[[str], None] = lambda holder: None,
 ) -> Iterator[int]:
-    """Hold a device for this process and yield the lock's file descriptor.
+    """Hold a device for this process and yield the lock's file descriptor. Raises DeviceBusy.
 
     A child that inherits the descriptor holds the device as well, until it ends.
 
@@ -40,9 +40,6 @@ def hold(
         name: of the holder, as others see it.
         patience: seconds to wait. Above CHECK_SECONDS, a worker that only keeps a model warm is asked to let go.
         meanwhile: called regularly with the holder while waiting; whatever it raises ends the wait.
-
-    Raises:
-        DeviceBusy
     """
     path = _lock_path(locks, uuid)
     with contextlib.ExitStack() as held:

@@ -134,9 +134,7 @@ class Job:
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
         """Report progress. Cheap: a thread writes it.
 
-        Args:
-            more: step_seconds (to estimate the time left), message, paused, and patient, which says that a long
-                silence is not a hang (a download).
+        more: step_seconds (to estimate the time left), message, paused, and patient (a long silence is not a hang).
         """
         with self._lock:
             self._beat = {"phase": phase, "step": step, "total": total, **more}

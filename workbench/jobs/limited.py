@@ -77,9 +77,7 @@ class LimitedChild:
             seconds: CPU seconds the child may use from one sign of progress to the next.
             waiting: how many times as long to wait for a child that does not compute.
 
-        Raises:
-            ChildLost: the child ended; the next task gets a new one.
-            ChildClosed
+        Raises ChildLost if the child ended, in which case the next task gets a new one, and ChildClosed.
         """
         child, guard = self._started()
         assert child.stdin is not None

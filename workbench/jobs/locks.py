@@ -19,12 +19,8 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.
 def locked(path: Path, busy: str = "") -> Iterator[None]:
     """Hold a lock file, so that two people who press Start at the same time get one process.
 
-    Args:
-        busy: the message of the ConfigError if another process holds the lock; without one, wait for it.
-
-    Raises:
-        ConfigError: it is held, and `busy` is given.
-        CannotWrite: also when the file system has no locks.
+    Waits while another process holds it, or raises ConfigError with the message `busy` if that is given. Raises
+    CannotWrite, also when the file system has no locks.
     """
     with writing(path):
         file = path.open("a", encoding="utf-8")

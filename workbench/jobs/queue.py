@@ -144,9 +144,7 @@ def submit(
         env: Additional environment variables.
         stdin: An open file for a job that starts at once, which passes a secret without a trace.
 
-    Raises:
-        CannotWrite
-        ConfigError: If a visitor's quota forbids it.
+    Raises CannotWrite, or ConfigError if a visitor's quota forbids it.
     """
     entry = Entry.of(workspace, folder, title, devices, brief)
     if entry.devices == frozenset():
@@ -220,11 +218,7 @@ def move(workspace: Workspace, name: str, position: int) -> list[str]:
 
 
 def advance(workspace: Workspace) -> list[Entry]:
-    """Start a process for each waiting job that is first on all of its devices; return these jobs.
-
-    Raises:
-        CannotWrite
-    """
+    """Start a process for each waiting job that is first on all of its devices, and return them. Raises CannotWrite."""
     taken, every, over, first = set[str](), _every_device(), list[Entry](), list[Entry]()
     for entry in _listed(workspace):
         if taken >= every:
@@ -358,8 +352,7 @@ class QueueSlot:
     def lent(self) -> Iterator[None]:
         """Release the devices, though not to queued jobs, then take them back; after an error they stay free.
 
-        Raises:
-            jobs.Stop: When asked to stop while waiting for them.
+        Raises jobs.Stop if asked to stop while waiting for them.
         """
         join(self._workspace, self._entry, first=True)
         self.give_back()

@@ -74,8 +74,7 @@ def limit_process() -> None:
 def starting(module: str) -> Iterator[None]:
     """Enter around the start of a job, so that jobs started at the same time are counted one after the other.
 
-    Raises:
-        ConfigError: This process may not start a job of this module now.
+    Raises ConfigError if this process may not start a job of this module now.
     """
     if (quota := current()) is None:
         yield

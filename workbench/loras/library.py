@@ -51,9 +51,7 @@ class LibraryLora:
     """One LoRA of a workspace.
 
     Attributes:
-        name: as `workspace.lora_names` defines it.
-        title: its name for people.
-        path: its .safetensors file.
+        name: as `workspace.lora_names` defines it; `title` is its name for people.
         run: the run that trained it, or None.
         step: of a checkpoint; None for others.
         model: for `find_model`; "" if unknown.
@@ -63,7 +61,6 @@ class LibraryLora:
         alpha: None if the file does not say it; the scale is then 1.
         experts: the experts that its file names, for models with two; () if it names none.
         steps: training steps; None if unknown.
-        previews: videos generated with it.
         origin: where it comes from, in one sentence.
         created: Unix time.
         published: content of published.json; {} if it is not on the Hub.

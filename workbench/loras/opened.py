@@ -131,14 +131,9 @@ def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -
 
 
 def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dict[str, str]]:
-    """Read a file with its model's family or, without a model, with the family that it fits best.
+    """Read a file with the family of `model`, else of the model that it names, else with the family that it fits best.
 
-    Args:
-        model: "" if only the file may say it.
-        expert: which LoRA to read from a file that holds two.
-
-    Raises:
-        ConfigError: no family can read it, or a number is not finite.
+    expert: which LoRA to read from a file that holds two. Raises ConfigError if no family can read it.
     """
     tensors, metadata = read_lora(path)
     named = model or model_named(metadata.get("base_model", ""))

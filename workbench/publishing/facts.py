@@ -115,10 +115,7 @@ class Facts:
 
 
 def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
-    """Gather everything about a LoRA.
-
-    Raises ConfigError, or DataError if its base model is unknown, its file is damaged or a link leads outside.
-    """
+    """Gather the facts. Raises DataError if the file is damaged, its model unknown or a link leads outside."""
     if lora.sound:
         raise DataError(lora.sound)
     videos = lora.previews[:MOST_PREVIEWS]
@@ -127,7 +124,8 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     previews = tuple(one for video in videos if (one := published_preview(workspace, video, model)))
     shape = next(filter(None, (one.shape for one in previews)), None)
     common: dict[str, Any] = {"lora": lora, "family": family, "model": model, "previews": previews}
-    common["experts"] = _experts(lora, model)
+    # All of a model's experts if the file does not say.
+    common["experts"] = tuple(one.name for one in model.experts_for(lora.experts)) if model.boundary else ()
     if lora.run is None:
         return Facts(**common, card=None, shape=shape or (model.frames, model.height, model.width))
     settings = lora.run.settings
@@ -142,13 +140,6 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
         held_out=tuple(line for line in lines if line.get("role") == "held_out"),
         clips=tuple(_clips(workspace, settings, trained)),
     )
-
-
-def _experts(lora: LibraryLora, model: Model) -> tuple[str, ...]:
-    """Return the experts that a LoRA is for: all of them if its file does not say."""
-    if not model.boundary:
-        return ()
-    return tuple(one.name for one in model.experts_for(lora.experts))
 
 
 def base_of(lora: LibraryLora) -> ResolvedModel:

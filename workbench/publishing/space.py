@@ -21,7 +21,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
-from workbench.publishing.card import Usage, example, sample_name, usage_of
+from workbench.publishing.card import example, sample_name, usage_of
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
@@ -91,6 +91,7 @@ def app(facts: Facts, lora_repo: str) -> str:
     base = BASE if model.embedded else model.source
     also = ALSO if (lora.folder / ALSO).is_file() else None
     steps, guidance = facts.generated_with.steps, facts.generated_with.guidance_scale
+    call = ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN)
     lines = [
         f"TITLE, ABOUT = {lora.title!r}, {about!r}",
         f"PIPELINE, BASE, REVISION = {used.pipeline!r}, {base!r}, {model.revision!r}",
@@ -98,7 +99,7 @@ def app(facts: Facts, lora_repo: str) -> str:
         f"LORA, ALSO, TRANSFORMERS = {lora_repo!r}, {also!r}, {used.transformers!r}",
         f"TRIGGER, WITH_IMAGE = {lora.trigger!r}, {model.task == 'image-to-video'}",
         f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
-        f"CALL = {_call(used)}",
+        f"CALL = {{{call}}}",
         "EXAMPLES = [  # prompt, first frame, seed, steps, guidance scale, video",
         *(f"    {_example(index, preview)!r}," for index, preview in enumerate(facts.previews)),
         "]",
@@ -113,11 +114,6 @@ def app(facts: Facts, lora_repo: str) -> str:
     ]
     before, _, rest = TEMPLATE.read_text(encoding="utf-8").partition(OPEN)
     return before + "\n".join(lines) + rest.partition(CLOSE)[2].lstrip("\n")
-
-
-def _call(used: Usage) -> str:
-    """Format the arguments that visitors cannot choose."""
-    return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
 
 
 def _example(index: int, preview: PublishedPreview) -> list[Any]:

@@ -162,7 +162,9 @@ class JobContainer:
             if now > self._end:
                 jobs.stop(self._home)
             time.sleep(POLL_SECONDS)
-        self._finish()
+        last = self._local.poll()
+        self._report_growth(last)
+        retry(lambda: self._push(last, whole=True))
         return int(found["result"].get("exit_code", ExitCode.BUG))
 
     def _report_growth(self, found: dict[str, Any]) -> None:
@@ -215,11 +217,6 @@ class JobContainer:
                 if number > self._done:
                     self._done = number
                     self._local.send(command, payload)
-
-    def _finish(self) -> None:
-        found = self._local.poll()
-        self._report_growth(found)
-        retry(lambda: self._push(found, whole=True))
 
 
 def retry(request: Callable[[], T]) -> T:

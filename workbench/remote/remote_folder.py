@@ -79,13 +79,9 @@ class RemoteFolder:
     # ---- what was sent
 
     def missing(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Return the contents that this machine lacks, as SHA-256 -> where to write it.
+        """Return which of these files (path -> SHA-256) this machine lacks, as SHA-256 -> where to write it.
 
-        Args:
-            files: path -> SHA-256 of everything the run needs.
-
-        Raises:
-            CannotWrite
+        Raises CannotWrite.
         """
         unstored = {sha256: path for path, sha256 in files.items() if not (self.root / STORE / sha256).is_file()}
         missing = sorted(sha256 for sha256, path in unstored.items() if not self._present(path, sha256))

@@ -55,11 +55,8 @@ Files = dict[str, tuple[str, Path]]
 def bundle(workspace: Workspace, run: Run, progress: Callable[[int], None] = lambda count: None) -> Files:
     """Collect the files to send, as path in the remote folder -> (SHA-256, local file).
 
-    Args:
-        progress: called with the number of files read so far; may raise.
-
-    Raises:
-        ConfigError: the settings name something that does not exist.
+    Calls `progress` with the number of files read so far. Raises ConfigError if the settings name something that does
+    not exist, and what `progress` raises.
     """
     found: Files = {}
     for path, file in _files(workspace, run):
