@@ -82,7 +82,7 @@ def push(
                 raise
             reasons = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
             raise ConfigError(
-                f"the Hub refuses the card of {repo_id} ({reasons}): is the license one it knows?"
+                f"the Hub refuses the card of {repo_id} ({reasons}): check that it knows the license"
             ) from error
     path = repo_id if kind == "model" else f"{kind}s/{repo_id}"
     return Pushed(f"{api.endpoint}/{path}", made.oid, made.oid != before.sha)

@@ -103,7 +103,7 @@ def _described(wanted: TrainSettings, chosen: TrainSettings, fit: Fit) -> Fittin
     changed = wanted.difference(chosen)
     need = f"{fit.need}, {pace(fit.times.step)} a step"
     if not changed:
-        return FittingSettings(chosen, {}, f"These are the fastest settings that fit already: {need}.")
+        return FittingSettings(chosen, {}, f"These are already the fastest settings that fit: {need}.")
     return FittingSettings(chosen, changed, f"Fits with {in_words(changed)}: {need}.")
 
 

@@ -24,7 +24,7 @@ from workbench.jobs import torch_devices
 GIGABYTE = torch_devices.GIGABYTE
 INDEXED = re.compile(r"cuda:(0|[1-9][0-9]{0,3})")
 AUTO = "WORKBENCH_DEVICE"  # the environment variable that says what "auto" means, if not the first GPU
-NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes a GPU of NVIDIA, AMD or Apple, or cpu"
+NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes an NVIDIA, AMD or Apple GPU, or cpu"
 
 
 def _checked(value: object, listed: ValidatorFunctionWrapHandler) -> object:
@@ -75,7 +75,7 @@ class Device:
 
 # Said when this kind of GPU was asked for and the machine has none.
 MISSING = {
-    "cuda": "no NVIDIA GPU is usable here, nor an AMD one by ROCm: choose auto or cpu, or install the driver",
+    "cuda": "no NVIDIA GPU is usable here, and no AMD GPU with ROCm: choose auto or cpu, or install the driver",
     "mps": "torch finds no Apple GPU here (MPS needs Apple silicon and macOS 14): choose auto or cpu",
 }
 

@@ -79,7 +79,7 @@ class Job:
             known = read_object(self.folder / PROCESS)
             if known.get("pid") != os.getpid():  # run by hand
                 if processes.alive(known) and not (self.folder / RESULT).exists():
-                    who = f"{self.folder.name} runs already, as process {known['pid']}"
+                    who = f"{self.folder.name} is already running as process {known['pid']}"
                     sys.stderr.write(f"{who}: stop it first, or leave it alone\n")
                     sys.exit(int(ExitCode.DEVICE_BUSY))
                 clear(self.folder)

@@ -203,8 +203,8 @@ def move(workspace: Workspace, name: str, position: int) -> list[str]:
         waiting = {entry.name: entry for entry, state in living if state is not jobs.State.PAUSED}
         names = list(waiting)
         if name not in waiting:
-            now = f"now {', '.join(names)}" if names else "and now none does"
-            raise ConfigError(f"the run {name!r} does not wait: only waiting runs have a position, {now}")
+            now = f"now {', '.join(names)}" if names else "and now none is waiting"
+            raise ConfigError(f"the run {name!r} is not waiting: only waiting runs have a position, {now}")
         names.remove(name)
         least = 0 if waiting[name].brief else sum(waiting[one].brief for one in names)
         names.insert(max(least, position - 1), name)

@@ -248,7 +248,7 @@ class Workers:
                 more: dict[str, Any] = {} if seconds is None else {"step_seconds": seconds}
                 message = f"{len(self._running)} workers here, shard {now} of {shards.count} done"
                 self._job.beat(phase, min(done, total), total, message=message, **more)
-                self._job.check_stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
+                self._job.check_stop(f"Stopped while {phase}, {done} of {total} done; start it again to continue.")
                 time.sleep(POLL_SECONDS)
             meanwhile()
             self._job.beat(phase, min(already + _pieces(shards), total), total)
@@ -290,7 +290,7 @@ class Workers:
             last = next((line.strip()[:400] for line in reversed(lines) if line.strip()), "nothing")
             sys.stdout.write(f"worker {number} ended with {code}: {last}\n")
             if self._deaths >= DEATHS:
-                raise ProcessFailed(f"workers end again and again, the last one with: {last}", code)
+                raise ProcessFailed(f"workers keep failing, the last one with: {last}", code)
             self._start(number)
 
     def _end(self) -> None:

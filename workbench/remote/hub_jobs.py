@@ -173,7 +173,7 @@ class HubJobsBackend(Backend):
 
     def _never_ended(self) -> dict[str, Any]:
         if self.record.stop_requested:
-            message = f"Stopped on {self.name}; start it again to go on."
+            message = f"Stopped on {self.name}; start it again to continue."
             return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
         cause = self._message or (self._log.last if self._log else "") or self._stage.lower()
         message = f"the Hub ended the job before the run did: {cause[-400:]}"

@@ -411,7 +411,7 @@ class RunSync:
 
     def _report(self, phase: str, step: int = 0, total: int = 0, message: str = "") -> None:
         self._leave_if_signalled()
-        self._job.check_stop("Stopped before it was sent; start it again to go on.")
+        self._job.check_stop("Stopped before it was sent; start it again to continue.")
         self._job.beat(phase, step, total, message=message, patient=True)
 
     def close(self) -> None:
