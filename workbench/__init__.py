@@ -2,7 +2,7 @@
 
     from workbench import Workspace, Dataset, Run, Samples
 
-`import workbench` loads nothing; each name is loaded when it is first used.
+`import workbench` is cheap: each of these names is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Dataset", "Run", "Samples", "Workspace"]
 
-_HOMES = {
+_MODULES = {
     "Dataset": "workbench.dataset_builder.dataset",
     "Run": "workbench.runs.run",
     "Samples": "workbench.sampler.samples",
     "Workspace": "workbench.workspace",
 }
 
-# What other packages tell their programmers is noise in a user's terminal and in a run's log; everything else they warn
-# of is shown. bitsandbytes: on a processor with AVX-512, at every import, that an optional package for inference in 4
-# bits is missing, which nothing here uses. torch: that float32, which Mochi's positions ask for, needs no autocast.
+# Warnings meant for the developers of these libraries are noise in a terminal or a log, so they are hidden; all other
+# warnings stay visible. bitsandbytes warns at every import on AVX-512 CPUs about an optional package for 4-bit
+# inference, which is not used here. torch warns that autocast ignores float32, which Mochi's positions need.
 LIBRARIES = "torch|torchao|diffusers|transformers|peft|accelerate|bitsandbytes|huggingface_hub|tokenizers|optimum|gguf"
 warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({LIBRARIES})(\.|$)")
 warnings.filterwarnings("ignore", message="In CPU autocast, but the target dtype is not supported")
@@ -40,9 +40,9 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m workbench` is the `workbench` command."""
+"""Run the `workbench` command with `python -m workbench`."""
 
 from workbench.cli import main
 

@@ -1,4 +1,4 @@
-"""What a setting can be set to in a workspace now: one list for the page, the notebook and the shell. No torch."""
+"""The values a setting can take in a workspace, listed for the page, the notebook and the shell. No torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADDED, EXPORTS, TRAINED = "LoRAs", "Finished runs", "Your models"
 
 
 class Choice(NamedTuple):
-    """One value of a setting: its title, the value itself, and the heading under which it is listed, if any."""
+    """One possible value of a setting, with its title and the heading it is listed under (may be empty)."""
 
     title: str
     value: str
@@ -35,9 +35,11 @@ class Choice(NamedTuple):
 
 
 def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any] = {}) -> list[Choice]:
-    """The values that a setting offers; empty when its declaration names neither choices nor a source.
+    """List the values that a setting offers; empty when its declaration has neither choices nor a source.
 
-    workspace: None offers what needs no workspace;  values: of the settings beside it, on which some choices depend
+    Args:
+        workspace: with None, sources that need a workspace offer nothing.
+        values: the other settings of the form, which some choices depend on.
     """
     if spec.source is None:
         return _same(spec.choices)
@@ -48,7 +50,7 @@ def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any
 
 
 def _models() -> list[Choice]:
-    """The built-in ones, then those of which a LoRA fits this machine, then the others; by family."""
+    """List the built-in models, then those whose LoRA training fits this machine, then the rest."""
     gpu, found = gpu_of(HERE), []
     for family in families():
         for model in family.models:
@@ -60,13 +62,13 @@ def _models() -> list[Choice]:
 
 
 def _trained(workspace: Workspace) -> list[Choice]:
-    """Runs that trained all weights: each is a model."""
+    """List the runs that trained all weights, each of which can be used as a model."""
     folders = [index.parent for index in sorted(workspace.runs.glob(f"*/{INDEX}"))]
     return [Choice(f"{folder.name} (trained here)", str(folder), TRAINED) for folder in folders]
 
 
 def _loras(workspace: Workspace) -> list[Choice]:
-    """Exports and added LoRAs, newest first, then each run's checkpoints in their order; no damaged file."""
+    """List exports and added LoRAs, newest first, then each run's checkpoints in order. Damaged files are left out."""
     found = [lora for lora in all_loras(workspace, checkpoints=True) if not lora.sound]
     found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
     return [Choice(lora.title, lora.name, _group(lora)) for lora in found]
@@ -79,7 +81,7 @@ def _group(lora: LibraryLora) -> str:
 
 
 def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice]:
-    """Those of the run that the setting `run` names."""
+    """List the checkpoints of the run that the setting `run` names."""
     try:
         run = Run.open(workspace, values.get("run") or "")
     except ConfigError:
@@ -88,23 +90,22 @@ def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice
 
 
 def _schedulers(values: Mapping[str, Any]) -> list[Choice]:
-    """Those of the model that the setting `model` names."""
+    """List the schedulers of the model that the setting `model` names."""
     found = known_model(str(values.get("model") or default_model()))
     return _same(("model", *(schedulers() if found is None else found.family.schedulers)))
 
 
 def _maker_models(values: Mapping[str, Any], helpers: bool = False) -> list[Choice]:
-    """Those of the maker that the setting `maker` names, of all makers without it."""
-    about = [one for name, one in made.ABOUT.items() if values.get("maker", name) == name]
-    found = [model for one in about for model in (one.helpers if helpers else one.models)]
-    return [Choice(one.title, one.id) for one in found]
+    """List the models of the maker that the setting `maker` names, or of all makers when it is not given."""
+    makers = [maker for name, maker in made.ABOUT.items() if values.get("maker", name) == name]
+    models = [model for maker in makers for model in (maker.helpers if helpers else maker.models)]
+    return [Choice(model.title, model.id) for model in models]
 
 
 def _devices() -> list[Choice]:
-    """The kinds, and each GPU of a machine with several of them."""
-    numbered = [gpu for gpu in gpus() if gpu.kind == "cuda"]
-    several = [Choice(f"{gpu.torch_name} ({gpu.name})", gpu.torch_name) for gpu in numbered if len(numbered) > 1]
-    return [*_same(("auto", "cuda", "mps", "cpu")), *several]
+    """List the kinds of device and, on a machine with several GPUs, each GPU."""
+    numbered = [Choice(f"{gpu.torch_name} ({gpu.name})", gpu.torch_name) for gpu in gpus() if gpu.kind == "cuda"]
+    return _same(("auto", "cuda", "mps", "cpu")) + (numbered if len(numbered) > 1 else [])
 
 
 def _same(names: Iterable[str]) -> list[Choice]:

@@ -1,13 +1,8 @@
-"""The first thing a newcomer runs: the demo clips become two datasets, and a run on a built-in model is set up.
-
-Running it again takes nothing in twice.
-"""
+"""The demo: import the demo clips as two datasets and set up a run on a built-in model. Safe to run again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import DataError
@@ -17,14 +12,14 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
 DEMO_CLIPS = ASSETS / "demo_clips"
-KNOWN = "known"  # clips of things the model knows; the other folder shows the new concept
-MODEL = "tiny-cogvideox"  # of the built-in models the one that learns the concept soonest
-PROMPTS = DEMO_CLIPS / "prompts.txt"  # captions of the concept that are in no demo clip
+KNOWN = "known"  # the folder of clips the model can already make; the other folder shows the new concept
+MODEL = "tiny-cogvideox"  # the built-in model that learns the concept fastest
+PROMPTS = DEMO_CLIPS / "prompts.txt"  # prompts for the concept that no demo clip has as its caption
 Progress = Callable[[str, int, int], None]
 
 
 def concept() -> str:
-    """What the demo's LoRA teaches: the name of the folder of clips. Raises DataError when the clips are missing."""
+    """Return the name of the folder whose concept the demo's LoRA learns. Raises DataError if there are no clips."""
     folders = sorted(path.name for path in DEMO_CLIPS.glob("*") if path.is_dir() and path.name != KNOWN)
     if not folders:
         raise DataError(f"the demo clips are missing from {DEMO_CLIPS}: restore the folder from the repository")
@@ -32,23 +27,23 @@ def concept() -> str:
 
 
 def prompts() -> tuple[str, ...]:
-    """What the demo generates with and without its LoRA; none of it was trained on."""
+    """Return the prompts that the demo samples with and without its LoRA; none is a training caption."""
     return tuple(line for line in PROMPTS.read_text(encoding="utf-8").splitlines() if line.strip())
 
 
 def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> TrainSettings:
-    """Take in the demo clips and return the settings that teach the concept. `on_progress(dataset, done, total)`."""
-    datasets = {}
-    for name in (concept(), KNOWN):
-        dataset = Dataset.ensure(workspace, f"demo {name}")
-        report = partial(_report, on_progress, dataset.name)
-        dataset.import_files([DEMO_CLIPS / name], report)
-        datasets[name] = dataset.name
-    return teach(datasets[concept()], datasets[KNOWN]).changed(preview_prompts=prompts()[:3])
+    """Import the demo clips, calling on_progress(dataset, done, total), and return settings that teach the concept."""
+
+    def imported(folder: str) -> str:
+        dataset = Dataset.ensure(workspace, f"demo {folder}")
+        dataset.import_files([DEMO_CLIPS / folder], lambda done, total, _: on_progress(dataset.name, done, total))
+        return dataset.name
+
+    return teach(imported(concept()), imported(KNOWN)).changed(preview_prompts=prompts()[:3])
 
 
 def teach(dataset: str, known: str) -> TrainSettings:
-    """Settings that teach the built-in model what one dataset shows, and keep what it knew by another."""
+    """Return settings that teach the built-in model one dataset, with a second one as regularization."""
     return TrainSettings(
         model=MODEL,
         dataset=dataset,
@@ -60,7 +55,7 @@ def teach(dataset: str, known: str) -> TrainSettings:
         batch_size=4,
         learning_rate=2e-3,
         lr_schedule="cosine",
-        # An empty caption that learned stripes would push the known prompts away from them: guidance subtracts it.
+        # Guidance subtracts the empty caption's prediction: had it learned the concept, known prompts would suffer.
         caption_dropout=0.0,
         rank=16,
         alpha=64.0,
@@ -69,7 +64,3 @@ def teach(dataset: str, known: str) -> TrainSettings:
         evaluate_every=50,
         save_every=200,
     )
-
-
-def _report(on_progress: Progress, dataset: str, done: int, total: int, _: Any) -> None:
-    on_progress(dataset, done, total)

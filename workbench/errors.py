@@ -1,19 +1,18 @@
-"""Every error a person may see, and the exit code each one ends a job with.
+"""The errors people see, and the exit code that each gives a job.
 
-    WorkbenchError            70  a bug of ours, until a subclass says otherwise
+    WorkbenchError            70  a bug in the workbench; subclasses are not bugs
     ├── ConfigError           64  a setting breaks a rule
     ├── DataError             65  no usable clips
-    ├── ModelUnavailable      69  weights missing, gated or offline (may be retried)
+    ├── ModelUnavailable      69  weights missing, gated or offline (can be retried)
     ├── CannotWrite           73  disk full, read-only, no permission
-    ├── DeviceBusy            75  another job holds the GPU (may be retried)
+    ├── DeviceBusy            75  another job holds the GPU (can be retried)
     ├── ResumeRefused         78  the run's data, settings or versions changed
     ├── OutOfMemory           91  the GPU or the machine ran out of memory
     ├── NonFiniteLoss         92  the loss or a gradient became NaN or infinite
     ├── Stalled               93  no progress within stall_timeout
-    └── ProcessFailed             one of a job's processes failed: its own code
+    └── ProcessFailed             one of a job's processes failed, with its exit code
 
-Messages follow one form: setting, value, rule, remedy. `explain` says the same of errors that are not ours. Not
-covered: how a message is shown (ui, cli, notebook), what to do next (runs.failures).
+Messages name the setting, its value, the rule and the remedy. `explain` words errors from other libraries the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Self
 
 
 class ExitCode(IntEnum):
-    """How a job's process ends. The list is closed: readers may rely on it."""
+    """The exit codes of a job's process. The list is complete, so readers can rely on it."""
 
     FINISHED = 0
     BAD_CONFIG = 64
@@ -42,9 +41,11 @@ class ExitCode(IntEnum):
 
 
 class WorkbenchError(Exception):
-    """An error with a sentence for the person in front of it, and the exit code for the process around it.
+    """An error whose message is meant for people.
 
-    `problems` holds one sentence per setting that it is about, keyed by the setting's name.
+    Attributes:
+        exit_code: the exit code of a job that it ends.
+        problems: one sentence for each offending setting, keyed by the setting's name.
     """
 
     exit_code = ExitCode.BUG
@@ -61,16 +62,16 @@ class ConfigError(WorkbenchError):
 
     @classmethod
     def of(cls, setting: str, sentence: str) -> Self:
-        """The error of one setting, beside which a form shows the sentence."""
+        """Build an error about one setting, which a form shows beside that setting."""
         return cls(sentence, {setting: sentence})
 
 
 class Unknown(ConfigError):
-    """There is nothing of the name that was given."""
+    """Nothing has the given name."""
 
 
 class NotNow(ConfigError):
-    """A run, or what else was named, cannot take this command in its state."""
+    """The run (or other object) cannot take this command in its current state."""
 
 
 class DataError(WorkbenchError):
@@ -80,7 +81,7 @@ class DataError(WorkbenchError):
 
 
 class ModelUnavailable(WorkbenchError):
-    """The model's files are not here and cannot be fetched now."""
+    """The model's files are missing and cannot be downloaded now."""
 
     exit_code = ExitCode.MODEL_UNAVAILABLE
 
@@ -98,7 +99,7 @@ class DeviceBusy(WorkbenchError):
 
 
 class ResumeRefused(WorkbenchError):
-    """A run cannot go on exactly where it was; the message holds the difference."""
+    """A run cannot resume exactly where it stopped; the message says what differs."""
 
     exit_code = ExitCode.RESUME_REFUSED
 
@@ -122,29 +123,28 @@ class Stalled(WorkbenchError):
 
 
 class ProcessFailed(WorkbenchError):
-    """One of the processes that share a job's work ended before its time; the exit code is that process's own."""
+    """One of the processes that share a job's work ended early; the job takes its exit code."""
 
     def __init__(self, sentence: str, code: int = ExitCode.BUG) -> None:
         super().__init__(sentence)
         self.exit_code = next((one for one in ExitCode if one == code != ExitCode.FINISHED), ExitCode.BUG)
 
 
-# What the packages below say where the error's type does not tell it: of memory, and of the disk (safetensors' words).
+# Messages of libraries whose error types do not tell: out of memory, and disk errors as safetensors words them.
 _NO_MEMORY = re.compile(r"out of memory|(can't|cannot) allocate memory|not enough memory|_ALLOC_FAILED", re.IGNORECASE)
 _NO_DISK = re.compile(r"\(os error (28|30|122)\)|\bcode: (28|30|122)\b|No space left on device")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """Exit code and one sentence for an error that ended a job."""
+    """Return the exit code and one sentence for an error that ended a job."""
     if isinstance(error, WorkbenchError):
         return error.exit_code, str(error)
     text = str(error).strip().split("\n")[0][:500]
-    out = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if out or (isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(text)):
-        return ExitCode.OUT_OF_MEMORY, " ".join(
-            filter(None, ["Out of memory:", text, "Lower frames, size, batch size or rank."])
-        )
+    out_of_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if out_of_memory or (isinstance(error, RuntimeError | OSError) and _NO_MEMORY.search(text)):
+        parts = ["Out of memory:", text, "Lower frames, size, batch size or rank."]
+        return ExitCode.OUT_OF_MEMORY, " ".join(filter(None, parts))
     if (isinstance(error, OSError) and error.errno in _DISK_ERRORS) or _NO_DISK.search(text):
         return ExitCode.CANNOT_WRITE, f"The disk refused: {text}. Free some space, or choose another workspace."
     return ExitCode.BUG, f"{type(error).__name__}: {text}".rstrip(": ")[:500]

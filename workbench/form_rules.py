@@ -1,4 +1,4 @@
-"""What a form leaves out, and what another model changes in it: one answer for page, notebook and shell. No torch."""
+"""Which settings a form hides, and which change with another model: for page, notebook and shell. No torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from workbench.sampler.settings import HAS_EFFECT as SAMPLE_HAS_EFFECT
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, Spec, specs, value_text
 
-# Setting -> whether it has an effect beside raw values; those that are not here always have.
+# Setting -> whether it has an effect given the form's raw values. Settings not listed always have one.
 NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     TrainSettings: HAS_EFFECT,
     SampleSettings: SAMPLE_HAS_EFFECT,
 }
-# Setting -> those that have an effect only with some of its values.
+SLIDER = ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples")
+# Setting -> the settings that have an effect only for some of its values.
 DECIDED_BY: Mapping[str, Collection[str]] = {
     "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
     "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
@@ -40,10 +41,8 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
         "training_adapter",
         "preview_lora",
     ),
-    "slider_from": (
-        *("slider_positive", "slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples"),
-    ),
-    "slider_positive": ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples"),
+    "slider_from": ("slider_positive", *SLIDER),
+    "slider_positive": SLIDER,
     "reference": ("reference_downscale",),
     "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
     "more_datasets": ("dataset_weights",),
@@ -57,7 +56,12 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "tokenizer_steps": ("tokenizer_batch_size", "tokenizer_learning_rate"),
     "tracker": ("tracker_project",),
     "guidance_scale": (
-        *("negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"),
+        "negative_prompt",
+        "dynamic_guidance",
+        "guidance_from",
+        "guidance_until",
+        "guidance_rescale",
+        "zero_star",
     ),
     "video": ("strength", "mask"),
     "mask": ("mask_keeps",),
@@ -66,25 +70,27 @@ DECIDED_BY: Mapping[str, Collection[str]] = {
     "loras": ("force_loras",),
 }
 SIZES = ("frames", "height", "width")
-# Settings whose empty value stands for one of the model's facts of another name, or for something else.
+# What an empty setting stands for: an attribute of the model with another name, or a word.
 FACTS = {"preview_steps": "steps", "preview_guidance": "guidance_scale"}
 EMPTY = {"seed": "random"}
 
 
 def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
-    """Names of the settings that have no effect beside these values (raw, as a form holds them)."""
-    rules = NEEDED.get(cls, {})
-    absent = absent_of(cls, str(values.get("model", "")))
-    return [one.name for one in specs(cls) if one.name in absent or (one.name in rules and not rules[one.name](values))]
+    """List the settings that have no effect given a form's raw values."""
+    rules, named = NEEDED.get(cls, {}), known_model(str(values.get("model", "")))
+    missing = absent(cls, named) if named else frozenset()
+    return [
+        one.name for one in specs(cls) if one.name in missing or (one.name in rules and not rules[one.name](values))
+    ]
 
 
 def needless(settings: Settings, given: Collection[str]) -> list[str]:
-    """A sentence for each setting that was given and has no effect beside the others, with the one that decides it."""
+    """Explain, in one sentence each, which of the given settings have no effect and which setting decides that."""
     found, values, cls = [], settings.model_dump(), type(settings)
     for name in without_effect(cls, values):
         deciders = [one for one in DECIDED_BY if name in DECIDED_BY[one]] if name in NEEDED[cls] else []
         if name in given and deciders and values[name] != cls.model_fields[name].default:
-            decides = next((one for one in deciders if not values[one]), deciders[0])  # of several one that is off
+            decides = next((one for one in deciders if not values[one]), deciders[0])  # prefer one that is off
             stands = value_text(values[decides]).removesuffix(".0")
             if values[decides] is None:
                 stands = "empty" if str in get_args(cls.model_fields[decides].annotation) else "the model's own"
@@ -94,13 +100,13 @@ def needless(settings: Settings, given: Collection[str]) -> list[str]:
 
 @dataclass
 class Adapted:
-    """The settings that another model changes, by name, and a sentence for each."""
+    """The settings that change with another model: name -> new value, and a sentence about each."""
 
     values: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def set(self, spec: Spec, before: Any, why: str) -> None:
-        """Back to the setting's default, where it is not there already."""
+        """Reset a setting to its default and note why, unless it already has that value."""
         after = list(spec.default) if spec.many else spec.default
         if (list(before) if spec.many and before is not None else before) == after:
             return
@@ -110,32 +116,32 @@ class Adapted:
 
 
 def adapted(cls: type[Settings], values: Mapping[str, Any]) -> Adapted:
-    """What of a form's raw values the model they name does not have or cannot take; the rest stays as it is."""
+    """Reset those of a form's raw values that its model does not have or cannot take."""
     found = Adapted()
     if (named := known_model(str(values.get("model", "")))) is None:
         return found
     family, model = named
-    of = {spec.name: spec for spec in specs(cls)}
+    known = {spec.name: spec for spec in specs(cls)}
     for name in absent(cls, named) & values.keys():
-        found.set(of[name], values[name], f"{model.title} has no such setting")
+        found.set(known[name], values[name], f"{model.title} has no such setting")
     if values.get("scheduler", "model") not in ("model", *family.schedulers):
-        found.set(of["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
+        found.set(known["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
     for name in _illegal_sizes(model, {name: values.get(name) for name in SIZES}):
-        found.set(of[name], values[name], f"{model.title} needs {_rule(model, name)}")
+        found.set(known[name], values[name], f"{model.title} needs {_rule(model, name)}")
     return found
 
 
 def _illegal_sizes(model: Model, given: Mapping[str, Any]) -> list[str]:
-    """Those of frames, height and width that the model cannot take; height and width go together."""
-    wrong = []
+    """List which of frames, height and width the model cannot take. Height and width are checked together."""
+    illegal = []
     frames, height, width = (given[name] for name in SIZES)
     if isinstance(frames, int) and not _takes(model, frames, model.height, model.width):
-        wrong.append("frames")
-    tall = height if isinstance(height, int) else model.height
-    wide = width if isinstance(width, int) else model.width
-    if not _takes(model, model.frames, tall, wide):
-        wrong += [name for name in ("height", "width") if given[name] is not None]
-    return wrong
+        illegal.append("frames")
+    height = height if isinstance(height, int) else model.height
+    width = width if isinstance(width, int) else model.width
+    if not _takes(model, model.frames, height, width):
+        illegal += [name for name in ("height", "width") if given[name] is not None]
+    return illegal
 
 
 def _takes(model: Model, frames: int, height: int, width: int) -> bool:
@@ -155,20 +161,14 @@ def _rule(model: Model, name: str) -> str:
     return f"multiples of {model.size_multiple}{largest}"
 
 
-def absent_of(cls: type[Settings], name: str) -> frozenset[str]:
-    """The settings of a class that a model does not have; none of a model that is not known."""
-    named = known_model(name)
-    return frozenset() if named is None else absent(cls, named)
-
-
 def own_values(name: str) -> dict[str, str]:
-    """What an empty setting stands for that only some models have: of this one, by name."""
+    """Return what an empty model-specific setting stands for with this model, by setting."""
     named = known_model(name)
     return {setting: str(own) for setting, own in named.own_settings.items() if str(own)} if named else {}
 
 
 def empty_values(cls: type[Settings], name: str) -> dict[str, str]:
-    """What the numbers of a form stand for with this model while they are empty, by setting."""
+    """Return what a form's empty number fields stand for with this model, by setting."""
     if (named := known_model(name)) is None:
         return {}
     own, found = own_values(name), dict[str, str]()
@@ -182,25 +182,21 @@ def empty_values(cls: type[Settings], name: str) -> dict[str, str]:
 
 
 def summary(name: str) -> str:
-    """A model in one line; "" for one that is not known."""
+    """Describe a model in one line; "" when it is not known."""
     named = known_model(name)
     return ", ".join(described(*named)) if named else ""
 
 
 def described(family: Family, model: Model) -> list[str]:
-    """What a person chooses a model by: its task, its size, what it is made for, its download and its license."""
-    size = f"{_count(family.facts(model).values)} parameters"
-    made_for = f"{model.frames} frames of {model.width}x{model.height} at {model.fps} fps"
-    where = f"{model.download_gb:g} GB to download" if model.download_gb else "no download"
-    return [model.task.replace("-", " "), size, made_for, where, model.license]
-
-
-def _count(values: int) -> str:
-    """A model's size: "14.3B"."""
-    return f"{values / 1e9:.3g}B" if values >= 5e8 else f"{values / 1e6:.3g}M"
+    """List what people choose a model by: task, parameters, clip format, download and license."""
+    parameters = family.facts(model).values
+    count = f"{parameters / 1e9:.3g}B" if parameters >= 5e8 else f"{parameters / 1e6:.3g}M"
+    clip = f"{model.frames} frames of {model.width}x{model.height} at {model.fps} fps"
+    download = f"{model.download_gb:g} GB to download" if model.download_gb else "no download"
+    return [model.task.replace("-", " "), f"{count} parameters", clip, download, model.license]
 
 
 def owners(setting: str) -> str:
-    """The families of which a model has a setting that only some have: "Wan and LTX-Video"."""
+    """Name the families with a model that has this model-specific setting: "Wan and LTX-Video"."""
     titles = [one.title for one in families() if any(setting in one.own_settings(model) for model in one.models)]
     return " and ".join([", ".join(titles[:-1]), titles[-1]] if titles[1:] else titles) or "models of your own"

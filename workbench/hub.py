@@ -1,7 +1,7 @@
-"""The Hugging Face Hub: its client, one way to push files, its errors as ours. Nothing here knows a token.
+"""The Hugging Face Hub: its client, pushing files, and its errors in our words. Nothing here handles a token.
 
-huggingface_hub takes the token from HF_TOKEN or from `hf auth login` and gets nothing else; background jobs see no
-HF_TOKEN (workbench.jobs), so they need the login.
+huggingface_hub reads the token from HF_TOKEN or from `hf auth login`. Background jobs get no HF_TOKEN, so they need
+the login.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 Kind = Literal["model", "dataset", "space"]
 Content = Path | bytes
 OnFiles = Callable[[int, int], None]
-"""Called with (files sent, all files) after each few; may raise to stop, upon which nothing of them is seen yet."""
-AT_ONCE = 32  # files between two checks whether to stop
-BAD_METADATA = "Invalid metadata in README.md"  # how huggingface_hub says it
+"""Called with (files sent, files in total) after each batch. May raise to stop before anything becomes visible."""
+AT_ONCE = 32  # files in a batch
+BAD_METADATA = "Invalid metadata in README.md"  # huggingface_hub's wording
 LOGIN = "log in with `hf auth login`"
 MAY_WRITE = f"{LOGIN}, with a token that may write"
 
 
 class HubRefuses(ModelUnavailable):
-    """The Hub refuses, and would refuse again."""
+    """The Hub refused the request, and retrying would not help."""
 
 
 class HubLost(ModelUnavailable):
-    """The Hub does not answer just now; the same request may succeed later."""
+    """The Hub did not answer; the same request may succeed later."""
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push left: the repository's address, its newest commit, whether this push made it."""
+    """The result of a push: the repository's address, its newest commit, and whether this push made that commit."""
 
     url: str
     commit: str
@@ -52,11 +52,14 @@ def push(
     private: bool = True,
     on_files: OnFiles = lambda *_: None,
 ) -> Pushed:
-    """Add or replace files of a repository as one commit; nothing is deleted, and equal files make no commit.
+    """Add or replace files of a repository in one commit, creating the repository if needed.
 
-    A repository that does not exist is created, private or public. What an earlier push that broke off has sent is not
-    sent again, and nothing is visible before all is there. Raises ConfigError (also before private files go into a
-    public repository), HubRefuses, HubLost, and what on_files raises.
+    Nothing is deleted, and unchanged files make no commit. Files that an interrupted push already sent are not sent
+    again, and nothing is visible until all files are there.
+
+    Raises:
+        ConfigError: the name is invalid, the card is refused, or `private` is on and the repository is public.
+        HubRefuses, HubLost: the Hub's answer, or none. What `on_files` raises passes through.
     """
     from huggingface_hub import CommitOperationAdd
 
@@ -79,28 +82,28 @@ def push(
                 raise
             reasons = "; ".join(str(error).splitlines()[1:]).replace("- ", "")[:400]
             raise ConfigError(
-                f"the Hub refuses the card of {repo_id} ({reasons}): is the license one it knows?"
+                f"the Hub refuses the card of {repo_id} ({reasons}): check that it knows the license"
             ) from error
     path = repo_id if kind == "model" else f"{kind}s/{repo_id}"
     return Pushed(f"{api.endpoint}/{path}", made.oid, made.oid != before.sha)
 
 
 def client() -> HfApi:
-    """The stock client, which names this program."""
+    """Return a client that identifies itself as this program."""
     from huggingface_hub import HfApi
 
     return HfApi(library_name="video-lora-workbench")
 
 
 def logged_in() -> bool:
-    """Whether a login is stored on this machine, as background jobs see it. No request is made."""
+    """Whether a login is stored on this machine, which is what background jobs use. Makes no request."""
     from huggingface_hub import constants
 
     return Path(constants.HF_TOKEN_PATH).is_file()
 
 
 def check_repo_id(repo_id: str) -> None:
-    """Raises ConfigError for what cannot be a repository's name on the Hub."""
+    """Raise ConfigError for a name that no repository on the Hub can have."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -115,9 +118,9 @@ def check_repo_id(repo_id: str) -> None:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn the Hub's errors into one sentence each; `what`: the repository, or what else is requested.
+    """Turn the Hub's errors into one sentence each. what: the repository, or whatever else is requested.
 
-    Raises ConfigError for a name that cannot be, FileNotFoundError, HubRefuses, HubLost.
+    Raises ConfigError if the name is invalid, FileNotFoundError if the file does not exist, HubRefuses, HubLost.
     """
     from huggingface_hub import errors
 
@@ -130,7 +133,7 @@ def explained(what: str) -> Iterator[None]:
     except errors.RepositoryNotFoundError as error:
         raise HubRefuses(f"{what} is not on the Hub, or private: check the name, or {LOGIN}") from error
     except errors.RevisionNotFoundError as error:
-        raise HubRefuses(f"{what} has no such revision: leave it empty for the newest") from error
+        raise HubRefuses(f"{what} has no such revision: leave the revision empty for the newest") from error
     except errors.LocalEntryNotFoundError as error:
         raise _no_answer(what) from error
     except errors.EntryNotFoundError as error:
@@ -142,14 +145,14 @@ def explained(what: str) -> Iterator[None]:
     except RuntimeError as error:
         if error.__cause__ is None:
             raise
-        # What huggingface_hub makes of anything that goes wrong while it sends a file.
-        raise HubLost(f"an upload to {what} broke off: push again, what is there already is not sent twice") from error
+        # huggingface_hub wraps every failure of an upload in a RuntimeError.
+        raise HubLost(f"an upload to {what} broke off: push again, files already sent are skipped") from error
     except (errors.HTTPError, ConnectionError) as error:
         raise _no_answer(what) from error
 
 
 def _answered(what: str, status: int, message: str) -> ModelUnavailable:
-    """What an answer says that is none of the above."""
+    """Word an HTTP error that has no class of its own."""
     if status not in (401, 402, 403, 404):
         return HubLost(f"{what} cannot be reached: the Hub answers {status}")
     reason = f"{status}: {message.splitlines()[0][:200]}" if message.strip() else str(status)

@@ -1,4 +1,4 @@
-"""What goes on in a workspace at one moment, as plain data: the page's Home tab and `workbench status`. No torch."""
+"""An overview of a workspace as plain data, for the page's Home tab and `workbench status`. No torch."""
 
 from __future__ import annotations
 
@@ -28,16 +28,20 @@ from workbench.sampler.samples import ID, Sample, Samples
 from workbench.workspace import Workspace, is_slug, lora_names
 from workbench.workspace.records import Kept
 
-RUNS = 6  # of those that are over; every run that is not is named
+RUNS = 6  # ended runs listed; active ones are all listed
 SAMPLES = 6
 DATASETS = 6
-FAILED_DAYS = 7  # how long a failed run is named before the others
-LITTLE_SPACE = 5e9  # bytes on the disk below which it is said
+FAILED_DAYS = 7  # how long a failed run is listed ahead of the others
+LITTLE_SPACE = 5e9  # free bytes on the disk below which to warn
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run in one line. share: of its steps, None while unknown;  message: of a failed one, why and what is next"""
+    """A run in one line.
+
+    share: of its steps that are done; None while unknown.
+    message: why a failed run failed and what to do next; "" for others.
+    """
 
     name: str
     state: str
@@ -49,7 +53,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class DatasetLine:
-    """A dataset in one line. activity: of the task at work, "" without one;  next_step: "" where nothing is missing"""
+    """A dataset in one line. activity: of its running task, "" without one;  next_step: "" when nothing is missing."""
 
     name: str
     title: str
@@ -61,7 +65,7 @@ class DatasetLine:
 
 @dataclass(frozen=True)
 class NextStep:
-    """What comes next. target: the name of the dataset or run that it is about, "" for none."""
+    """A suggested next step. target: the name of the dataset or run it is about; "" for none."""
 
     kind: Literal["demo", "import", "dataset", "train", "sample", "run"]
     label: str
@@ -71,11 +75,13 @@ class NextStep:
 
 @dataclass(frozen=True)
 class NowLine:
-    """A run or dataset that something is to be done about, and the one thing to do.
+    """A run or dataset that needs attention, with one button.
 
-    tone, state: how it is;  claim: what matters of it, then `sentence`;  at: Unix time
-    share: of the steps of a run that trains, else None
-    label: of the button;  address: where it leads, or `operation` with `values`: what it calls
+    Attributes:
+        claim: the main point, shown before `sentence`.
+        at: Unix time.
+        share: of a training run's steps that are done; None for anything else.
+        label: of the button, which leads to `address` or else calls `operation` with `values`.
     """
 
     kind: str
@@ -95,9 +101,12 @@ class NowLine:
 
 @dataclass(frozen=True)
 class Computer:
-    """What jobs compute on by default, and how busy it is.
+    """The device that jobs use by default, and how busy it is.
 
-    memory_used, memory_total, disk_free: bytes;  busy: share, None where nobody tells;  disk_low: nearly full
+    Attributes:
+        memory_used, memory_total, disk_free: bytes.
+        busy: 0 to 1; None when the device does not report it.
+        disk_low: whether the disk is nearly full.
     """
 
     name: str
@@ -111,11 +120,15 @@ class Computer:
 
 @dataclass(frozen=True)
 class Overview:
-    """A workspace at one moment.
+    """The state of a workspace at one moment.
 
-    active: runs that train, wait or are paused;  failed: of the last days;  ended: the newest of the others
-    samples, datasets: the newest;  machine: a warning where the disk is nearly full
-    counts: datasets, runs, running, waiting, failed (in the last days), queued (samples), loras
+    Attributes:
+        active: runs that train, wait or are paused.
+        failed: runs that failed in the last days.
+        ended: the newest of the other runs.
+        samples, datasets: the newest.
+        machine: a warning when the disk is nearly full; else "".
+        counts: of datasets, runs, running, waiting, failed (in the last days), queued (samples) and loras.
     """
 
     active: tuple[RunLine, ...]
@@ -130,19 +143,19 @@ class Overview:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was ever made here."""
+        """Whether the workspace has no runs, samples or datasets."""
         return not (self.active or self.failed or self.ended or self.samples or self.datasets)
 
 
 class OverviewReader:
-    """Reads a workspace again and again; what has not changed on the disk is read once."""
+    """Reads a workspace repeatedly; files that have not changed on disk are read once."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._kept = Kept[Any]()
 
     def read(self) -> Overview:
-        """The workspace now."""
+        """Read the workspace's current state."""
         statuses, order = jobs.jobs_in(self._workspace.runs), queue.order(self._workspace)
         since = time.time() - FAILED_DAYS * 86400
         active = [one for one in statuses if one.state.alive]
@@ -173,10 +186,7 @@ class OverviewReader:
         )
 
     def now(self, seen: Overview) -> list[NowLine]:
-        """List what is happening or waits for somebody, each with one thing to do.
-
-        These are runs that train, wait or failed, finished ones that nobody has sampled, and datasets.
-        """
+        """List what is happening or needs attention: active, failed and unsampled runs, and datasets."""
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
         order = queue.order(self._workspace)
         sampled = {lora for one in seen.samples for lora in one.settings.loras}
@@ -208,7 +218,7 @@ class OverviewReader:
         )
 
     def _stops_at(self, status: Status) -> float | None:
-        """When the time limit of a run ends it."""
+        """Return the Unix time at which a run's time limit ends it; None without one."""
         path = status.folder / SESSIONS
         if not status.state.alive or not path.exists():
             return None
@@ -262,7 +272,7 @@ class OverviewReader:
 
 
 def _failure(status: Status) -> str:
-    """Why a run failed and what to do next, in two sentences; "" of any other run."""
+    """Say why a run failed and what to do next; "" for any other run."""
     if status.state not in (State.FAILED, State.DIED):
         return ""
     found = failure_of(status, jobs.log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
@@ -278,17 +288,13 @@ def _dataset_line(folder: Path) -> DatasetLine:
 def _next_steps(
     statuses: Sequence[Status], samples: Sequence[Sample], datasets: Sequence[DatasetLine]
 ) -> Iterator[NextStep]:
-    """What comes next, the most useful first."""
+    """Suggest what to do next, most useful first."""
     finished = next((one for one in statuses if one.state is State.FINISHED and not Run(one.folder).model), None)
     if finished and summary_of(Run(finished.folder), ended=True).diagnosis == "destroyed":
         yield NextStep("run", f"Look at {finished.name}", "It has finished, but the model is destroyed.", finished.name)
     elif finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
-        yield NextStep(
-            "sample",
-            "Try it in Sample",
-            f"{finished.name} has finished; no sample was made with it yet.",
-            finished.name,
-        )
+        reason = f"{finished.name} has finished; no sample was made with it yet."
+        yield NextStep("sample", "Try it in Sample", reason, finished.name)
     for line in datasets:
         if line.next_step and not line.activity:
             yield NextStep("dataset", f"Open {line.title}", line.next_step, line.name)
@@ -302,7 +308,7 @@ def _next_steps(
         yield NextStep("import", "Bring your clips", "Videos, folders or archives become a dataset.")
 
 
-# ---- one thing to do next -------------------------------------------------------------------------------------------
+# ---- lines that need attention --------------------------------------------------------------------------------------
 
 
 def _now_active(status: Status, line: RunLine, order: list[str]) -> NowLine:
@@ -314,8 +320,8 @@ def _now_active(status: Status, line: RunLine, order: list[str]) -> NowLine:
     doing = status.phase if status.phase.startswith("encoding") else "training"
     doing = doing if line.state == "running" else line.state
     claim = doing if line.share is None else f"{doing} {line.share:.0%}"
-    said = (doing, "train", f"{status.step} of {status.total}")  # by the claim
-    text = " · ".join(part for part in line.activity.split(" · ") if line.share is None or part not in said)
+    repeated = (doing, "train", f"{status.step} of {status.total}")  # the claim says these already
+    text = " · ".join(part for part in line.activity.split(" · ") if line.share is None or part not in repeated)
     claim, text = (f"{one[:1].upper()}{one[1:]}" for one in (claim, f"{text}." if text else ""))
     return NowLine(*about, f"{claim}.", text, at, line.share, "Watch", ("train", status.name))
 
@@ -332,7 +338,7 @@ def _now_failed(status: Status, line: RunLine) -> NowLine:
         label="What to do",
         address=("train", status.name),
     )
-    if status.state is State.DIED and saved:  # nothing was wrong with its settings
+    if status.state is State.DIED and saved:  # its settings were fine
         resume = f"Resume from step {saved[-1]:,}"
         return replace(found, label=resume, address=(), operation="runs/start", values={"name": status.name})
     return found
@@ -348,7 +354,7 @@ def _now_finished(status: Status, diagnosis: str) -> NowLine:
 
 
 def _now_dataset(workspace: Workspace, line: DatasetLine, untrained: bool) -> NowLine | None:
-    """Say what a dataset waits for; None where nothing is to be done. untrained: whether there is no run yet"""
+    """Say what a dataset needs; None when nothing is to be done. untrained: whether the workspace has no run yet."""
     folder = workspace.datasets / line.name
     about, page, at = ("dataset", line.name, line.title), ("dataset", line.name), last_change(folder)
     if line.activity:

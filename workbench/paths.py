@@ -1,4 +1,4 @@
-"""Where the package lies, what it ships, how extras are installed; texts without this machine's folders."""
+"""Where the package and the files it ships are, how to install an extra, and how to strip folders from a text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 CODE = Path(__file__).resolve().parent.parent  # the folder that holds the package `workbench`
-_INSTALLED = CODE / "workbench" / "shipped"  # where a wheel has what stands beside the package in a checkout
+_INSTALLED = CODE / "workbench" / "shipped"  # where a wheel keeps what a checkout has beside the package
 SHIPPED = _INSTALLED if _INSTALLED.is_dir() else CODE
 ASSETS, NOTEBOOKS = SHIPPED / "assets", SHIPPED / "notebooks"
 PAGE = SHIPPED / "webui.py"  # the program that serves the page
 SKILL = SHIPPED / "docs" / "agent_skill.md"
 PACKAGE = "video-lora-workbench"
-# An address of the web, which stays, or the folders of a path: absolute, relative to a home or upwards, of Windows. The
-# name of a folder may have blanks inside; a sentence's own punctuation ends it.
+# Matches a web address, which is kept, or the folders of a path: absolute, starting at a home folder or a parent, or on
+# Windows. A folder's name may contain spaces; the punctuation of the sentence around it ends it.
 _FOLDER = r"[^\s/\\'\"`,;:<>|]+(?: (?![.~])[^\s/\\'\"`,;:<>|]+){0,4}+[/\\]+"
 _FOLDERS = re.compile(
     r"(?P<address>\bhttps?://[^\s'\"`]+)"
@@ -24,22 +24,23 @@ _FOLDERS = re.compile(
 
 
 def without_folders(text: str, *known: Path) -> str:
-    """The text with every path of this machine cut to the name at its end: for what is sent to others.
+    """Shorten every path in a text to its last part, before the text is sent to others.
 
-    known: folders that are cut whatever their names look like, beside the user's home
+    known: folders to cut whatever their names look like, in addition to the user's home.
     """
     for folder in (*known, Path.home()):
         if len(folder.parts) > 2:
-            whole, alone = re.escape(str(folder)), folder.name if folder in known else "~"
-            text = re.sub(rf"{whole}(?=[/\\])", "", text)
-            text = re.sub(rf"{whole}(?![\w-])", alone.replace("\\", r"\\"), text)
+            pattern, name = re.escape(str(folder)), folder.name if folder in known else "~"
+            text = re.sub(rf"{pattern}(?=[/\\])", "", text)
+            text = re.sub(rf"{pattern}(?![\w-])", name.replace("\\", r"\\"), text)
     return _FOLDERS.sub(lambda found: found["address"] or "", text)
 
 
 def extra_command(extra: str) -> str:
-    """The command that brings an extra of this package, which is in no index.
+    """Return the pip command that installs an extra of this package.
 
-    pip finds it by name where it is installed; where only its requirements are, as in a Space, by its folder.
+    The package is on no index: pip finds it by name where it is installed, and by its folder where only its
+    requirements are installed, as in a Space.
     """
     try:
         version(PACKAGE)

@@ -1,8 +1,8 @@
-"""One declaration per setting: JSON, command line, web form, notebook form, docs and error messages come from it.
+"""Settings, each declared once: JSON, flags, forms, docs and error messages are derived from the declaration.
 
 A settings class subclasses `Settings` and declares each attribute with `field(...)`; the string below an attribute is
-its help text. Readers use `specs(cls)`, which lists every setting as plain data, and `parse(cls, values)`, which turns
-raw values into a checked, frozen object or a `ConfigError` whose sentences name setting, value, rule and remedy.
+its help text. `specs(cls)` lists every setting as plain data. `parse(cls, values)` turns raw values into a checked,
+frozen object or raises a `ConfigError` whose sentences name setting, value, rule and remedy.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Source = Literal[
 ]
 Kind = Literal["integer", "number", "switch", "text", "choice", "texts", "numbers", "object"]
 S = TypeVar("S", bound="Settings")
-RULES: list[Callable[[Settings], None]] = []  # that all settings of this process follow; each raises ConfigError
+RULES: list[Callable[[Settings], None]] = []  # extra checks on all settings of this process; each may raise ConfigError
 
 
-def field(  # noqa: PLR0913 - everything a setting is, in one place, each part named
+def field(  # noqa: PLR0913 - a declaration, every part of it named
     default: Any,
     *,
     title: str,
@@ -61,10 +61,13 @@ def field(  # noqa: PLR0913 - everything a setting is, in one place, each part n
 ) -> Any:
     """Declare one setting; the string below it is its help text.
 
-    `low` and `high` are inclusive bounds. `section`: its heading in forms, where it is not its class's SECTION.
-    `source` names what the setting is chosen from at run time (`choices` says how); `lines` is the height of a text
-    box; `path`: it may name a file or a folder of this machine, beside other things; `own`: only some models have it
-    (families.settings).
+    Args:
+        section: its heading in forms, if not its class's SECTION.
+        low, high: inclusive bounds.
+        source: what its value is chosen from at run time (see `workbench.choices`).
+        lines: height of its text box.
+        path: whether it may name a file or folder of this machine.
+        own: whether only some models have it (see `families.settings`).
     """
     extra: dict[str, Any] = {
         "section": section,
@@ -82,7 +85,7 @@ class Settings(BaseModel):
     """Base of all settings: strict types, frozen, unknown keys refused."""
 
     SECTION: ClassVar[str] = ""
-    ALSO: ClassVar[Mapping[str, str]] = {}  # setting -> what others call it, with commas between the names
+    ALSO: ClassVar[Mapping[str, str]] = {}  # setting -> its names in other trainers, separated by commas
     model_config = ConfigDict(
         strict=True,
         frozen=True,
@@ -101,22 +104,22 @@ class Settings(BaseModel):
         return parse(cls, values, given=())
 
     def save(self, path: Path) -> None:
-        """Write as JSON, atomically."""
+        """Write the settings as JSON, atomically."""
         write_json(path, self.model_dump(mode="json"))
 
     def changed(self, **values: Any) -> Self:
-        """A checked copy with some values replaced. Raises ConfigError."""
+        """Return a checked copy with some values replaced. Raises ConfigError."""
         return parse(type(self), {**self.model_dump(mode="json"), **values}, given=values)
 
     def difference(self, other: Self) -> dict[str, Any]:
-        """What another one has different: name -> its value, as JSON has it."""
+        """Return the values of `other` that differ from these, as JSON values by name."""
         now = self.model_dump(mode="json")
         return {name: value for name, value in other.model_dump(mode="json").items() if value != now[name]}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One setting as plain data, from which forms, flags and tables are rendered."""
+    """One setting as plain data, for rendering forms, flags and tables."""
 
     name: str
     title: str
@@ -139,17 +142,17 @@ class Spec:
 
     @property
     def many(self) -> bool:
-        """Whether it is a list."""
+        """Whether its value is a list."""
         return self.kind in ("texts", "numbers")
 
     @property
     def may_be_blank(self) -> bool:
-        """Whether an empty text is a value beside "not set"."""
+        """Whether an empty text is a value of its own, different from "not set"."""
         return self.kind == "text" and self.optional and self.source is None
 
     @property
     def rule(self) -> str:
-        """The legal values in words: "1 to 256", "constant, cosine or linear"."""
+        """The legal values in words, like "1 to 256" or "constant, cosine or linear"."""
         if self.choices:
             *most, last = (one or "empty" for one in self.choices)
             return ", ".join(most) + f" or {last}" if most else last
@@ -165,17 +168,19 @@ class Spec:
             "number": "a number",
             "switch": "true or false",
             "texts": "a list of texts",
+            "numbers": "a list of numbers",
+            "object": "an object",
         }
-        return {**names, "numbers": "a list of numbers", "object": "an object"}.get(self.kind, "text")
+        return names.get(self.kind, "text")
 
 
 def _number(value: float) -> str:
-    """As people write it: 1000000 rather than 1e+06, 0.95, 1e-08."""
+    """Format a bound the way people write it: 1000000 rather than 1e+06, 0.95, 1e-08."""
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def specs(cls: type[Settings]) -> list[Spec]:
-    """All settings of a class, in the order they were declared."""
+    """List all settings of a class in the order of their declaration."""
     return list(_specs(cls))
 
 
@@ -209,7 +214,7 @@ def _spec(name: str, info: FieldInfo, section: str, also: str) -> Spec:
 
 
 def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
-    """(kind, choices, may be None) of a type annotation."""
+    """Return (kind, choices, may be None) of a type annotation."""
     if get_origin(annotation) in (Union, types.UnionType):
         inner = [arg for arg in get_args(annotation) if arg is not type(None)]
         assert len(inner) == 1, f"a setting has one type, or one type and None: {annotation}"
@@ -225,9 +230,11 @@ def _kind(annotation: Any) -> tuple[Kind, tuple[str, ...], bool]:
 
 
 def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None = None) -> S:
-    """Check raw values (as JSON gives them) and build the settings. Raises ConfigError with a sentence per setting.
+    """Check raw JSON values and build the settings. Raises ConfigError with a sentence for each wrong setting.
 
-    given: the settings that a person gives now, whose files must be allowed here; None: all. () for what is read back
+    Args:
+        given: names of the settings that a person gives now, whose paths must be allowed on this server. None means
+            all of them, () none, as when settings are read back from disk.
     """
     try:
         made = cls.model_validate_json(json.dumps(values))
@@ -249,7 +256,7 @@ def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None
 
 
 def from_text(spec: Spec, text: str) -> Any:
-    """The value that a text of a command line or an address stands for; what is none stays text, to be refused."""
+    """Convert text from a command line or a URL to a value. Invalid text stays text, which `parse` refuses."""
     if spec.optional and text == "" and not spec.may_be_blank:
         return None
     if spec.kind == "switch":
@@ -267,7 +274,7 @@ def from_text(spec: Spec, text: str) -> Any:
 
 
 def value_text(value: Any, unit: str | None = None) -> str:
-    """A setting's value as people write it: "none", "on", "512 / 768", "1 step"."""
+    """Format a setting's value for people: "none", "on", "512 / 768", "1 step"."""
     if value is None or value in ("", [], ()):
         return "none"
     if isinstance(value, bool):
@@ -279,14 +286,14 @@ def value_text(value: Any, unit: str | None = None) -> str:
 
 
 def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message: str) -> str:
-    """Setting, value, rule, remedy."""
+    """Word one of pydantic's errors: setting, value, rule, remedy."""
     if kind == "extra_forbidden":
         import difflib
 
-        theirs = name.replace("_", " ").casefold()
-        elsewhere = [spec.name for spec in known.values() if theirs in spec.also.casefold().split(", ")]
-        near = elsewhere or difflib.get_close_matches(name, known, n=1)
-        return f"{name} is not a setting: " + (f"did you mean {near[0]}?" if near else "remove it")
+        other_name = name.replace("_", " ").casefold()
+        synonyms = [spec.name for spec in known.values() if other_name in spec.also.casefold().split(", ")]
+        meant = synonyms or difflib.get_close_matches(name, known, n=1)
+        return f"{name} is not a setting: " + (f"did you mean {meant[0]}?" if meant else "remove it")
     if kind == "missing":
         return f"{name} is not set and has no default: give {known[name].rule}" if name in known else message
     if kind == "value_error":
@@ -295,6 +302,5 @@ def _sentence(name: str, known: dict[str, Spec], value: Any, kind: str, message:
     text = json.dumps(value) if isinstance(value, (str, list, dict)) else str(value)
     if spec is None:
         return f"{name} is {text[:80]}: {message}"
-    return f"{name} is {text[:80]}, must be {spec.rule}" + (
-        "" if spec.default is None else f": the default is {spec.default}"
-    )
+    default = "" if spec.default is None else f": the default is {spec.default}"
+    return f"{name} is {text[:80]}, must be {spec.rule}{default}"

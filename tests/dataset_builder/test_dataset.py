@@ -181,7 +181,7 @@ def test_a_removed_dataset_comes_back_as_it_was(workspace: Workspace, dataset: D
     with pytest.raises(ConfigError, match="'squares', which was removed: workbench dataset restore squares"):
         check(workspace, TrainSettings(dataset="squares"))
     Dataset.create(workspace, "Squares")
-    with pytest.raises(ConfigError, match="there is a dataset 'squares' again: remove that one first"):
+    with pytest.raises(ConfigError, match="a dataset named 'squares' already exists: remove or rename"):
         dataset_library.restore(workspace, "squares")
     assert "restore squares-2." in dataset_library.remove(workspace, Dataset.open(workspace, "squares"))
     assert dataset_library.removed(workspace) == ["squares-2", "squares"]

@@ -114,7 +114,7 @@ def test_a_living_run_cannot_be_taken_over(workspace: Workspace) -> None:
         asked = [sys.executable, "-m", "workbench.trainer", str(folder)]
         said = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
         assert said.returncode == ExitCode.DEVICE_BUSY
-        assert said.stderr == f"cats runs already, as process {before['pid']}: stop it first, or leave it alone\n"
+        assert said.stderr == f"cats is already running as process {before['pid']}: stop it first, or leave it alone\n"
         assert read_json(folder / jobs.PROCESS) == before
         assert Run(folder).status.state is State.RUNNING
     finally:

@@ -208,7 +208,7 @@ def test_a_card_is_a_choice_or_a_number() -> None:
     with pytest.raises(ConfigError, match="give its memory in GB"):
         gpu_of("large")
     for wrong in ("0.5", "-3", "20000 GB", "nan", "inf"):
-        with pytest.raises(ConfigError, match="must have 1 to 10,000 GB of memory: give it as in 24, or choose"):
+        with pytest.raises(ConfigError, match="must have 1 to 10,000 GB of memory: give a number such as 24"):
             gpu_of(wrong)
 
 
@@ -273,7 +273,7 @@ def test_memory_is_not_measured_where_torch_tells_no_peak(
     workspace: Workspace, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measurement, "pick_device", lambda choice: Device("mps", "Apple M2", 10.0, uuid="mps"))
-    with pytest.raises(ConfigError, match="device is mps, where torch tells no peak of memory"):
+    with pytest.raises(ConfigError, match="device is mps, where torch does not report peak memory"):
         measurement.start(workspace, TrainSettings(dataset=dataset.name))
 
 

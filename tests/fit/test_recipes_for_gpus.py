@@ -115,7 +115,7 @@ def test_a_trial_leaves_its_figures_and_nothing_else(
 def test_the_shell_says_what_would_fit(workspace: Workspace, shell: Shell) -> None:
     said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24")
     assert said.code == 91
-    assert "It does not fit: most is needed in training." in said.out
+    assert "It does not fit: training needs the most memory." in said.out
     said = shell("fit", "--model", "cogvideox-5b", "--rank", "64", "--gpu-memory", "24", "--fit-to-gpu")
     assert said.code == 0
     assert "--gradient-checkpointing full" in said.out

@@ -38,7 +38,7 @@ def test_the_demo_the_defaults_and_recipes_have_none(workspace: Workspace) -> No
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"steps": 800}, "Of 3,200 clips that the steps take, 960 are of the concept"),
+        ({"steps": 800}, "Only 960 of the 3,200 clips that the steps train on show the concept"),
         ({"steps": 800}, "Set steps to 834, or regularization_share to 0.4."),
         ({"steps": 200}, "Set steps to 834, or regularization_share to 0.4 and steps to 417."),
     ],
@@ -89,7 +89,7 @@ def test_a_trigger_word_that_is_not_read_is_found_by_the_check_and_named_in_the_
     assert run_warnings(workspace, settings) == [], "nobody has checked it yet"
     write_report(dataset.folder, time.time(), model.id, read_clips(dataset.folder), found)
     (sentence,) = run_warnings(workspace, settings)
-    assert "In 1 caption of squares the trigger word stands beyond what" in sentence
+    assert "In 1 caption of squares the trigger word comes after the part that" in sentence
     assert sentence in shell("fit", "--dataset", dataset.name).out
     assert run_warnings(workspace, settings.changed(model="cogvideox-2b")) == [], "it was checked for another model"
 
@@ -112,7 +112,7 @@ def test_a_warm_up_longer_than_the_run_is_named(workspace: Workspace) -> None:
     settings = TrainSettings(dataset="cats", steps=24)
     (said,) = run_warnings(workspace, settings.changed(warmup_steps=500))
     assert said == (
-        "The warm-up of 500 steps takes the whole run of 24: the learning rate reaches 5% of its value. "
+        "The warm-up of 500 steps takes the whole run of 24: the learning rate reaches only 5% of its value. "
         "Set warmup_steps to 2."
     )
     assert not run_warnings(workspace, settings.changed(warmup_steps=23))
@@ -123,7 +123,7 @@ def test_a_warm_up_longer_than_the_run_is_named(workspace: Workspace) -> None:
 def test_fp16_is_warned_of_for_models_made_in_bf16(workspace: Workspace, model: str, named: bool) -> None:
     settings = TrainSettings(dataset="cats", model=model)
     said = " ".join(run_warnings(workspace, settings.changed(precision="fp16")))
-    assert ("precision is fp16, and" in said) == named
+    assert ("precision is fp16, but" in said) == named
     assert not run_warnings(workspace, settings.changed(precision="bf16"))
 
 

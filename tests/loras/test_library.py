@@ -48,7 +48,7 @@ def test_a_run_its_checkpoints_and_made_loras_stand_there_by_name(workspace: Wor
     assert library.find(workspace, "loras/both").title == "Both"
     with pytest.raises(ConfigError, match="there is no LoRA 'runs/nothing' here"):
         library.find(workspace, "runs/nothing")
-    with pytest.raises(ConfigError, match="is no LoRA's name"):
+    with pytest.raises(ConfigError, match="is not a LoRA's name"):
         lora_names.path_of(workspace, "runs/../x")
 
 
@@ -206,7 +206,7 @@ def test_what_is_removed_comes_back_to_the_byte_and_goes_for_good_when_emptied(w
     removal.remove(workspace, ["loras/a"])
     assert removal.empty(workspace) > 0
     assert removal.removed(workspace) == []
-    with pytest.raises(ConfigError, match="is not among what was removed"):
+    with pytest.raises(ConfigError, match="is not in the bin"):
         removal.restore(workspace, "loras-a")
 
 

@@ -147,7 +147,7 @@ def test_a_loras_share_decides_the_rank_layer_by_layer(workspace: Workspace) -> 
     before, after = deltas(path), deltas(made(workspace, done))
     for name, delta in before.items():
         assert float((after[name] - delta).norm() / delta.norm()) < (1 - 0.999) ** 0.5
-    with pytest.raises(ConfigError, match="rank is 6, a has rank 6 already: use less"):
+    with pytest.raises(ConfigError, match="rank is 6, but a has rank 6 already: use less"):
         do(resize, workspace, ResizeSettings(lora="loras/a", rank=6))
     with pytest.raises(ConfigError, match="rank and share are both empty"):
         do(resize, workspace, ResizeSettings(lora="loras/a"))
@@ -220,7 +220,7 @@ def test_a_run_that_trained_all_weights_knows_its_base(workspace: Workspace, tmp
     assert done.name == "loras/whole-rank4"
     inputs, outputs = size(QUERY)  # ones have one direction; the bias has no place in a LoRA, which is said
     assert done.error == pytest.approx((outputs / (outputs * inputs + outputs)) ** 0.5, rel=1e-2)
-    with pytest.raises(ConfigError, match="no run and no folder"):
+    with pytest.raises(ConfigError, match="neither a run nor a folder"):
         do(extract, workspace, ExtractSettings(source="nobody", model=MODEL))
 
 

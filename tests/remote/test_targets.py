@@ -27,7 +27,7 @@ def test_targets_are_added_listed_and_removed(shell: Shell, workspace: Workspace
     assert "must be 0.05 to 1000" in shell("targets", "add", "slurm", "other", "--hours", "0").err
     assert shell("targets", "remove", "cluster").code == 0
     assert targets.names(workspace) == ["gpubox"]
-    with pytest.raises(ConfigError, match="cannot be a target's"):
+    with pytest.raises(ConfigError, match="a target cannot be named"):
         targets.save(workspace, "local", target)
 
 

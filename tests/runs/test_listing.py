@@ -102,7 +102,7 @@ def test_a_removed_run_is_gone_and_comes_back_as_it_was(workspace: Workspace) ->
     assert text.endswith("Its forks are not affected: kittens.")
     assert [one.name for one in Run.all(workspace)] == ["kittens"]
     again = write_run(workspace, "cats", 20)  # its name is free
-    with pytest.raises(ConfigError, match="there is a run 'cats' again"):
+    with pytest.raises(ConfigError, match="a run named 'cats' already exists"):
         restore_run(workspace, "cats")
     remove_run(workspace, again)
     assert set(removed_runs(workspace)) == {"cats", "cats-2"}

@@ -79,7 +79,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         os.kill(third.status.pid or 0, signal.SIGKILL)
         phase(second, "first in the queue, the processor is held")
         assert queue.order(workspace) == ["second"]
-        with pytest.raises(ConfigError, match="'third' does not wait: .* now second"):
+        with pytest.raises(ConfigError, match="'third' is not waiting: .* now second"):
             queue.move(workspace, "third", 1)
         second.stop()
         second.wait(PATIENCE)

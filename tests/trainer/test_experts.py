@@ -160,7 +160,7 @@ def test_a_file_of_both_goes_to_both(workspace: Workspace, dataset: Dataset, toy
         again, _ = sampled(workspace, toy, [f"loras/{name}-high-noise", f"loras/{name}-low-noise"])
         assert np.array_equal(again, two)
     assert found["loras/c"] == ("low noise",)
-    with pytest.raises(ConfigError, match="for the expert low noise, and was named as the one for high noise"):
+    with pytest.raises(ConfigError, match="for the expert low noise, but was given as the one for high noise"):
         do(LoraImportSettings(source=str(pair["low"]), low_noise=str(pair["high"]), model=toy.source))
 
     # They go out as a file each, named as ai-toolkit pairs them.

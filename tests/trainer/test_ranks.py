@@ -233,7 +233,7 @@ def test_all_gpus_of_a_machine_are_offered(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(levels, "gpus", lambda: cards)
     found = levels.offer(TrainSettings(gradient_accumulation=6))
     assert found.flags == "--gpus 4 --gradient-accumulation 8"
-    assert "8 batches now instead of 6" in found.sentence
+    assert "8 batches instead of 6" in found.sentence
     assert levels.offer(TrainSettings(gpus=0)) is None
     assert levels.offer(TrainSettings(device="cpu")) is None
     assert levels.offer(TrainSettings().changed(device="cuda:1")) is None

@@ -122,7 +122,7 @@ def test_trainings_are_few(home: Path) -> None:
     write_json(home.parent / "two" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
     start("workbench.trainer")
     write_json(home.parent / "three" / "workspace" / "runs" / "a" / jobs.PROCESS, me)
-    with pytest.raises(ConfigError, match="other visitors train"):
+    with pytest.raises(ConfigError, match="other visitors are training"):
         start("workbench.trainer")
     write_json(home / "workspace" / "runs" / "a" / jobs.PROCESS, me)
     with pytest.raises(ConfigError, match="one at a time"):

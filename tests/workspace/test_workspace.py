@@ -63,7 +63,7 @@ def test_any_title_becomes_a_legal_name() -> None:
 def test_a_path_that_windows_would_not_take_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "ON_WINDOWS", True)
     deep = tmp_path / ("x" * 100)
-    with pytest.raises(ConfigError, match="at most 99 here: choose another folder"):
+    with pytest.raises(ConfigError, match="allows at most 99: choose another folder"):
         Workspace.open(deep)
     assert not deep.exists()
 

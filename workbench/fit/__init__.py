@@ -1,4 +1,4 @@
-"""Does it fit? What a run needs of memory, disk and time before it starts; what it will probably not show. No torch.
+"""The fit check: the memory, disk and time that a run needs, and likely problems, before it starts. No torch.
 
-How memory levels are carried out is in trainer.trainable, what happens when memory runs out in runs.failures.
+trainer.trainable applies memory levels; runs.failures explains what happens when memory runs out.
 """

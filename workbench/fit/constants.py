@@ -1,12 +1,12 @@
-"""Every figure that the fit check rests on, with where it comes from. No torch.
+"""The constants of the fit check, with their sources. No torch.
 
     simulated    fitted to steps of models of real size on tensors without memory (benchmarks/memory_simulation.py)
-    measured     on the built-in models on a processor (benchmarks/fit_check.py)
+    measured     on the built-in models on a CPU (benchmarks/fit_check.py)
     published    by the makers of a model, a trainer or a GPU
-    counted      follows from formats and operations
-    usual        what is commonly seen; nobody has measured it here
+    counted      derived from formats and operations
+    usual        commonly seen, not measured here
 
-docs/memory.md names the publications and sets estimates beside them.
+docs/memory.md names the publications and compares estimates with them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 NUMBER = {"fp32": 4, "fp16": 2, "bf16": 2}  # bytes
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-# Bytes for a frozen value; scales of rows or of 64 values come on top.
+# Bytes per frozen value, without the scales per row or per 64 values.
 FROZEN = {"int8": 1.0, "fp8": 1.0, "nf4": 0.5625}
-# Bytes of state for a trained value, by optimizer.
+# Bytes of optimizer state per trained value.
 STATES = {
     "adamw": 8.0,
     "adam": 8.0,
@@ -31,20 +31,25 @@ STATES = {
     "muon": 4.0,
 }
 
-# ---- what a transformer's blocks keep: simulated; fp32 counted in the operations
+# ---- activations of a transformer's blocks: simulated; fp32 counted
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes for each token and unit of the model's width.
+    """Bytes per token and unit of the model's width.
 
-    saved: kept by a block, without inputs of trained layers;  inputs: each of those, for its own width
-    boundary: a block's input;  attention: what "keep attention" keeps of a block beside it
-    backward, forward: beside what is kept, at the worst moment of a backward pass, and of a pass that keeps nothing
-    full: kept in addition where all weights are trained;  shared: whether layers with the same input keep it once
-    within: for each unit of the feed-forward's width, in addition to saved, backward and forward
-    cast: the widest input of a trained layer, at the worst moment of a backward pass;  outside: kept beside the blocks
-    table: of the positions, once however many clips there are
+    Attributes:
+        saved: kept by a block for its backward pass, without inputs of trained layers.
+        inputs: kept of each trained layer's input, per unit of its own width.
+        boundary: a block's input.
+        attention: what "keep attention" keeps of a block in addition to its input.
+        backward, forward: working memory at the peak of a backward pass, and of a pass that keeps nothing.
+        full: kept in addition when all weights are trained.
+        shared: whether layers with the same input keep it only once.
+        within: in addition to saved, backward and forward, per unit of the feed-forward's width.
+        cast: of the widest input of a trained layer, at the peak of a backward pass.
+        outside: kept outside the blocks.
+        table: for positions, independent of the number of clips.
     """
 
     saved: float
@@ -64,38 +69,37 @@ class Rates:
 SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
 MIXED = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 30.0, 16.0, shared=True)
 MIXED_STOCK = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 34.0, 16.0, shared=False)
-# Where the caption's tokens stand beside the video's and have layers of their own (Mochi): norms in fp32, a gated
-# feed-forward. Counted in the operations, not simulated yet.
+# Caption tokens have layers of their own next to the video's (Mochi): norms in fp32, a gated feed-forward. Counted, not
+# simulated yet.
 TWO_STREAMS_SINGLE = Rates(72.0, 4.0, 4.0, 4.1, 40.0, 52.0, 24.0, shared=False)
 TWO_STREAMS_MIXED = Rates(52.0, 2.0, 2.0, 2.1, 27.0, 27.0, 16.0, shared=False)
-# Where the caption is only looked at.
+# The caption is only used in cross-attention.
 CROSS_SINGLE = Rates(40.0, 4.0, 4.0, 8.1, 8.0, 33.0, 24.0, shared=True, within=4.0, cast=4.0)
 CROSS_MIXED = Rates(36.9, 2.0, 2.0, 4.1, 6.0, 21.5, 16.0, shared=False, within=2.0, cast=4.0)
 
-# ---- what is no tensor: of CUDA and the host usual, reserves of GPUs fitted to published peaks; a processor: measured
+# ---- memory besides tensors: CUDA and host usual, GPU reserves fitted to published peaks, CPU measured
 
-RING = 2  # swapped blocks that are on the device at a time
-CONTEXT_GB = 0.6  # CUDA's own, with cuBLAS's and cuDNN's workspaces
-PROCESS_GB = {"cuda": 2.6, "mps": 2.6, "cpu": 0.51}  # what Python and its libraries take of the machine's memory
-EARLIER_GB = {"encoding captions": 0.37, "encoding clips": 0.47}  # on a processor, before all of them are loaded
-# What is no tensor, as a share of tensors that are kept and of those that a backward pass works with: workspaces
-# inside of kernels, room between tensors that the allocator cannot give to others.
+RING = 2  # swapped blocks on the device at the same time
+CONTEXT_GB = 0.6  # CUDA context, with cuBLAS's and cuDNN's workspaces
+PROCESS_GB = {"cuda": 2.6, "mps": 2.6, "cpu": 0.51}  # CPU memory of Python and its libraries
+EARLIER_GB = {"encoding captions": 0.37, "encoding clips": 0.47}  # on a CPU, before all libraries are loaded
+# Kernel workspaces and fragmentation, as a share of the tensors that are kept and of a backward pass's working memory.
 RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
-COMING_BACK = 3  # inputs of blocks that are on their way from the machine's memory
+COMING_BACK = 3  # offloaded block inputs on their way back from CPU memory
 CAPTIONS_AT_ONCE = 8
-TEXT_UNITS = 24  # widths of text that an encoder's layer holds for a token
-VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # the same of a video autoencoder
-# A processor: what weights take that are mapped and trained, and how much of the video encoder's memory is still the
-# process's in the next phase. HEAP_GB: the most of that and of a reserve, since tensors of 32 MB and more lie outside
-# of the C library's heap and go back at once.
+TEXT_UNITS = 24  # text widths that an encoder layer holds per token
+VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # like RESERVES, for a video autoencoder
+# On a CPU: the factor for weights that are mapped and trained; the share of the video encoder's memory that the process
+# still holds in the next phase; and the most that such memory, or a reserve, can be, since tensors of 32 MB and more
+# are allocated outside the C library's heap and returned at once.
 MAPPED, NOT_GIVEN_BACK, HEAP_GB = 1.25, 0.8, 0.5
-SMALLEST_GB = 0.005  # parts below this are not worth a word
+SMALLEST_GB = 0.005  # smaller parts are not shown
 TILED_FROM = 256  # pixels of height from which previews are decoded in tiles
 
-# ---- GPUs: rates from published times of A100 and H100; of the others about 70 % of the maker's figure for consumer
-# GPUs and half of it for the rest
+# ---- GPUs: rates of A100 and H100 from published times; for the rest about 70% of the maker's figure (consumer GPUs)
+# or half of it (others)
 
-# Part of the GPU's name -> TFLOP/s. The first that fits counts.
+# Part of the GPU's name -> TFLOP/s. The first match counts.
 RATES = {
     "B200": 900.0,
     "H200": 400.0,
@@ -130,29 +134,29 @@ RATES = {
     "3060": 20.0,
     "2080": 35.0,
 }
-# Of Apple's by class: half of what the newest is said to do. Nothing was measured.
+# Apple GPUs by class: half of the newest one's published figure. Not measured.
 APPLE_RATES = {"Ultra": 14.0, "Max": 8.0, "Pro": 4.0}
 APPLE_RATE = 2.0
-# Where the name says nothing: by memory in GiB, a usual GPU of that size.
+# If the name is unknown: the rate of a typical GPU with up to that much memory (GiB).
 USUAL = ((10, 33.0), (14, 35.0), (20, 70.0), (36, 110.0), (60, 150.0))
 FASTEST = 300.0
-CORE_RATE = 0.03  # TFLOP/s that a processor's core does in fp32
-# Of its memory: the driver and the system keep some. Apple's was not measured.
+CORE_RATE = 0.03  # TFLOP/s of a CPU core in fp32
+# Share of the memory that a run can use: driver and system keep the rest. Apple's was not measured.
 USABLE = {"cuda": 0.97, "mps": 0.90, "cpu": 0.90}
 
 # ---- time: estimated or published by others, to be measured on a GPU
 
 TERA = 1e12
-FULL_WIDTH = 3072  # a model of this width uses a GPU as the rates say; narrower ones less
-NARROWER = 0.6  # exponent: 2B reaches three quarters of what 5B reaches (published inference times)
-ATTENTION_BACKWARD = 2.5  # times its forward pass: flash attention computes the scores again
+FULL_WIDTH = 3072  # models of this width reach a GPU's rate, narrower ones less
+NARROWER = 0.6  # exponent: 2B reaches three quarters of 5B's rate (published inference times)
+ATTENTION_BACKWARD = 2.5  # times the forward pass: flash attention recomputes the scores
 COMPILED = 0.87
 STOCK = 1.1  # diffusers' own attention processor
 UNPACKING = {"as stored": 1.0, "int8": 1.06, "fp8": 1.06, "nf4": 1.18}
-LINK = 20e9  # bytes a second between the machine's memory and the GPU
-EXPOSED = 0.3  # of a copy's time that no computing hides
+LINK = 20e9  # bytes per second between CPU memory and the GPU
+EXPOSED = 0.3  # share of a copy's time that does not overlap with computing
 OPTIMIZING = {"adamw-8bit": 1.005, "adam-8bit": 1.005}
-DISPATCH = 0.004  # seconds a block and pass that a processor spends between operations
+DISPATCH = 0.004  # CPU overhead in seconds per block and pass
 DRIFT_PASSES = 6
-LOADING_BYTES = 1.0e9  # a second
+LOADING_BYTES = 1.0e9  # per second
 START_SECONDS = 15.0

@@ -1,6 +1,6 @@
-"""The fit of a run: what it needs beside what there is, in one object for page, notebook and shell. No torch.
+"""The fit check: what a run needs compared with what the machine has, for page, notebook and shell. No torch.
 
-Cheap enough to be called at every change of a form.
+Cheap enough to be called at every change in a form.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, is_slug
 
 GPU_HELP = (
-    "The GPU to estimate for: this machine's, or one with that much memory. A number of GB is accepted, too, as in 20."
+    "The GPU to estimate for: this machine's, or one with that much memory. Also accepts a number of GB, such as 20."
 )
-TIGHT = 0.93  # of what is usable: an estimate may be off by that much
-FAR_GB = 1000.0  # more than any GPU has: from here on a figure says nothing
+TIGHT = 0.93  # share of the usable memory above which an estimate is not accurate enough
+FAR_GB = 1000.0  # more than any GPU has, so that the exact figure does not matter
 
 
 @dataclass(frozen=True)
 class Fit:
     """What a run needs and whether the GPU has it.
 
-    phases: memory of the GPU, in order;  host_gb, disk: GiB of the machine's memory and of its disk, by part
-    host_total_gb: GiB of CPU memory, None where the GPU is not in this machine
-    measured: where a trial run gave the figures in place of the estimate
-    computes_in: the precision, in words
+    Attributes:
+        phases: GPU memory by phase, in order.
+        host_gb: CPU memory needed, in GiB.
+        host_total_gb: CPU memory of this machine in GiB; None if the GPU is not in this machine.
+        disk: GiB by part.
+        measured: a trial run's figures, if there was one; they replace the estimate.
+        computes_in: the precision, in words.
     """
 
     gpu: GpuModel
@@ -57,7 +60,7 @@ class Fit:
 
     @property
     def peak(self) -> Phase:
-        """The phase that needs most."""
+        """The phase that needs the most memory."""
         return max(self.phases, key=lambda phase: phase.gb)
 
     @property
@@ -71,7 +74,7 @@ class Fit:
 
     @property
     def tight(self) -> bool:
-        """Whether it fits by so little that an estimate cannot promise it."""
+        """Whether it fits so tightly that an estimate cannot be sure."""
         return self.fits and self.measured is None and self.peak.gb > TIGHT * self.gpu.usable_gb
 
     @property
@@ -81,14 +84,14 @@ class Fit:
 
     @property
     def need(self) -> str:
-        """How much memory of how much."""
+        """How much memory it needs out of how much there is."""
         if self.far:
             return f"far more memory than the {self.gpu.memory_gb:.0f} GB there are"
         return f"about {self.peak.gb:.1f} of {self.gpu.memory_gb:.0f} GB"
 
     @property
     def sentence(self) -> str:
-        """One line: memory, time, and how it is known."""
+        """Memory and time in one line, and whether they are measured or estimated."""
         words = [f"Needs {self.need}"]
         if self.measured is not None and self.measured.ran_out:
             words = [f"Ran out of the {self.gpu.memory_gb:.0f} GB while {self.measured.ran_out}"]
@@ -99,22 +102,22 @@ class Fit:
 
     @property
     def advice(self) -> str:
-        """What to think of it, "" where all is well."""
+        """What to do about it; "" if it fits."""
         if self.far:
             return "It does not fit: lower batch_size, frames, height or width first."
         if not self.host_fits:
-            return f"CPU memory is too small: {gb_text(self.host_gb)} of {self.host_total_gb:.0f} GB are needed."
+            return f"There is not enough CPU memory: it needs {gb_text(self.host_gb)} of {self.host_total_gb:.0f} GB."
         if not self.fits:
-            return f"It does not fit: most is needed in {self.peak.name}."
+            return f"It does not fit: {self.peak.name} needs the most memory."
         return "That is close: measure it to be sure." if self.tight else ""
 
     @property
     def summary(self) -> str:
-        """The fit in one line: `sentence` and `advice`."""
+        """`sentence` and `advice` in one line."""
         return f"{self.sentence} {self.advice}".rstrip()
 
     def share(self, phase: Phase) -> float:
-        """What a phase needs of the GPU's memory."""
+        """Return the share of the GPU's memory that a phase needs."""
         return phase.gb / self.gpu.memory_gb
 
     def phase_fits(self, phase: Phase) -> bool:
@@ -122,7 +125,7 @@ class Fit:
 
     @property
     def beside(self) -> list[tuple[str, str]]:
-        """The precision, and what is needed beside the GPU: (name, words)."""
+        """The precision and the needs besides GPU memory, as (name, words)."""
         found = [("precision", self.computes_in)] if self.computes_in else []
         if self.gpu.kind == "cuda":
             available = f" of {self.host_total_gb:.0f} GB" if self.host_total_gb else ""
@@ -138,7 +141,7 @@ def pace(seconds: float) -> str:
 
 
 def sized_model(name: str) -> ResolvedModel:
-    """The model of a name. The Hub is asked only where this disk does not know the model's sizes.
+    """Return the model with this name, asking the Hub only if its sizes are not known locally.
 
     Raises ConfigError, ModelUnavailable.
     """
@@ -146,9 +149,9 @@ def sized_model(name: str) -> ResolvedModel:
 
 
 def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> Fit:
-    """The fit of these settings on a GPU (see gpus.gpu_of), measured where it was measured before.
+    """Check the fit of settings on a GPU (see gpus.gpu_of), using a measurement if there is one.
 
-    Raises ConfigError for a shape that the model cannot take, ModelUnavailable for a model whose files are broken.
+    Raises ConfigError if the model cannot take the shape, ModelUnavailable if its files are broken.
     """
     family, model = settings.resolved
     gpu = gpu_of(choice, settings.device)
@@ -163,7 +166,7 @@ def estimate(workspace: Workspace, settings: TrainSettings, choice: str = HERE) 
 def estimate_from_facts(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> Fit:
-    """From sizes alone; clips: how many are encoded and trained on; here: whether the GPU is this machine's."""
+    """Check the fit from sizes alone. clips: the number trained on;  here: whether the GPU is in this machine."""
     run = memory.sizes(settings, model, facts, gpu)
     other_vae = facts.float32_vae and run.precision != "fp32"
     return Fit(
@@ -178,7 +181,7 @@ def estimate_from_facts(
 
 
 def with_measured(found: Fit, known: Measurement, settings: TrainSettings) -> Fit:
-    """The same with a trial's figures in place of the estimated ones."""
+    """Replace estimated figures with those of a trial run."""
     phases = tuple(replace(phase, measured=known.phases.get(phase.name)) for phase in found.phases)
     times = found.times
     if known.step_seconds:
@@ -193,7 +196,7 @@ def with_measured(found: Fit, known: Measurement, settings: TrainSettings) -> Fi
 
 
 def clips_of(workspace: Workspace, settings: TrainSettings) -> int:
-    """Clips that are encoded for the run, counted by the lines of their datasets."""
+    """Return the number of clips in the run's datasets, counted by lines."""
     try:
         names = [name for setting, name in datasets_of(settings) if setting != "validation_dataset"]
     except ConfigError:

@@ -1,4 +1,4 @@
-"""The GPU that an estimate is for, this machine's or one of a size: its memory and how fast it multiplies. No torch."""
+"""The GPU to estimate for: this machine's or one with a given memory, and its speed. No torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_GB = 10_000.0
 
 @dataclass(frozen=True)
 class GpuModel:
-    """Where a run computes. memory_gb: GiB it has; rate: TFLOP/s that it reaches."""
+    """A device to estimate for. memory_gb: in GiB;  rate: the TFLOP/s it reaches."""
 
     name: str
     kind: Literal["cuda", "mps", "cpu"]
@@ -29,7 +29,7 @@ class GpuModel:
         return self.memory_gb * USABLE[self.kind]
 
 
-# Presets: a choice's name -> (memory, an example of such a GPU).
+# Choice -> (memory in GiB, an example of such a GPU).
 SIZES = {
     "8 GB": (8.0, "RTX 4060"),
     "12 GB": (12.0, "RTX 4070"),
@@ -43,9 +43,9 @@ CHOICES = (HERE, *SIZES)
 
 
 def gpu_of(choice: str, device: str = "auto") -> GpuModel:
-    """The GPU that a choice names: one of CHOICES, or gigabytes as in "20". Raises ConfigError.
+    """Return the GPU that a choice names: one of CHOICES, or gigabytes such as "20". Raises ConfigError.
 
-    device: as the setting says, for the GPU of this machine
+    device: the setting, which chooses among this machine's devices.
     """
     if choice == HERE:
         return _of(pick_device(device))
@@ -55,11 +55,10 @@ def gpu_of(choice: str, device: str = "auto") -> GpuModel:
     try:
         memory = float(choice.lower().removesuffix("gb").strip())
     except ValueError:
-        raise ConfigError(f"GPU is {choice!r}: give its memory in GB, as in 24, or choose {HERE!r}") from None
+        raise ConfigError(f"GPU is {choice!r}: give its memory in GB, such as 24, or choose {HERE!r}") from None
     if not 1.0 <= memory <= MOST_GB:
-        raise ConfigError(
-            f"GPU is {choice!r}, must have 1 to {MOST_GB:,.0f} GB of memory: give it as in 24, or choose {HERE!r}"
-        )
+        rule = f"must have 1 to {MOST_GB:,.0f} GB of memory"
+        raise ConfigError(f"GPU is {choice!r}, {rule}: give a number such as 24, or choose {HERE!r}")
     return GpuModel(f"{memory:g} GB", "cuda", memory, _usual(memory))
 
 

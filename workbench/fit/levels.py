@@ -1,7 +1,6 @@
-"""The memory levels: which are cheaper, and what is the least that one gives up to fit a GPU. No torch.
+"""Choose the fastest memory settings that fit a GPU, for given settings or a recipe. No torch.
 
-Also a recipe at the level that fits, and what to set so that several GPUs share the steps. Every figure is the fit
-check's.
+Also offers to share the steps among several GPUs. All figures come from the fit check.
 """
 
 from __future__ import annotations
@@ -29,19 +28,23 @@ from workbench.settings import specs
 from workbench.workspace import Workspace
 
 HELP = "Choose the fastest memory settings that fit the GPU."
-# How much faster a level must make a step to be worth what it does to the model: rounding it, or another optimizer.
+# How much faster a level must make a step to justify rounding the model, or another optimizer.
 WORTH = {"as stored": 1.0, "int8": 1.25, "fp8": 1.25, "nf4": 1.6}
 ANOTHER_OPTIMIZER = 1.05
-SHRUNK = (0.75, 0.5)  # sizes that are tried for a remedy, as shares of what was wanted
+SHRUNK = (0.75, 0.5)  # smaller picture sizes to try, as shares of the wanted size
 SOURCE = Source("docs/memory.md, the fit check")
-NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "optimizer")  # what levels set
+NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "optimizer")  # the settings of a level
 
 
 @dataclass(frozen=True)
 class FittingSettings:
-    """The settings that fit, or None; what was changed, by name; and why, in a sentence.
+    """Settings that fit a GPU.
 
-    given_up: why the clips are smaller, shorter or fewer at a time than was wanted; "" where they are not
+    Attributes:
+        settings: None if nothing fits.
+        changed: the settings that were changed, by name.
+        why: a sentence for people.
+        given_up: why clips are smaller, shorter or fewer at a time than wanted; "" if they are not.
     """
 
     settings: TrainSettings | None
@@ -51,22 +54,16 @@ class FittingSettings:
 
 
 def fit_to_gpu(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> FittingSettings:
-    """The fastest settings that fit the GPU (gpus.gpu_of). Raises ConfigError, ModelUnavailable."""
+    """Choose the fastest settings that fit the GPU (see gpus.gpu_of). Raises ConfigError, ModelUnavailable."""
     family, model = sized_model(settings.model)
-    return fitting(
-        settings,
-        model,
-        family.facts(model),
-        gpu_of(choice, settings.device),
-        clips_of(workspace, settings),
-        here=choice == HERE,
-    )
+    gpu, clips = gpu_of(choice, settings.device), clips_of(workspace, settings)
+    return fitting(settings, model, family.facts(model), gpu, clips, here=choice == HERE)
 
 
 def fitting(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> FittingSettings:
-    """The same, from sizes alone."""
+    """Choose the fastest settings that fit, from sizes alone."""
     best = _fastest(settings, model, facts, gpu, clips, here)
     if best is None:
         return FittingSettings(None, {}, _remedy(settings, model, facts, gpu))
@@ -76,14 +73,14 @@ def fitting(
 def fitting_smaller(
     settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel, clips: int = 0, here: bool = False
 ) -> FittingSettings:
-    """The same; where no level fits, with one clip at a time, then with fewer frames, then with a smaller picture."""
+    """Choose settings that fit. If no level does, try one clip at a time, then fewer frames, then a smaller picture."""
     found = fitting(settings, model, facts, gpu, clips, here)
     if found.settings is not None:
         return found
     for changed, words in _smaller(settings, model):
         try:
             best = _fastest(settings.changed(**changed), model, facts, gpu, clips, here)
-        except ConfigError:  # a shape that the model cannot take
+        except ConfigError:  # the model cannot take the shape
             continue
         if best is not None:
             return replace(_described(settings, *best), given_up=f"No level fits {gpu.memory_gb:.0f} GB {words}.")
@@ -106,18 +103,18 @@ def _described(wanted: TrainSettings, chosen: TrainSettings, fit: Fit) -> Fittin
     changed = wanted.difference(chosen)
     need = f"{fit.need}, {pace(fit.times.step)} a step"
     if not changed:
-        return FittingSettings(chosen, {}, f"These are the fastest settings that fit already: {need}.")
+        return FittingSettings(chosen, {}, f"These are already the fastest settings that fit: {need}.")
     return FittingSettings(chosen, changed, f"Fits with {in_words(changed)}: {need}.")
 
 
 def in_words(changed: dict[str, Any]) -> str:
-    """Changed settings by the names that people see."""
+    """Format changed settings with the titles that people see."""
     titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
     return ", ".join(f"{titles[name]} {value}" for name, value in changed.items())
 
 
 def candidates(settings: TrainSettings, facts: ModelFacts, gpu: GpuModel) -> Iterator[tuple[TrainSettings, float]]:
-    """Every combination of memory levels, with what it must be worth."""
+    """Yield every combination of memory settings, with the factor by which it must be faster to be chosen."""
     lora, cuda = settings.method != "full", gpu.kind == "cuda"
     half = "int8" if gpu.kind == "mps" else "fp8"
     fewer = settings.base_model_precision if settings.base_model_precision != "as stored" else half
@@ -143,7 +140,7 @@ def can_fit(model: Model, facts: ModelFacts, gpu: GpuModel) -> bool:
 
 def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> str:
     for changed, words in _smaller(settings, model):
-        with contextlib.suppress(ConfigError):  # a shape that the model cannot take
+        with contextlib.suppress(ConfigError):  # the model cannot take the shape
             levels = candidates(settings.changed(**changed), facts, gpu)
             if any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in levels):
                 return f"No level fits {gpu.memory_gb:.0f} GB {words}."
@@ -152,7 +149,7 @@ def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMo
 
 
 def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, Any], str]]:
-    """What may fit instead, the least change first: settings, and what to do in words."""
+    """Yield smaller settings that may fit, smallest change first, each with a description."""
     one = {"batch_size": 1, "gradient_accumulation": settings.gradient_accumulation * settings.batch_size}
     if settings.batch_size > 1:
         yield one, f"with {settings.batch_size} clips at a time: lower batch_size"
@@ -162,21 +159,21 @@ def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, 
     for share in () if model.fixed_size else SHRUNK:
         tall, wide = (round(side * share / model.size_multiple) * model.size_multiple for side in (height, width))
         if tall and wide:
-            yield (
-                {**one, "height": tall, "width": wide, "buckets": ()},
-                f"at {width}x{height}: {wide}x{tall} would fit",
-            )
+            changed = {**one, "height": tall, "width": wide, "buckets": ()}
+            yield changed, f"at {width}x{height}: {wide}x{tall} would fit"
 
 
-# ---- a recipe, with what the GPU decides
+# ---- a recipe with memory settings for a GPU
 
 
 def suggest(
     workspace: Workspace, subject: str, settings: TrainSettings, gpu: str | None = HERE, clips: int | None = None
 ) -> Suggestion:
-    """The settings for a subject, for the model and dataset of these settings. Raises ConfigError, ModelUnavailable.
+    """Suggest settings for a subject, given the model and dataset of `settings`. Raises ConfigError, ModelUnavailable.
 
-    gpu: see gpus.gpu_of; None leaves the memory settings as they are;  clips: how many there are, if not the dataset's
+    Args:
+        gpu: see gpus.gpu_of; None leaves the memory settings alone.
+        clips: number of clips, if not the dataset's.
     """
     family, model = named = sized_model(settings.model)
     count = recipes.clips_of(workspace, settings.dataset) if clips is None else clips
@@ -204,7 +201,7 @@ def suggest(
 
 @dataclass(frozen=True)
 class Offer:
-    """All GPUs of this machine for one run. `changed`: the settings that bring it about; `sentence`: what they do."""
+    """An offer to use all GPUs of this machine. changed: the settings for that;  sentence: what they do."""
 
     count: int
     changed: dict[str, Any]
@@ -212,12 +209,12 @@ class Offer:
 
     @property
     def flags(self) -> str:
-        """The same for a shell."""
+        """The settings as flags of a shell command."""
         return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in self.changed.items())
 
 
 def offer(settings: TrainSettings) -> Offer | None:
-    """The offer for these settings; None where there is nothing to gain, or such a run is refused (runs.checks)."""
+    """Return an offer for these settings; None if more GPUs would not help or are not possible (runs.checks)."""
     alone = settings.device == "cpu" or ":" in settings.device or not platform.INHERITS
     count = 0 if alone else len(gpus())
     if count < 2 or settings.gpus == 0 or settings.gpus >= count:
@@ -225,8 +222,8 @@ def offer(settings: TrainSettings) -> Offer | None:
     before = settings.gradient_accumulation
     batches = -(-before // count) * count
     changed: dict[str, Any] = {"gpus": count}
-    sentence = f"All {count} GPUs share each step, and what is learned stays the same."
+    sentence = f"All {count} GPUs share each step, and the result stays the same."
     if batches != before:
         changed["gradient_accumulation"] = batches
-        sentence = f"All {count} GPUs share each step, which looks at {batches} batches now instead of {before}."
+        sentence = f"All {count} GPUs share each step, which then takes {batches} batches instead of {before}."
     return Offer(count, changed, sentence)

@@ -1,10 +1,9 @@
-"""Measured instead of estimated: a few real steps, a preview and a save in a process of their own, kept for next time.
+"""Measure instead of estimating: run a few real steps, a preview and a save in a separate process, and keep the result.
 
-    .measuring/KEY/            the job while it works (workbench.jobs), and what its trial run leaves until it is over
+    .measuring/KEY/            the job, and its trial run's files until it has ended
     cache/measured/KEY.json    {device, phases: {phase: GiB}, host_gb, step_seconds, checkpoint_bytes, ran_out, time}
 
-The key is the hash of all that decides the figures: model, device, and those settings that change what is computed at
-a time. It leaves no run. No torch.
+The key is a hash of everything that affects the figures: the model, the device and some settings. No torch.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from workbench.workspace import Workspace, read_json, write_json
 
 MODULE = "workbench.trainer.trial"
 FOLDER, TITLE = ".measuring", "a measurement"
-HELP = "Some real steps, a preview and a save in a process of their own. Takes a minute or more, leaves no run."
-# Settings that change the figures; every other one can change without a new measurement.
+HELP = "Run some real steps, a preview and a save in a separate process. Takes a minute or more and leaves no run."
+# Settings that affect the figures. Others can change without a new measurement.
 MATTERS = (
     "model",
     "method",
@@ -57,13 +56,13 @@ MATTERS = (
     "preview_frames",
     "preview_latents_only",
 )
-# Likewise, but with no part in the key at their defaults, so that older measurements keep theirs.
+# Likewise, but part of the key only if not at their defaults, so that older measurements stay valid.
 LATER = ("blocks", "lokr_factor", "base_lora", "training_adapter", "preview_lora")
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a trial found. phases: GiB of the device by phase; ran_out: the one in which memory ran out, "" in none."""
+    """The result of a trial. phases: GiB by phase;  ran_out: the phase in which memory ran out, "" if none."""
 
     phases: Mapping[str, float]
     host_gb: float
@@ -82,18 +81,18 @@ def key_of(settings: TrainSettings, device: Device) -> str:
 
 
 def find(workspace: Workspace, settings: TrainSettings, device: Device) -> Measurement | None:
-    """What was measured with such settings on this device, None when nothing was."""
+    """Return what was measured with such settings on this device, or None."""
     path = _path(workspace, settings, device)
     if not path.exists():
         return None
     try:
         return Measurement(**{name: value for name, value in read_json(path).items() if name != "device"})
-    except (ConfigError, TypeError):  # of another version
+    except (ConfigError, TypeError):  # written by another version
         return None
 
 
 def keep(workspace: Workspace, settings: TrainSettings, device: Device, found: Measurement) -> None:
-    """Raises CannotWrite."""
+    """Save a measurement. Raises CannotWrite."""
     write_json(_path(workspace, settings, device), {"device": device.name, **vars(found)})
 
 
@@ -102,15 +101,15 @@ def _path(workspace: Workspace, settings: TrainSettings, device: Device) -> Path
 
 
 def start(workspace: Workspace, settings: TrainSettings) -> Path:
-    """Measure these settings in a process of their own, once the device is free; the job's folder.
+    """Start measuring these settings, once the device is free, and return the job's folder.
 
-    Raises ConfigError for settings with which no run could start, CannotWrite.
+    Raises ConfigError if no run could start with these settings, CannotWrite.
     """
     check(workspace, settings)
     device = pick_device(settings.device)
     check_device(settings, device)
     if device.kind == "mps":
-        raise ConfigError("device is mps, where torch tells no peak of memory to measure: go by the estimate")
+        raise ConfigError("device is mps, where torch does not report peak memory: rely on the estimate")
     folder = workspace.root / FOLDER / key_of(settings, device)
     for status in jobs.jobs_in(workspace.root / FOLDER):
         if not status.state.alive:
@@ -122,12 +121,12 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
 
 
 def stop(status: jobs.Status) -> None:
-    """Ask a measurement to end; one that was asked before is ended by force."""
+    """Ask a measurement to end; kill it if it was asked before."""
     jobs.stop(status.folder, 0.0 if status.state is jobs.State.STOPPING else None)
 
 
 def newest(workspace: Workspace, within: float = 3600.0) -> jobs.Status | None:
-    """The measurement that works now, else the one that ended last, no longer ago than `within` seconds."""
+    """Return the running measurement, or else the one that ended last within so many seconds."""
     found = jobs.jobs_in(workspace.root / FOLDER)
     alive = next((status for status in found if status.state.alive), None)
     ended = [status for status in found if (status.ended_at or 0.0) > time.time() - within]
@@ -135,7 +134,7 @@ def newest(workspace: Workspace, within: float = 3600.0) -> jobs.Status | None:
 
 
 def progress(status: jobs.Status | None) -> str:
-    """What a measurement does, or how it ended, in words; "" when there is none."""
+    """Describe a measurement's progress, or how it ended; "" without one."""
     if status is None:
         return ""
     if status.state.alive:
@@ -148,7 +147,7 @@ def progress(status: jobs.Status | None) -> str:
 
 
 class TrialJob(jobs.Job):
-    """The measuring process's job, which passes its phase and message on to a listener, too."""
+    """The measuring process's job, which also passes its phase and message to a listener."""
 
     listener: Callable[[str, str], None] | None = None
 

@@ -1,8 +1,8 @@
-"""Memory by phase, estimated from a model's sizes and the settings before anything is loaded. Arithmetic, no torch.
+"""Estimate memory by phase from a model's sizes and the settings, before anything is loaded. Arithmetic, no torch.
 
-First what is trained, then what a block keeps of it for its backward pass (a number of bytes for each token and unit of
-the model's width, `Rates`), then each phase of a run, the machine's memory and the disk. Weights and optimizer states
-are counted. The constants and their sources are in constants.py; benchmarks/fit_check.py shows how far off they are.
+First the trained values, then what a block keeps for its backward pass (bytes per token and unit of the model's width,
+`Rates`), then each phase of a run, CPU memory and disk. Weights and optimizer states are counted exactly. constants.py
+has the constants and their sources; benchmarks/fit_check.py shows the error of the estimates.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CAPTIONS, CLIPS, TRAINING, MEASURING = "encoding captions", "encoding clips", "t
 DENOISING, DECODING, SAVING = "previews, denoising", "previews, decoding", "saving"
 LEFT, RESERVED, MAPPED_FILES = "not given back", "workspace and fragmentation", "mapped files"
 CONTEXTS = {"cuda": "CUDA", "mps": "Metal", "cpu": "Python and its libraries"}
-NO_TENSORS = frozenset({*CONTEXTS.values(), LEFT, RESERVED, MAPPED_FILES})  # parts that are no tensors
+NO_TENSORS = frozenset({*CONTEXTS.values(), LEFT, RESERVED, MAPPED_FILES})  # parts that are not tensors
 PHASES = (CAPTIONS, CLIPS, TRAINING, MEASURING, DENOISING, DECODING, SAVING)
 
 
-# ---- what decides a run's memory
+# ---- the sizes of a run
 
 
 @dataclass(frozen=True)
 class RunSizes:
-    """A run on a GPU, and what follows from its settings. shape: (frames, height, width) of its largest bucket"""
+    """A run on a GPU, and the sizes that follow from it. shape: (frames, height, width) of its largest bucket."""
 
     settings: TrainSettings
     model: Model
@@ -59,24 +59,24 @@ class RunSizes:
 
     @property
     def number(self) -> int:
-        """Bytes of a number of the transformer."""
+        """Bytes per number in the transformer."""
         return NUMBER[self.precision]
 
     @property
     def of_vae(self) -> int:
-        """Bytes of a number of the VAE."""
+        """Bytes per number in the VAE."""
         return self.facts.vae_bytes(self.number)
 
     @cached_property
     def tokens(self) -> int:
-        """Of one clip, with its caption's."""
+        """Tokens of one clip, including its caption and its reference."""
         own, (frames, height, width) = self.facts.tokens(*self.shape), self.shape
         if not self.settings.reference:
             return own
         if self.facts.reference_frames:
             latents = 1 + self.facts.temporal * (self.facts.reference_frames - 1)
             return own + self.facts.tokens(latents, height, width)
-        smaller = self.settings.reference_downscale  # the reference's tokens stand beside the clip's
+        smaller = self.settings.reference_downscale
         return own + self.facts.tokens(frames, height // smaller, width // smaller)
 
     @property
@@ -86,16 +86,16 @@ class RunSizes:
 
     @cached_property
     def preview(self) -> RunSizes:
-        """A preview of the run, one video of which is generated at a time."""
+        """The run with the shape of its previews, which are generated one at a time."""
         shape = (self.settings.preview_frames or self.shape[0], *self.shape[1:])
         return replace(self, shape=shape, settings=self.settings.model_copy(update={"batch_size": 1}))
 
-    # ---- what is trained
+    # ---- trained values
 
     def blocks_with(self, linear: Linear) -> int:
-        """In how many blocks a layer is trained; of a layer outside of them 1 or 0.
+        """Return in how many blocks a layer is trained; for a layer outside the blocks, 1 or 0.
 
-        As peft chooses layers. A pattern that names no layer counts as none: the run itself refuses it.
+        Chooses layers the way peft does. An invalid pattern trains nothing here; the run itself refuses it.
         """
         targets = self.settings.targets
         numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
@@ -112,7 +112,7 @@ class RunSizes:
 
     @cached_property
     def trained(self) -> int:
-        """Numbers that are trained."""
+        """How many numbers are trained."""
         settings, facts = self.settings, self.facts
         if self.full:
             return facts.values
@@ -123,27 +123,27 @@ class RunSizes:
 
     @cached_property
     def in_block(self) -> list[Linear]:
-        """The layers of a block that are trained, and compute each token of the video."""
+        """The trained layers of a block that process video tokens."""
         block = [one for one in self.facts.linears if one.in_blocks and one.on == "video"]
         return block if self.full else [one for one in block if self.blocks_with(one)]
 
     @cached_property
     def in_side(self) -> list[Linear]:
-        """The same of all blocks of a side branch."""
+        """The same for all blocks of a side branch."""
         return [one for one in self.facts.side if one.on == "video" and (self.full or self.blocks_with(one))]
 
     def trained_sizes(self, size: Callable[[Linear], int]) -> float:
-        """Sum a size over a block's layers that are trained: the mean of all blocks where they differ."""
+        """Sum a size over a block's trained layers, averaged over the blocks if they differ."""
         own, facts = sum(size(one) for one in self.in_block), self.facts
         if not facts.side:
             return own
         return (facts.blocks * own + sum(size(one) for one in self.in_side)) / facts.all_blocks
 
-    # ---- what a block keeps
+    # ---- activations of a block
 
     @cached_property
     def rates(self) -> Rates:
-        """Of the model's architecture. A token's own timestep becomes six vectors in each block, and six outside."""
+        """The rates of the model's architecture. Per-token timesteps add six vectors in each block and six outside."""
         settings, facts = self.settings, self.facts
         single = self.precision == "fp32"
         if facts.two_streams:
@@ -160,7 +160,7 @@ class RunSizes:
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
         picture = 1.05 * self.number if facts.picture_tokens else 0.0  # a second cross-attention's output
         widest = max((one.inputs for one in (*self.in_block, *self.in_side)), default=0)
-        # What a side branch adds waits for its blocks, and is gone before a backward pass begins.
+        # A side branch's outputs wait for their blocks and are freed before a backward pass begins.
         hints = self.number * (facts.all_blocks - facts.blocks)
         return replace(
             rates,
@@ -173,7 +173,7 @@ class RunSizes:
 
     @property
     def saved_by_a_block(self) -> float:
-        """Bytes that a block keeps for its backward pass, for each token and unit of width."""
+        """Bytes per token and unit of width that a block keeps for its backward pass."""
         settings, rates, width = self.settings, self.rates, self.facts.width
         every = self.trained_sizes(lambda one: one.inputs)
         inputs = self.trained_sizes(lambda one: 0 if rates.shared and one.shared else one.inputs)
@@ -190,32 +190,31 @@ class RunSizes:
 
     @cached_property
     def weights(self) -> tuple[float, float]:
-        """Bytes of the frozen weights: on the device, and waiting in the machine's memory."""
+        """Bytes of the frozen weights on the device, and of those swapped to CPU memory."""
         settings, facts = self.settings, self.facts
         if self.full:
             return 0.0, 0.0
-        # Of a side branch they are a little larger: all are taken as equal.
+        # A side branch's blocks are a little larger, but all are counted as equal.
         of_block = facts.all_block_values / facts.all_blocks
         each = of_block * known.FROZEN.get(settings.base_model_precision, float(self.number))
         rest = (facts.values - facts.all_block_values) * self.number
         swapped = min(settings.blocks_to_swap, facts.all_blocks)
-        here = facts.all_blocks - swapped + (min(known.RING, swapped))
-        return rest + here * each, swapped * each
+        on_device = facts.all_blocks - swapped + min(known.RING, swapped)
+        return rest + on_device * each, swapped * each
 
 
 def adapter_values(settings: TrainSettings, linear: Linear) -> int:
-    """Numbers that are trained beside one linear layer."""
+    """Return how many numbers the adapter of a linear layer has."""
     if settings.method == "lokr":
-        (left, right), (above, below) = (
-            factorized(size, settings.lokr_factor) for size in (linear.outputs, linear.inputs)
-        )
+        left, right = factorized(linear.outputs, settings.lokr_factor)
+        above, below = factorized(linear.inputs, settings.lokr_factor)
         whole = settings.rank >= max(right, below) / 2
         return left * above + (right * below if whole else settings.rank * (right + below))
     return settings.rank * (linear.inputs + linear.outputs) + (linear.outputs if settings.is_dora else 0)
 
 
 def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> RunSizes:
-    """The run with the bucket of the most tokens. Raises ConfigError for a shape that the model cannot take."""
+    """Return the run's sizes, for its bucket with the most tokens. Raises ConfigError if the model cannot take it."""
     shapes: list[Any] = [parse_bucket(text, model) for text in settings.buckets] or [shape_of(settings, model)]
     found = [(one.frames, one.height, one.width) for one in shapes]
     return RunSizes(settings, model, facts, gpu, max(found, key=lambda one: facts.tokens(*one)))
@@ -226,7 +225,7 @@ def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMode
 
 @dataclass(frozen=True)
 class Phase:
-    """What one phase needs of the GPU's memory, in GiB by part. measured: by a real run, in place of the sum."""
+    """GPU memory of one phase, in GiB by part. measured: by a trial run, in place of the sum."""
 
     name: str
     parts: Mapping[str, float]
@@ -242,19 +241,19 @@ class Phase:
 
 
 def gb_text(gb: float) -> str:
-    """5.2 GB, 340 MB, 44 TB."""
+    """Format GiB: 5.2 GB, 340 MB, 44 TB."""
     if gb >= 1000:
         return f"{gb / 1024:,.0f} TB"
     return f"{gb:.1f} GB" if gb >= 0.95 else f"{1024 * gb:.0f} MB"
 
 
 def parts_text(parts: Mapping[str, float]) -> str:
-    """ "weights 3.2 GB, LoRA 64 MB", without the smallest."""
+    """List parts without the smallest: "weights 3.2 GB, LoRA 64 MB"."""
     return ", ".join(f"{name} {gb_text(gb)}" for name, gb in parts.items() if gb >= known.SMALLEST_GB)
 
 
 def phases(run: RunSizes) -> tuple[Phase, ...]:
-    """Every phase of the run that the settings ask for, in order."""
+    """Return the phases of the run, in order."""
     settings, facts, gpu = run.settings, run.facts, run.gpu
     held = _base(gpu) | _held(run)
     vae = {"VAE": facts.vae.values * run.of_vae / GIGABYTE}
@@ -270,26 +269,26 @@ def phases(run: RunSizes) -> tuple[Phase, ...]:
     if settings.evaluate_every:
         found.append(Phase(MEASURING, held | one_clip))
     if settings.preview_every:
-        # With guidance the model computes with and without the prompt at once.
+        # With guidance, the prompt and the empty prompt are computed together.
         found.append(Phase(DENOISING, held | two_previews))
         if not settings.preview_latents_only:
             working = _vae_work(generated, "decoder", run.shape[1] >= known.TILED_FROM)
             values = 3.0 * math.prod(generated.shape)
-            # The video grows while the decoder works; when it is whole it becomes fp32, and is cut to [-1, 1].
+            # The video grows while the decoder works; the whole video is then converted to fp32 and clamped.
             video = {"the video": max(run.of_vae * values, (run.of_vae + 8) * values - working)}
-            # On a GPU the frozen weights make room for the VAE meanwhile (Previewer.spare).
+            # On a GPU, the frozen weights are moved away for the VAE (Previewer.spare).
             rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind != "cuda"}
             found.append(Phase(DECODING, rest | vae | _vae_parts(working, video, gpu)))
-    # The state is copied, and once more as the bytes of a file.
+    # The state is copied twice: as tensors and as the bytes of a file.
     copies = {"copies to write": 2 * run.trained * STATES[settings.optimizer]}
     decoded = found[-1].name == DECODING
     found.append(Phase(SAVING, held | (_gb(copies) if gpu.kind == "cpu" else {})))
     if gpu.kind == "cpu":
-        # What training took is still the process's: later phases work within it, or beyond it.
+        # The process still holds training's memory, which later phases use first.
         for at, phase in enumerate(found[3:], 3):
             if (rest_gb := training.gb - phase.gb) > 0:
                 found[at] = Phase(phase.name, {**phase.parts, LEFT: rest_gb})
-        # The video encoder stays when it has decoded a preview.
+        # The VAE stays in memory after it has decoded a preview.
         found[-1] = Phase(SAVING, {**found[-1].parts, **(vae if decoded else {})})
     return tuple(found)
 
@@ -303,7 +302,7 @@ def _captions(run: RunSizes, base: Mapping[str, float]) -> Phase:
     facts, number = run.facts, run.number
     text = known.TEXT_UNITS * known.CAPTIONS_AT_ONCE * facts.text_tokens * facts.text_width * number
     needed = Phase(CAPTIONS, {**base, **_gb({"text encoder": facts.text_encoder_values * number, "activations": text})})
-    # What does not fit a GPU is encoded on the processor (Encoder).
+    # If it does not fit the GPU, captions are encoded on the CPU (Encoder).
     return needed if run.gpu.kind == "cpu" or needed.gb <= run.gpu.usable_gb else Phase(CAPTIONS, base)
 
 
@@ -312,7 +311,7 @@ def _clips(run: RunSizes, base: Mapping[str, float]) -> Phase:
     whole, tiled = (
         Phase(CLIPS, {**base, **_vae_parts(_vae_work(run, "encoder", tiled), clip, run.gpu)}) for tiled in (False, True)
     )
-    # What does not fit a GPU in one piece is encoded in tiles (Encoder).
+    # If a whole clip does not fit the GPU, it is encoded in tiles (Encoder).
     return whole if run.gpu.kind == "cpu" or whole.gb <= run.gpu.usable_gb else tiled
 
 
@@ -332,11 +331,11 @@ def _vae_parts(working: float, video: Mapping[str, float], gpu: GpuModel) -> dic
 
 
 def _held(run: RunSizes) -> dict[str, float]:
-    """What lies on the device from the first step to the last."""
+    """Return what stays on the device from the first step to the last."""
     settings, facts, on_cpu = run.settings, run.facts, run.gpu.kind == "cpu"
     found = {"weights": run.weights[0]} if run.weights[0] else {}
-    # Query, key and value lie in one layer (Family.join_projections) and in the file, too, which stays mapped for the
-    # other layers. What is stored in another format than it computes in is read, and no file mapped.
+    # Query, key and value are joined into one layer (Family.join_projections), but their file stays mapped for the
+    # other layers. Files in another format than the run computes in are converted and not mapped.
     joined = facts.text_joint and not facts.two_streams and settings.method != "full" and settings.attention != "stock"
     if on_cpu and joined and PRECISIONS[facts.stored] == run.precision:
         keys_and_values = sum(one.values for one in facts.linears if one.in_blocks and one.shared)
@@ -358,12 +357,12 @@ def _training(run: RunSizes) -> dict[str, float]:
         "full": facts.all_blocks * rates.boundary,
         "offloaded": known.COMING_BACK * rates.boundary,
     }[level]
-    again = 0.0 if level == "none" else saved  # a block at a time
-    # Trained values are fp32; a step computes with copies of them in its own format.
+    again = 0.0 if level == "none" else saved  # recomputed one block at a time
+    # Trained values are fp32; a step computes with copies in its own format.
     copies = run.trained * number / (1 if level == "none" else facts.all_blocks) if run.precision != "fp32" else 0.0
     gradients = run.trained * 4.0
     if level != "offloaded" and settings.gradient_accumulation == 1 and not settings.preservation_weight:
-        # There are none before the backward pass: what blocks kept makes room for them.
+        # Gradients appear during the backward pass, while activations are freed.
         gradients = max(0.0, gradients - by_blocks * unit)
     kept = (by_blocks + again + rates.outside + rates.table / settings.batch_size) * unit + copies
     found = {"gradients": gradients, "activations": kept, "backward pass": rates.backward * unit}
@@ -377,24 +376,24 @@ def _training(run: RunSizes) -> dict[str, float]:
 
 
 def host_gb(run: RunSizes) -> float:
-    """The machine's own memory that a run on a GPU needs, at its worst moment."""
+    """Return the peak CPU memory of a run on a GPU, in GiB."""
     facts = run.facts
     offloaded = run.settings.gradient_checkpointing == "offloaded"
-    waiting = run.weights[1] + (facts.all_blocks * run.rates.boundary * run.unit if offloaded else 0.0)
-    # Each part comes through the machine's memory on its way, one at a time.
-    coming = max(facts.text_encoder_values, facts.values) * run.number
-    training = waiting + facts.vae.values * run.of_vae
-    return known.PROCESS_GB[run.gpu.kind] + max(coming, training) / GIGABYTE
+    swapped = run.weights[1] + (facts.all_blocks * run.rates.boundary * run.unit if offloaded else 0.0)
+    # The parts of the model pass through CPU memory one at a time.
+    loading = max(facts.text_encoder_values, facts.values) * run.number
+    training = swapped + facts.vae.values * run.of_vae
+    return known.PROCESS_GB[run.gpu.kind] + max(loading, training) / GIGABYTE
 
 
 def disk_gb(run: RunSizes, clips: int, steps: int) -> dict[str, float]:
-    """What a run leaves on the disk, by part."""
+    """Return what a run writes to disk in GiB, by part."""
     settings, facts, model, (frames, height, width) = run.settings, run.facts, run.model, run.shape
     count, channels, tall, wide = facts.latents(frames, height, width)
     moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.horizontal_flip > 0))
     image = 3 * height * width if model.task == "image-to-video" and not settings.tells else 0
-    beside = settings.ways_told + settings.has_pairs
-    image += beside * (moments // 2 + 4 * 4 * count * tall * wide)  # latents without a spread, a mask
+    companions = settings.ways_told + settings.has_pairs
+    image += companions * (moments // 2 + 4 * 4 * count * tall * wide)  # latents without variance, and a mask
     caption = facts.text_tokens * facts.text_width * run.number
     checkpoint = run.trained * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))
     kept = min(steps // settings.save_every + 1, settings.keep_checkpoints + 1)

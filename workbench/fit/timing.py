@@ -1,4 +1,4 @@
-"""Seconds a step and in total, from the operations of a run and what its GPU does in a second. No torch."""
+"""Estimate the seconds of a step and of a run from its operations and the GPU's speed. No torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.runs.settings import TrainSettings
 
 @dataclass(frozen=True)
 class RunTimes:
-    """Seconds: of a step; of the whole run by what they are spent on."""
+    """Seconds of a step, and of the parts of the whole run."""
 
     step: float
     parts: dict[str, float]
@@ -25,7 +25,7 @@ class RunTimes:
 
 
 def forward_operations(run: RunSizes) -> tuple[float, float, float]:
-    """Of one clip, through all blocks: (linear layers, attention, trained matrices)."""
+    """Return the operations of one clip through all blocks: (linear layers, attention, adapters)."""
     facts, tokens = run.facts, run.tokens
     block = [one for one in facts.linears if one.in_blocks]
     linear = 2.0 * sum(one.values * facts.computed(one, tokens) for one in block) * facts.blocks
@@ -36,17 +36,17 @@ def forward_operations(run: RunSizes) -> tuple[float, float, float]:
 
 
 def step_operations(run: RunSizes) -> float:
-    """Of the passes through the blocks for one batch, forwards and backwards."""
-    settings, (linear, attention, beside) = run.settings, forward_operations(run)
+    """Return the operations of the forward and backward passes for one batch."""
+    settings, (linear, attention, adapters) = run.settings, forward_operations(run)
     level = settings.gradient_checkpointing
-    again = {"none": 0.0, "keep attention": linear + beside}.get(level, linear + attention + beside)
-    # A frozen layer passes the gradient on; a trained one also has a gradient of its own.
-    backward = linear * (2 if run.full else 1) + attention * known.ATTENTION_BACKWARD + 2 * beside
-    forward = linear + attention + beside
+    again = {"none": 0.0, "keep attention": linear + adapters}.get(level, linear + attention + adapters)
+    # Frozen layers only pass gradients on; trained layers also compute their own.
+    backward = linear * (2 if run.full else 1) + attention * known.ATTENTION_BACKWARD + 2 * adapters
+    forward = linear + attention + adapters
     operations = (forward + again + backward) * settings.batch_size
-    if settings.is_slider:  # at two strengths, and with prompts three predictions of the base model
+    if settings.is_slider:  # two strengths, and without pairs three predictions of the base model
         operations = 2 * operations + (0 if settings.has_pairs else 3) * forward * settings.batch_size
-    if settings.preservation_weight:  # the same with preservation prompts, and the base model's predictions
+    if settings.preservation_weight:  # preservation prompts, and the base model's predictions for them
         operations = 2 * operations + forward * settings.batch_size
     if settings.regularization_target == "base model" and settings.regularization_dataset:
         operations += forward * settings.batch_size * settings.regularization_share
@@ -60,7 +60,7 @@ def _holds_the_rest(settings: TrainSettings) -> bool:
 
 
 def step_seconds(run: RunSizes) -> float:
-    """Of one adjustment of the weights, with all its batches."""
+    """Return the seconds of an optimizer step, with all its batches."""
     settings, facts = run.settings, run.facts
     seconds = step_operations(run) / _rate(run)
     seconds *= known.UNPACKING[settings.base_model_precision] * known.OPTIMIZING.get(settings.optimizer, 1.0)
@@ -86,19 +86,19 @@ def _rate(run: RunSizes) -> float:
 
 
 def encoding_operations(run: RunSizes) -> float:
-    """Of a clip in one piece."""
+    """Return the operations to encode a clip without tiles."""
     vae = run.facts.vae
     return vae.encoder_operations * vae.encoder_width**2 * math.prod(run.shape)
 
 
 def decoding_operations(run: RunSizes) -> float:
-    """Of a clip."""
+    """Return the operations to decode a clip."""
     vae = run.facts.vae
     return vae.decoder_operations * vae.decoder_width**2 * math.prod(run.shape)
 
 
 def times(run: RunSizes, clips: int) -> RunTimes:
-    """The whole run."""
+    """Estimate the times of the whole run."""
     settings, facts, model = run.settings, run.facts, run.model
     step, steps, rate = step_seconds(run), steps_of(run, clips), _rate(run)
     dispatch = DISPATCH * facts.all_blocks if run.gpu.kind == "cpu" else 0.0
@@ -114,15 +114,15 @@ def times(run: RunSizes, clips: int) -> RunTimes:
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
     if settings.preview_every:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
-        answer = sum(forward_operations(run.preview)) / rate + dispatch
+        prediction = sum(forward_operations(run.preview)) / rate + dispatch
         decoding = decoding_operations(run.preview) / rate
-        one = (settings.preview_steps or model.steps) * answer * (2 if guided > 1 else 1) + decoding
+        one = (settings.preview_steps or model.steps) * prediction * (2 if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 
 
 def steps_of(run: RunSizes, clips: int) -> int:
-    """Steps of the run; counted from epochs as nearly as can be without looking at every clip."""
+    """Return the steps of the run; from epochs only approximately, because not every clip is read."""
     settings = run.settings
     if settings.epochs is None:
         return settings.steps

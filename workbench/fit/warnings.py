@@ -1,7 +1,7 @@
-"""What a run will probably not show, by its settings and captions, before it starts: for page, notebook and shell.
+"""Warnings about likely training problems before a run starts, from its settings and captions.
 
-Few sentences, each with the setting that helps; none for the demo and for published recipes. No torch, and cheap enough
-to be asked at every change of a form.
+There are few, and each names the setting that helps; the demo and published recipes get none. No torch, and cheap
+enough to be called at every change in a form.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from workbench.runs.data import Batches, datasets_of, load_data, misses, sources
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.workspace import Workspace, is_slug
 
-MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which it is asked what is left
-# Clips of the concept, each counted as often as it comes. On the built-in model 1,080 in 450 steps showed one of two
-# shapes in no sample, the other in 42 % (docs/diagnosis.md); the shortest published run has 1,000.
+MOSTLY_KNOWN = 0.5  # share of the regularization dataset from which the concept's clips are counted
+# Clips of the concept that a run must see, repetitions included. On the built-in model, 1,080 in 450 steps showed one
+# of two shapes in no sample and the other in 42% (docs/diagnosis.md); the shortest published run has 1,000.
 FEWEST = 1000
-SHARE_THAT_HELPS = 0.4  # with 1,500 steps it showed the same shape in 53 % of the samples
-MUCH_NOISE, RARELY = 0.8, 0.05  # of a clip; of all draws, where the usual densities have 8 to 40 %
+SHARE_THAT_HELPS = 0.4  # with 1,500 steps, it showed the same shape in 53% of the samples
+MUCH_NOISE, RARELY = 0.8, 0.05  # noise level; share of the draws above it, which is 8 to 40% for the usual densities
 
 
 def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
-    """A sentence for each; none where the settings or the dataset cannot be read, which others say."""
+    """Return a sentence for each problem; none if settings or dataset cannot be read, which is reported elsewhere."""
     with contextlib.suppress(ConfigError):
         family, model = settings.resolved
         return [
@@ -53,14 +53,13 @@ def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
 
 
 def _few_clips(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
-    """That nothing is held out of one or two clips; read only where the datasets have no more."""
+    """Warn that nothing is held out of one or two clips. Data is loaded only if the datasets are that small."""
     if settings.is_slider:
         return
     with contextlib.suppress(ConfigError, DataError):
         if sum(len(read_clips(workspace.dataset(source.name))) for source in sources_of(settings)) <= HELD_OUT:
-            yield from (
-                one for one in load_data(workspace, settings, hashed=False).dropped if one.startswith("No clip")
-            )
+            dropped = load_data(workspace, settings, hashed=False).dropped
+            yield from (one for one in dropped if one.startswith("No clip"))
 
 
 def _warm_up(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
@@ -71,15 +70,16 @@ def _warm_up(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
         if settings.warmup_steps >= max(steps, 2):
             yield (
                 f"The warm-up of {settings.warmup_steps:,} steps takes the whole run of {steps:,}: the learning rate "
-                f"reaches {(steps - 1) / settings.warmup_steps:.0%} of its value. Set warmup_steps to {steps // 10}."
+                f"reaches only {(steps - 1) / settings.warmup_steps:.0%} of its value. Set warmup_steps to "
+                f"{steps // 10}."
             )
 
 
 def _half_precision(settings: TrainSettings, family: Family, model: Model) -> Iterator[str]:
     if settings.precision == "fp16" and family.facts(model).stored == "bfloat16":
         yield (
-            f"precision is fp16, and {model.title} was made in bf16: values beyond 65,504, which bf16 holds, become "
-            "infinite in fp16, and the loss NaN. Set precision to auto or bf16."
+            f"precision is fp16, but {model.title} was trained in bf16: values above 65,504 become infinite in fp16, "
+            "and the loss becomes NaN. Set precision to auto or bf16."
         )
 
 
@@ -94,8 +94,8 @@ def _mostly_known(settings: TrainSettings) -> Iterator[str]:
     enough, with_less = (math.ceil(FEWEST / (a_step * (1 - one))) for one in (share, SHARE_THAT_HELPS))
     more = f" and steps to {with_less:,}" if with_less > settings.steps else ""
     yield (
-        f"Of {settings.steps * a_step:,} clips that the steps take, {own:,} are of the concept: it may not show. "
-        f"Set steps to {enough:,}, or regularization_share to {SHARE_THAT_HELPS:g}{more}."
+        f"Only {own:,} of the {settings.steps * a_step:,} clips that the steps train on show the concept, which may "
+        f"not be enough to learn it. Set steps to {enough:,}, or regularization_share to {SHARE_THAT_HELPS:g}{more}."
     )
 
 
@@ -104,8 +104,8 @@ def _little_noise(settings: TrainSettings, family: Family, model: Model) -> Iter
     if "timestep_shift" not in own:
         return
     schedule: NoiseSchedule = FlowSchedule(NoiseSettings("uniform", settings.timestep_shift))
-    if "timestep_density" in own:  # others draw all levels equally often, before they are shifted
-        device: Any = None  # a density alone needs none
+    if "timestep_density" in own:  # other models draw all levels equally often before the shift
+        device: Any = None  # not needed for a density
         chosen = NoiseSettings(settings.timestep_density, settings.timestep_shift)
         schedule = family.noise_schedule(Path(), device, chosen)
     shape = shape_of(settings, model)
@@ -115,32 +115,32 @@ def _little_noise(settings: TrainSettings, family: Family, model: Model) -> Iter
     share = schedule.share_above(MUCH_NOISE, (channels, count, tall, wide))
     if share < RARELY:
         yield (
-            f"{share:.1%} of the drawn noise levels are above {MUCH_NOISE:g}, where shapes and movement are decided: "
-            "they will stay the base model's. Leave timestep_shift empty, or set it above "
+            f"Only {share:.1%} of the drawn noise levels are above {MUCH_NOISE:g}, where shapes and motion are "
+            "decided, so these will stay the base model's. Leave timestep_shift empty, or set it above "
             f"{settings.timestep_shift or 1:g}."
         )
 
 
 def _damaged(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
-    """By what cannot be read of the datasets' records."""
+    """Warn about records in the datasets that cannot be read."""
     for name in dict.fromkeys(name for _, name in datasets_of(settings) if is_slug(name)):
         yield from damage(workspace.dataset(name))
 
 
 def _unread(workspace: Workspace, settings: TrainSettings, model: Model) -> Iterator[str]:
-    """By the last check of each dataset with this model."""
+    """Warn about trigger words that the model does not read, by the last check of each dataset with this model."""
     for source in sources_of(settings) if settings.dataset else ():
         report = read_report(workspace.dataset(source.name)) if is_slug(source.name) else None
         found = [one for one in report.findings if one.kind == "trigger_unread"] if report else []
         if report is not None and report.model == model.id and found:
             yield (
-                f"In {counted(len(found), 'caption')} of {source.name} the trigger word stands beyond what "
-                f"{model.title} reads: shorten them in the dataset check, then training puts it in front."
+                f"In {counted(len(found), 'caption')} of {source.name} the trigger word comes after the part that "
+                f"{model.title} reads: shorten them in the dataset check, and training will put it in front."
             )
 
 
 def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
-    """By the batches that hold still pictures, which are counted where a dataset has any."""
+    """Warn if too many batches hold still pictures. They are counted only if a dataset has any."""
     with contextlib.suppress(ConfigError, DataError):
         folders = [workspace.dataset(source.name) for source in sources_of(settings) if source.name]
         if any(clip.is_image for folder in folders for clip in read_clips(folder)):
@@ -149,18 +149,16 @@ def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
 
 
 def _untold(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
-    """Clips that are left out because the control clip, reference or mask that they need is missing."""
+    """Warn about clips that are left out because their control clip, reference or mask is missing."""
     if not (settings.tells or settings.has_pairs):
         return
     for name in dict.fromkeys(name for _, name in datasets_of(settings)):
         with contextlib.suppress(ConfigError, DataError):
             folder = workspace.dataset(name)
             clips = read_clips(folder)
-            lacking = [(clip.name, why) for clip in clips if (why := misses(folder, clip, settings))]
-            if lacking and len(lacking) < len(clips):  # without any clip left, the start is refused
-                first, why = lacking[0]
-                is_left = "is" if len(lacking) == 1 else "are"
-                yield (
-                    f"{len(lacking):,} of {counted(len(clips), 'clip')} of dataset {name} {is_left} left out. "
-                    f"{first}: {why}."
-                )
+            incomplete = [(clip.name, why) for clip in clips if (why := misses(folder, clip, settings))]
+            if incomplete and len(incomplete) < len(clips):  # with no clip left, the run is refused
+                first, why = incomplete[0]
+                are = "is" if len(incomplete) == 1 else "are"
+                count = f"{len(incomplete):,} of {counted(len(clips), 'clip')}"
+                yield f"{count} of dataset {name} {are} left out. {first}: {why}."

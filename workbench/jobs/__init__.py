@@ -1,21 +1,20 @@
 """Background jobs: start, stop, watch, re-attach. A job is a folder plus a detached process.
 
-The folder holds everything; any process may read it at any time and derives the truth from it:
+The folder holds everything that is known about the job, and any process may read it at any time:
 
     config.json      the job's settings
-    process.json     {module, pid, start_time, boot_id, started_at}: who runs it, by `start`; later {signal,
-                     memory_ran_out} of a process that was killed, where its starter still lived
-    heartbeat.json   {phase, step, total, time, still, step_seconds, message, paused}: where it is, written by the job
-    control/NAME     a file a command (stop, pause, resume, save, preview); the job takes it by deleting it
-    waiting.json     of a job that waits and has no process yet (reading.Ticket)
+    process.json     {module, pid, start_time, boot_id, started_at}, written by `start`; {signal, memory_ran_out} are
+                     added when the process is killed while its starter is alive
+    heartbeat.json   {phase, step, total, time, still, step_seconds, message, paused}: progress, written by the job
+    control/NAME     one file per command (stop, pause, resume, save, preview); the job deletes it to accept it
+    waiting.json     present while the job waits for a process (reading.Ticket)
     job.log          the job's output (log)
-    result.json      {status, exit_code, message, ended_at, ...}: how it ended, written last, by the job
+    result.json      {status, exit_code, message, ended_at, ...}: how it ended; the last file the job writes
 
-State is derived, never stored: a result file says how it ended; else the process with that pid, start time and boot is
-alive, or it waits for one, or it died.
+State is derived, never stored: a result says how the job ended. Without one, its process (pid, start time and boot) is
+alive, or it waits for a process, or it died.
 
-Everything that starts, ends and watches processes belongs in this package, with locks, GPUs and workers. This module
-names what others use most.
+Everything that starts, ends and watches processes belongs in this package, with locks, devices and workers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start, stop, command and watch a job from outside of its process."""
+"""Start, stop, command and watch a job from another process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from workbench.jobs.reading import CONTROL, PROCESS, RESULT, TICKET, State, Stat
 from workbench.workspace import disk, make_folder, read_object, write_json, writing
 
 WITHDRAWN = "Stopped while it waited for its turn; start it again to put it into the queue."
-EXIT_SECONDS = 10.0  # that a process which has written its result may take to end
-WITH_PASSWORD = re.compile(r"://[^/\s]*@")  # of a proxy's address, which is not written
-ANSWER_SECONDS = 4.0  # that a job may take to write what it was asked for
-SAVING, SAVE_SECONDS = "saving", 60.0  # how the phase of a job begins that saves; so long it may take when it is to end
-FORCED = "Ended by force before it could save. Start it again: it goes on from what it saved last."
+EXIT_SECONDS = 10.0  # time for a process to exit after it has written its result
+WITH_PASSWORD = re.compile(r"://[^/\s]*@")  # a proxy's address with a password, which must not be written to disk
+ANSWER_SECONDS = 4.0  # time for a job to write its stacks
+SAVING, SAVE_SECONDS = "saving", 60.0  # prefix of the phase of a job that is saving; time it gets to finish that
+FORCED = "Killed before it could save. Start it again to resume from its last save."
 
 
 def start(
@@ -36,11 +36,14 @@ def start(
     env: Mapping[str, str] | None = None,
     before: Callable[[], None] = lambda: None,
 ) -> Status:
-    """Start `python -m module FOLDER` detached: own session, output to job.log, no inherited secrets.
+    """Start `python -m module FOLDER` detached, with its output in job.log, and return its status.
 
-    stdin, env: an open file and variables that it gets in addition (how a secret reaches a job without a trace).
-    before: done once it is certain that this call starts the process.
-    Starting a job that is alive changes nothing: its status is returned. Raises CannotWrite; ConfigError (quota).
+    The process inherits no secrets. A job that is already alive is left alone. Raises CannotWrite, or ConfigError if a
+    visitor's quota forbids it.
+
+    Args:
+        stdin, env: an open file and extra variables for the process; they carry secrets without a trace.
+        before: called once it is certain that this call starts the process.
     """
     make_folder(folder)
     with locked(folder / START_LOCK):
@@ -58,9 +61,11 @@ def start(
 def put_off(
     folder: Path, module: str, env: Mapping[str, str], noting: AbstractContextManager[object], entry: Any = None
 ) -> Status:
-    """As `start`, but the job gets its process from `start_waiting`; until then it waits, and costs nothing.
+    """Let a job wait until `start_waiting` gives it a process; otherwise like `start`.
 
-    noting: is entered around the moment from which on it waits;  entry: its entry in the queue
+    Args:
+        noting: entered around the moment the job begins to wait.
+        entry: its entry in the queue.
     """
     make_folder(folder)
     with locked(folder / START_LOCK):
@@ -70,17 +75,22 @@ def put_off(
         with quota.starting(module), noting:
             _await_exit(folder)
             clear(folder)
-            every = {**processes.environment(module=module), **env}
-            kept = {name: value for name, value in every.items() if not WITH_PASSWORD.search(value)}
-            origin = {"time": time.time(), "boot_id": platform.boot_id(), "inode": folder.stat().st_ino}
-            record = {"module": module, "environment": kept, "entry": entry, **origin}
+            environment = {**processes.environment(module=module), **env}
+            record = {
+                "module": module,
+                "environment": {name: value for name, value in environment.items() if not WITH_PASSWORD.search(value)},
+                "entry": entry,
+                "time": time.time(),
+                "boot_id": platform.boot_id(),
+                "inode": folder.stat().st_ino,
+            }
             write_json(folder / TICKET, record, mode=0o600)
             (folder / PROCESS).unlink(missing_ok=True)  # the previous process may not have ended yet
         return status(folder)
 
 
 def start_waiting(folder: Path) -> None:
-    """Give a job that waits its process. Whoever else did so before is no harm. Raises CannotWrite."""
+    """Start the process of a waiting job, unless somebody else already has. Raises CannotWrite."""
     with locked(folder / START_LOCK):
         waits = ticket(folder)
         if waits is not None and waits.holds and waits.own:
@@ -91,7 +101,7 @@ def start_waiting(folder: Path) -> None:
 
 
 def withdraw(folder: Path) -> bool:
-    """End a job that waits and has no process; whether it was one. Raises CannotWrite."""
+    """End a job that waits for a process; return False if it does not. Raises CannotWrite."""
     if not (folder / TICKET).exists():
         return False
     with locked(folder / START_LOCK):
@@ -103,7 +113,7 @@ def withdraw(folder: Path) -> bool:
 
 
 def forget(folder: Path) -> None:
-    """Take away how an ended job ended: it counts as never started. One that is alive stays as it is."""
+    """Reset an ended job so that it counts as never started. A job that is alive is left alone."""
     with locked(folder / START_LOCK):
         if not status(folder).state.alive:
             clear(folder)
@@ -111,7 +121,7 @@ def forget(folder: Path) -> None:
 
 
 def _await_exit(folder: Path) -> None:
-    """Wait until the previous process, which has written its result, is gone: it may still fetch files."""
+    """Wait for the previous process to exit: it has written its result, but may still be fetching files."""
     before, end = read_object(folder / PROCESS), time.monotonic() + EXIT_SECONDS
     while before.get("pid") != os.getpid() and processes.alive(before) and time.monotonic() < end:
         time.sleep(0.02)
@@ -129,12 +139,12 @@ def _spawn(folder: Path, module: str, stdin: int, environment: Mapping[str, str]
         )
     record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
     write_json(folder / PROCESS, record)
-    # Collect the exit code, else a dead job stays behind as a zombie for as long as this process lives.
+    # Collect the exit code; otherwise a dead job stays a zombie as long as this process lives.
     threading.Thread(target=_collect, args=(folder, process, platform.memory_kills()), daemon=True).start()
 
 
 def _collect(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) -> None:
-    """Wait for the process and, when a signal ended it, note which."""
+    """Wait for the process and record the signal that ended it, if one did."""
     if number := platform.death_signal(process.wait()):
         ran_out = number == processes.KILLED and platform.memory_kills() > memory_kills
         with contextlib.suppress(CannotWrite), locked(folder / START_LOCK):
@@ -144,27 +154,27 @@ def _collect(folder: Path, process: subprocess.Popen[bytes], memory_kills: int) 
 
 
 def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) -> None:
-    """Leave a command for the job; it takes it at its next step. Raises CannotWrite."""
+    """Send the job a command, which it takes at its next step. Raises CannotWrite."""
     if command == "stop" and withdraw(folder):
         return
     path = folder / CONTROL / command
     if payload:
         write_json(path, payload)
         return
-    with writing(path):  # an empty file: a full disk has room for it
+    with writing(path):  # an empty file fits even on a full disk
         path.parent.mkdir(exist_ok=True)
         path.touch()
 
 
 def stop(folder: Path, grace: float | None = None) -> None:
-    """Ask the job to save and end. With `grace` (seconds): wait, then end its whole process group.
+    """Ask the job to save and end. With `grace` (seconds), kill its process group if it has not ended by then.
 
-    A job that is saving by then is given SAVE_SECONDS to finish that. One that is ended by force counts as stopped.
+    A job that is saving at that moment gets SAVE_SECONDS to finish. A killed job counts as stopped.
     """
     if not status(folder).state.alive:
         return
     send(folder, "stop")
-    if grace is None or wait(folder, grace).state.alive is False:
+    if grace is None or not wait(folder, grace).state.alive:
         return
     kill(folder)
     with locked(folder / START_LOCK):
@@ -173,8 +183,7 @@ def stop(folder: Path, grace: float | None = None) -> None:
 
 
 def kill(folder: Path) -> None:
-    """End the job and what it has started: it is asked to, and ended two seconds later. Only ever touches that very
-    process."""
+    """Ask the job's process group to end, and kill it two seconds later. Never touches another process."""
     for force, patience in ((False, 2.0), (True, 5.0)):
         process = read_object(folder / PROCESS)
         if withdraw(folder) or not processes.alive(process):
@@ -189,7 +198,7 @@ def kill(folder: Path) -> None:
 
 
 def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Status:
-    """Wait until the job is over or the time is up, and return its status."""
+    """Wait until the job has ended or the time is up, and return its status."""
     end = None if seconds is None else time.monotonic() + seconds
     while (now := status(folder)).state.alive and (end is None or time.monotonic() < end):
         time.sleep(poll)
@@ -197,16 +206,16 @@ def wait(folder: Path, seconds: float | None = None, poll: float = 0.05) -> Stat
 
 
 def stacks(folder: Path) -> str:
-    """What every thread of a living job is doing now; it goes on. Raises ConfigError when it cannot answer.
+    """Return the stack of every thread of a running job, as it writes them to its log.
 
-    It is what the job writes to its log until it falls silent.
+    Raises ConfigError if the job cannot answer.
     """
     process, path = read_object(folder / PROCESS), folder / LOG
     size = before = path.stat().st_size if path.exists() else 0
     if not (processes.alive(process) and platform.request_stacks(process["pid"], folder / CONTROL / STACKS)):
-        raise ConfigError(f"{folder.name} cannot show its stacks: it does not run, or has only just started")
+        raise ConfigError(f"{folder.name} cannot show its stacks: it is not running, or has only just started")
     end, now = time.monotonic() + ANSWER_SECONDS, size
-    while time.monotonic() < end and not now == size > before:
+    while time.monotonic() < end and not now == size > before:  # until the log has grown and is quiet again
         size = now
         time.sleep(0.1)
         now = path.stat().st_size if path.exists() else 0

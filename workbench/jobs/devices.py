@@ -1,8 +1,8 @@
-"""The machine's processor and GPUs: which one a job takes, and how busy it is. No torch in this process.
+"""The machine's CPU and GPUs: which one a job takes, and how busy it is. Imports no torch.
 
-NVIDIA     "cuda", found by the driver's library (NVML)
-AMD        "cuda" with `rocm` set, found by a torch that was built for ROCm (torch_devices)
-Apple      "mps", found by torch on macOS; one device, whose memory is the machine's
+NVIDIA     "cuda", found with the driver's library (NVML)
+AMD        "cuda" with `rocm` set, found by a torch build for ROCm (torch_devices)
+Apple      "mps", found by torch on macOS; one device, which shares the machine's memory
 """
 
 from __future__ import annotations
@@ -23,26 +23,29 @@ from workbench.jobs import torch_devices
 
 GIGABYTE = torch_devices.GIGABYTE
 INDEXED = re.compile(r"cuda:(0|[1-9][0-9]{0,3})")
-AUTO = "WORKBENCH_DEVICE"  # what "auto" takes in this environment, in place of the first GPU
-NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes a GPU of NVIDIA, AMD or Apple, or cpu"
+AUTO = "WORKBENCH_DEVICE"  # the environment variable that says what "auto" means, if not the first GPU
+NO_XPU = "Intel GPUs (XPU) are not supported: choose auto, which takes an NVIDIA, AMD or Apple GPU, or cpu"
 
 
 def _checked(value: object, listed: ValidatorFunctionWrapHandler) -> object:
-    """One of the listed choices, or a numbered GPU, which no list can name before the machine is known."""
+    """Accept a listed choice or a numbered GPU, which depends on the machine and so is not listed."""
     if str(value).lower().partition(":")[0] == "xpu":
         raise ValueError(f"device is {value}, but {NO_XPU}")
     return value if isinstance(value, str) and INDEXED.fullmatch(value) else listed(value)
 
 
-# A numbered GPU, cuda:1, is legal, too; forms and documents show the choices that are there on every machine.
+# A numbered GPU such as cuda:1 is legal, too; forms and docs show only the choices that every machine has.
 DeviceChoice = Annotated[Literal["auto", "cuda", "mps", "cpu"], WrapValidator(_checked), PlainSerializer(str)]
 
 
 @dataclass(frozen=True)
 class Device:
-    """Where a job computes. `uuid` names a GPU across processes, "" is the processor.
+    """A device that a job computes on.
 
-    kind: what torch calls the kind of device; AMD's GPUs are "cuda" to it;  rocm: the version of ROCm, "" without
+    Attributes:
+        kind: torch's name for the kind of device; AMD's GPUs are "cuda", too.
+        uuid: identifies a GPU across processes; "" for the CPU.
+        rocm: the version of ROCm; "" without it.
     """
 
     kind: Literal["cuda", "mps", "cpu"]
@@ -62,7 +65,7 @@ class Device:
 
     @property
     def alone(self) -> dict[str, str]:
-        """The environment in which a process sees no other GPU."""
+        """Environment variables that hide all other GPUs from a process."""
         if self.rocm:
             visible = next(filter(None, map(os.environ.get, ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"))), "")
             listed = [word.strip() for word in visible.split(",") if word.strip()]
@@ -70,16 +73,16 @@ class Device:
         return {"CUDA_VISIBLE_DEVICES": self.uuid} if self.kind == "cuda" else {}
 
 
-# A kind of GPU that was asked for by name and is not here.
+# Said when this kind of GPU was asked for and the machine has none.
 MISSING = {
-    "cuda": "no NVIDIA GPU is usable here, nor an AMD one by ROCm: choose auto or cpu, or install the driver",
+    "cuda": "no NVIDIA GPU is usable here, and no AMD GPU with ROCm: choose auto or cpu, or install the driver",
     "mps": "torch finds no Apple GPU here (MPS needs Apple silicon and macOS 14): choose auto or cpu",
 }
 
 
 @dataclass(frozen=True)
 class Load:
-    """How busy a device is now: `utilization` in percent, memory in GiB. None where nobody tells."""
+    """How busy a device is now: `utilization` in percent, memory in GiB. None where it is not reported."""
 
     utilization: float | None
     memory_used_gb: float | None
@@ -88,7 +91,7 @@ class Load:
 
 @contextlib.contextmanager
 def _nvml() -> Iterator[Any]:
-    """The NVIDIA library, None on a machine without its driver."""
+    """Yield NVIDIA's library, or None on a machine without the driver."""
     import pynvml
 
     try:
@@ -103,7 +106,7 @@ def _nvml() -> Iterator[Any]:
 
 
 def gpus() -> list[Device]:
-    """The GPUs this process may use, in torch's numbering."""
+    """List the GPUs this process may use, in torch's numbering."""
     if torch_devices.build() == "hip" or sys.platform == "darwin":
         return [Device(**one) for one in torch_devices.found()]
     with _nvml() as nvml:
@@ -129,14 +132,14 @@ def gpus() -> list[Device]:
 
 
 def _position(word: str, uuids: list[str]) -> int:
-    """Index of a CUDA_VISIBLE_DEVICES entry (a number or the start of a UUID) in the driver's list; -1 if unknown."""
+    """Return the driver's index of a CUDA_VISIBLE_DEVICES entry (a number or a UUID's beginning); -1 if unknown."""
     if word.isdecimal():
         return int(word)
     return next((index for index, uuid in enumerate(uuids) if uuid.startswith(word)), -1)
 
 
 def _resolved(choice: str) -> tuple[str, str]:
-    """What "auto" stands for, and the name of the setting or variable that says so. Raises ConfigError."""
+    """Return what "auto" stands for, and the name of the setting or variable that says so. Raises ConfigError."""
     chosen = os.environ.get(AUTO, "").strip()
     if choice != "auto" or not chosen:
         return choice, "device"
@@ -148,20 +151,19 @@ def _resolved(choice: str) -> tuple[str, str]:
 
 
 def pick_device(choice: str) -> Device:
-    """The device for "auto", "cuda", "cuda:1", "mps" or "cpu". Raises ConfigError for one that is not here.
+    """Return the device for "auto", "cuda", "cuda:1", "mps" or "cpu". Raises ConfigError if the machine has none.
 
-    GPUs are numbered as torch does, so CUDA_VISIBLE_DEVICES counts. The variable WORKBENCH_DEVICE says what "auto"
-    takes, such as cpu where a GPU makes trouble.
+    GPUs have torch's numbers, which CUDA_VISIBLE_DEVICES affects. The variable WORKBENCH_DEVICE says what "auto"
+    takes, such as cpu on a machine whose GPU causes trouble.
     """
     choice, name = _resolved(choice)
     if INDEXED.fullmatch(choice):
-        there = [gpu for gpu in gpus() if gpu.kind == "cuda"]
-        for gpu in there:
-            if gpu.torch_name == choice:
-                return gpu
-        if there:
-            numbers = ", ".join(gpu.torch_name for gpu in there)
-            raise ConfigError(f"{name} is {choice}, but this machine has {numbers}: choose one of them, or auto")
+        numbered = {gpu.torch_name: gpu for gpu in gpus() if gpu.kind == "cuda"}
+        if choice in numbered:
+            return numbered[choice]
+        if numbered:
+            names = ", ".join(numbered)
+            raise ConfigError(f"{name} is {choice}, but this machine has {names}: choose one of them, or auto")
         raise ConfigError(f"{name} is {choice}, but {MISSING['cuda']}")
     found = [] if choice == "cpu" else [gpu for gpu in gpus() if choice in ("auto", gpu.kind)]
     if found:
@@ -172,9 +174,9 @@ def pick_device(choice: str) -> Device:
 
 
 def pick_devices(choice: str, count: int) -> list[Device]:
-    """The devices that share a job's work, of the kind `pick_device` takes: `count` GPUs, 0 for all of them.
+    """Return the devices that share a job's work: `count` GPUs of the kind that `pick_device` takes, 0 for all.
 
-    The processor shares with itself: it is in the list `count` times. Raises ConfigError when there are fewer GPUs.
+    The CPU is listed `count` times. Raises ConfigError when there are fewer GPUs.
     """
     first = pick_device(choice)
     if not first.is_gpu:
@@ -193,15 +195,16 @@ def pick_devices(choice: str, count: int) -> list[Device]:
 
 
 def gpus_of(choice: str) -> list[Device]:
-    """The GPUs that independent workers of a job may use: one that is named by its number, else all, none for "cpu"."""
+    """Return the GPUs that a job's workers may use: a numbered GPU alone, none for "cpu", otherwise all."""
     first = pick_device(choice)
     return [first] if INDEXED.fullmatch(_resolved(choice)[0]) else gpus() if first.is_gpu else []
 
 
 def load(device: Device) -> Load:
-    """How busy the device is. The processor's figure covers the time since the last call.
+    """Return how busy the device is. The CPU's figure covers the time since the last call.
 
-    Of an AMD GPU torch alone tells, in a process that has it. Apple's GPU shares the machine's memory with all.
+    Only torch reports an AMD GPU's memory, so it is None in a process without torch. Apple's GPU shares the
+    machine's memory.
     """
     memory = psutil.virtual_memory()
     if device.kind == "mps":

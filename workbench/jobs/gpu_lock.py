@@ -1,8 +1,8 @@
-"""One job a GPU: a lock file that the kernel frees when its holder ends, however it ends.
+"""One job per GPU: a lock file that the kernel releases when its holder ends, however it ends.
 
-locks/gpu-UUID.lock      held by the process that uses the GPU; its content names the holder
-locks/gpu-UUID.wanted    the process that waits for it: who only keeps a model warm releases it
-locks/cpu.lock           the same of the processor (uuid ""), which only jobs of the queue hold
+locks/gpu-UUID.lock      locked by the process that uses the GPU; its content names the holder
+locks/gpu-UUID.wanted    names the process that waits, so that a worker keeping a model warm releases the GPU
+locks/cpu.lock           the same for the CPU (uuid ""), which only jobs of the queue hold
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from workbench.jobs import processes
 from workbench.jobs.locks import acquire
 from workbench.workspace import read_object, write_json, writing
 
-CHECK_SECONDS = 1.0  # for which a check of the lock may delay whoever takes it
-RETRY_SECONDS = 0.2  # between two attempts while waiting
+CHECK_SECONDS = 1.0  # how long somebody who only checks the lock may delay taking it
+RETRY_SECONDS = 0.2  # between attempts while waiting
 
 
 @contextlib.contextmanager
@@ -32,12 +32,14 @@ def hold(
     patience: float = CHECK_SECONDS,
     meanwhile: Callable[[str], None] = lambda holder: None,
 ) -> Iterator[int]:
-    """Hold a device for this process, under a name for people. Raises DeviceBusy.
+    """Hold a device for this process and yield the lock's file descriptor. Raises DeviceBusy.
 
-    Gives the lock's file descriptor: a child that inherits it holds the device as well, until it ends.
+    A child that inherits the descriptor holds the device as well, until it ends.
 
-    With more `patience` (seconds) a holder that only keeps a model warm is asked to release it, and waited for.
-    `meanwhile(holder)` is called every now and then while waiting; what it raises ends the waiting.
+    Args:
+        name: of the holder, as others see it.
+        patience: seconds to wait. Above CHECK_SECONDS, a worker that only keeps a model warm is asked to let go.
+        meanwhile: called regularly with the holder while waiting; whatever it raises ends the wait.
     """
     path = _lock_path(locks, uuid)
     with contextlib.ExitStack() as held:
@@ -48,13 +50,13 @@ def hold(
             kind = "GPU" if uuid else "processor"
             raise DeviceBusy(f"the {kind} is held by {who}: wait until it ends, or stop it")
         file.truncate(0)
-        file.write(" " + json.dumps({"holder": name, "pid": os.getpid()}))  # the first byte is the lock's
+        file.write(" " + json.dumps({"holder": name, "pid": os.getpid()}))  # the first byte belongs to the lock
         file.flush()
         yield file.fileno()
 
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:
-    """Who holds the device (any GPU when uuid is None): the holder's name, or None when it is free."""
+    """Return the name of the device's holder, or None when it is free. With uuid None, look at all GPUs."""
     for path in sorted(locks.glob("gpu-*.lock")) if uuid is None else [_lock_path(locks, uuid)]:
         if (name := _holder_of(path)) is not None:
             return name
@@ -62,7 +64,7 @@ def holder(locks: Path, uuid: str | None = None) -> str | None:
 
 
 def wanted(locks: Path, uuid: str) -> bool:
-    """Whether another living job waits for this device: who only keeps a model warm releases it now."""
+    """Whether a living job waits for this device, so that a worker keeping a model warm has to let go."""
     return processes.alive(_requester(_lock_path(locks, uuid)))
 
 
@@ -87,11 +89,11 @@ def _requester(lock: Path) -> dict[str, Any]:
 
 
 def _requested(file: IO[str], lock: Path, patience: float, meanwhile: Callable[[str], None]) -> bool:
-    """Request the lock from its holder, and take it once it is free; False when the time is up."""
+    """Ask the holder for the lock and take it once it is free; return False when the time is up."""
     end, asking = time.monotonic() + patience, lock.with_suffix(".wanted")
     try:
         while True:
-            if not processes.alive(_requester(lock)):  # two may wait: the other's request comes first
+            if not processes.alive(_requester(lock)):  # an earlier request of another process stays
                 write_json(asking, processes.identity(os.getpid()))
             meanwhile(_holder_of(lock) or "another process")
             if _acquired(file, min(RETRY_SECONDS, max(0.0, end - time.monotonic()))):
@@ -104,7 +106,7 @@ def _requested(file: IO[str], lock: Path, patience: float, meanwhile: Callable[[
 
 
 def _acquired(file: IO[str], patience: float) -> bool:
-    """Lock the file. A page that checks who holds the GPU locks it for moments, so one refusal is not final."""
+    """Lock the file, trying again until the time is up: a page that looks up the holder locks it for a moment."""
     end = time.monotonic() + patience
     while True:
         try:

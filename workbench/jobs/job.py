@@ -1,7 +1,7 @@
-"""The job's own side of the protocol, inside its process: heartbeats, commands, result.
+"""The job's side of the protocol, inside its process: heartbeats, commands, result.
 
-Disk space for the result is reserved while the job runs, in `.result.json.room`: on a full disk the cause would be
-lost. File systems that write each block to a new location (btrfs, zfs) may refuse that room as well.
+While the job runs, `.result.json.room` reserves space for the result, so that a full disk does not hide why it ended.
+Copy-on-write file systems (btrfs, zfs) may run out all the same.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from workbench.jobs.reading import CONTROL, HEARTBEAT, PROCESS, RESULT, TICKET, 
 from workbench.workspace import disk, read_object, sync_folder, write_bytes, write_json, writing
 
 START_LOCK = ".start.lock"
-STACKS = "stacks"  # a file beside the commands, where there is no signal
+STACKS = "stacks"  # a file beside the commands that requests stacks on systems without the signal
 HEARTBEAT_SECONDS = 1.0
 RESERVED_BYTES = 16 * 1024
-ENDING = {"status", "exit_code", "message", "ended_at"}  # of a result: how the job ended
-MOST_MESSAGE = 2000  # characters of it where the disk is full
+ENDING = {"status", "exit_code", "message", "ended_at"}  # the keys of a result that are always kept
+MOST_MESSAGE = 2000  # characters of the message when the disk is full
 Command = Literal["stop", "pause", "resume", "save", "preview"]
 
 
@@ -37,15 +37,14 @@ class Stop(Exception):
 
 
 class Job:
-    """The job's own side of the protocol: heartbeats, commands, result. Use as a context manager in the job's main.
+    """A running job, as its own process sees it. Use as a context manager in the job's main.
 
         with Job(folder) as job:
             job.beat("train", step, total)
             job.check_stop("Stopped; what was done is kept.")
 
-    On leaving, result.json is written: "finished" for a normal end, "stopped" after `Stop`, "failed" with the error's
-    sentence otherwise. `exit_code` then holds the process's exit code. SIGTERM and SIGINT count as the stop command.
-    `control.stacks` has every thread's stack written to the log.
+    On exit, result.json is written: "finished" normally, "stopped" after `Stop`, otherwise "failed" with the error's
+    sentence. `exit_code` then holds the process's exit code. SIGTERM and SIGINT act like the stop command.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,15 +71,15 @@ class Job:
         return self
 
     def _announce(self) -> None:
-        """Write process.json. The starter does so, too, but not for a job that is run by hand (python -m ...).
+        """Write process.json, which has no starter to write it when the job is run by hand (python -m ...).
 
-        Ends the process where another one is this job.
+        Exits if another process already runs this job.
         """
         with locked(self.folder / START_LOCK):
             known = read_object(self.folder / PROCESS)
             if known.get("pid") != os.getpid():  # run by hand
                 if processes.alive(known) and not (self.folder / RESULT).exists():
-                    who = f"{self.folder.name} runs already, as process {known['pid']}"
+                    who = f"{self.folder.name} is already running as process {known['pid']}"
                     sys.stderr.write(f"{who}: stop it first, or leave it alone\n")
                     sys.exit(int(ExitCode.DEVICE_BUSY))
                 clear(self.folder)
@@ -98,15 +97,15 @@ class Job:
         else:
             import traceback
 
-            # Before the result, which says that all is written.
-            with contextlib.suppress(OSError):  # a full disk has no room for it in the log
+            # First, because the result tells readers that the log is complete.
+            with contextlib.suppress(OSError):  # the disk may be full
                 traceback.print_exception(error)
             self.fail(error)
         self._reserved.unlink(missing_ok=True)
         return isinstance(error, Exception)
 
     def fail(self, error: BaseException) -> None:
-        """Write how the job ended: for `__exit__`, and for a thread that ends the process (the stall timeout)."""
+        """Write that the job failed. Also called by the stall timeout's thread, which ends the process itself."""
         self.exit_code, message = explain(error)
         self._end(State.FAILED, message)
 
@@ -114,7 +113,7 @@ class Job:
         self._write_result({**self.outcome, **ended(status, self.exit_code, message)})
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        self._write_beat()  # where it ended; the last one may be a second old
+        self._write_beat()  # the last one may be a second old
         try:
             write_json(self._result, result)
         except CannotWrite:
@@ -133,9 +132,9 @@ class Job:
         return self._result.with_name(f".{self._result.name}.room")
 
     def beat(self, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Report where the job is. Cheap: written by a thread.
+        """Report progress. Cheap: a thread writes it.
 
-        More: step_seconds (for the time left), message, paused; patient: a long silence is no hang (a download).
+        more: step_seconds (to estimate the time left), message, paused, and patient (a long silence is not a hang).
         """
         with self._lock:
             self._beat = {"phase": phase, "step": step, "total": total, **more}
@@ -143,12 +142,12 @@ class Job:
 
     @property
     def last_beat(self) -> tuple[dict[str, Any], float]:
-        """The last `beat`, and when it was (time.monotonic)."""
+        """The last `beat` and its time (time.monotonic)."""
         with self._lock:
             return dict(self._beat), self._beat_at
 
     def take(self, command: Command) -> dict[str, Any] | None:
-        """The command's payload if it was given since the last call, else None. A command is taken once."""
+        """Take a command: return its payload, or None if it was not sent since the last call."""
         if command == "stop" and self._stop_signal.is_set():
             return {}
         path = self.folder / CONTROL / command
@@ -163,7 +162,7 @@ class Job:
         return payload
 
     def check_stop(self, message: str) -> None:
-        """Raises Stop with this sentence once a stop was requested."""
+        """Raise Stop with this message once a stop was requested."""
         if self.take("stop") is not None:
             raise Stop(message)
 
@@ -179,24 +178,24 @@ class Job:
         with self._lock:
             beat = {**self._beat, "time": time.time(), "still": round(time.monotonic() - self._beat_at, 1)}
         temporary = self.folder / f".{HEARTBEAT}.{threading.get_ident()}"
-        # No fsync: a heartbeat is worth nothing after a power cut. A full disk misses one.
+        # No fsync: a heartbeat is worthless after a power cut. On a full disk it is skipped.
         with contextlib.suppress(CannotWrite), writing(temporary):
             temporary.write_text(json.dumps(beat), encoding="utf-8")
             disk.replace(temporary, self.folder / HEARTBEAT)
 
 
 def _shortened(result: dict[str, Any]) -> bytes:
-    """The result as JSON that fits into the reserved room, whole: without its longest parts where it is too long.
+    """Return the result as JSON that fits into the reserved space, dropping its longest values if needed.
 
-    How the job ended always stays; `left_out` names what does not.
+    How the job ended is always kept; `left_out` names the keys that were dropped.
     """
     kept, left_out = {**result, "message": str(result["message"])[:MOST_MESSAGE]}, list[str]()
 
-    def written(value: object) -> bytes:
+    def encoded(value: object) -> bytes:
         return json.dumps(value, ensure_ascii=False).encode()
 
-    while len(data := written(kept)) > RESERVED_BYTES:
-        longest = max(set(kept) - ENDING - {"left_out"}, key=lambda name: len(written(kept[name])))
+    while len(data := encoded(kept)) > RESERVED_BYTES:
+        longest = max(set(kept) - ENDING - {"left_out"}, key=lambda name: len(encoded(kept[name])))
         left_out.append(longest)
         del kept[longest]
         kept["left_out"] = left_out
@@ -204,14 +203,14 @@ def _shortened(result: dict[str, Any]) -> bytes:
 
 
 def main(work: Callable[[Job], None]) -> int:
-    """Run `work` as the job whose folder the command line names (`python -m MODULE FOLDER`). Returns the exit code."""
+    """Run `work` as the job in the folder on the command line (`python -m MODULE FOLDER`). Returns the exit code."""
     with Job(Path(sys.argv[1]).resolve()) as job:
         work(job)
     return int(job.exit_code)
 
 
 def clear(folder: Path) -> None:
-    """Take away what an earlier start left, and commands for it."""
+    """Remove the result, heartbeat and commands of an earlier start."""
     for name in (RESULT, HEARTBEAT):
         (folder / name).unlink(missing_ok=True)
     for path in (folder / CONTROL).glob("*"):
@@ -219,5 +218,5 @@ def clear(folder: Path) -> None:
 
 
 def ended(state: State, code: int, message: str) -> dict[str, Any]:
-    """result.json of a job that ended just now."""
+    """Return the part of result.json that says how a job ended just now."""
     return {"status": state, "exit_code": int(code), "message": message, "ended_at": time.time()}

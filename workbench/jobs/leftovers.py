@@ -1,7 +1,6 @@
-"""Temporary files and cut uploads that nobody will finish: removed when the page or a job starts.
+"""Remove temporary files and interrupted uploads that nobody will finish, when the page or a job starts.
 
-Only what is provably nobody's: it has not been written to for a day, and the process whose number is in its name is
-gone, or began after it was last written.
+A file is removed only if it has not been written to for a day and the process named in it is gone, or began later.
 """
 
 from __future__ import annotations
@@ -15,37 +14,37 @@ from pathlib import Path
 
 import psutil
 
-SECONDS = 86_400.0  # without a byte: no upload and no write takes a pause that long
+SECONDS = 86_400.0  # without a write, after which a file is given up
 # .NAME.PID.tmp, .NAME.PID.THREAD.tmp (workspace), .NAME.PID.THREAD.part (cuts), .SAMPLE.PID.mp4 (samples)
 TEMPORARY = re.compile(r"\..+?\.(?P<pid>\d{1,9})(\.\d+)?\.(tmp|part)|\.[\d-]+-[0-9a-f]{4}\.(?P<sample>\d{1,9})\.mp4")
 HEARTBEAT = re.compile(r"\.heartbeat\.json\.\d+")
-UPLOAD = re.compile(r"tmp[a-z0-9_]{8}")  # what Gradio writes an upload to until it is whole
+UPLOAD = re.compile(r"tmp[a-z0-9_]{8}")  # Gradio's name for an upload that is not complete
 
 
 def sweep(folder: Path) -> list[Path]:
-    """Remove what nobody will finish in a folder and below it; returns what went. Raises nothing."""
-    return _remove((Path(parent, name) for parent, _, names in os.walk(folder) for name in names), _nobodys)
+    """Remove abandoned temporary files in a folder and below it; return what was removed. Never raises."""
+    return _remove((Path(parent, name) for parent, _, names in os.walk(folder) for name in names), _abandoned)
 
 
 def sweep_uploads(folder: Path) -> list[Path]:
-    """Remove uploads that were cut off, from the folder in which the page takes them. Raises nothing."""
+    """Remove interrupted uploads from the page's upload folder; return what was removed. Never raises."""
     return _remove(folder.glob("*"), lambda path, _: UPLOAD.fullmatch(path.name) is not None)
 
 
 def _remove(files: Iterable[Path], unwanted: Callable[[Path, float], bool]) -> list[Path]:
-    """unwanted: by a file's path and when it was last written"""
-    gone = []
+    """Remove old files that are unwanted, judged by path and time of the last write."""
+    removed = []
     for path in files:
         with contextlib.suppress(OSError):
             written = path.lstat().st_mtime
             if time.time() - written > SECONDS and unwanted(path, written):
                 path.unlink()
-                gone.append(path)
-    return gone
+                removed.append(path)
+    return removed
 
 
-def _nobodys(path: Path, written: float) -> bool:
-    """Whether the name is that of a temporary file, and its process cannot be the one that is there now."""
+def _abandoned(path: Path, written: float) -> bool:
+    """Whether this is a temporary file whose process has ended (its pid may belong to a newer process)."""
     if HEARTBEAT.fullmatch(path.name):
         return True
     match = TEMPORARY.fullmatch(path.name)
@@ -55,5 +54,5 @@ def _nobodys(path: Path, written: float) -> bool:
         return psutil.Process(int(match["pid"] or match["sample"])).create_time() > written
     except psutil.NoSuchProcess:
         return True
-    except psutil.Error:  # it is there, and hides when it began
+    except psutil.Error:  # the process exists but does not tell when it began
         return False

@@ -1,19 +1,19 @@
-"""A child process with limits on time and memory that does one small task after another: for what may be hostile.
+"""A child process with limits on time and memory, for small tasks on input that may be hostile.
 
-The child runs `serve`: it says READY, then each line on its stdin is a task (JSON), each line on its stdout the answer,
-after lines of ALIVE while it makes progress. Its argument limits the seconds of computing without progress, also in
-native code; the parent waits longer, for a child that hangs without computing. It has low priority, no
-tokens in its environment, and ends with its parent.
+The child runs `serve`. It writes READY; then each line on its stdin is a task (JSON), which it answers with one line on
+stdout, after ALIVE lines while it makes progress. Each task limits the CPU seconds without progress, native code
+included; the parent waits longer before it gives up on a child that hangs without computing. The child has low
+priority and no tokens in its environment, and it ends with its parent.
 
-Limits that the child cannot set for itself are its parent's guard:
+The parent enforces with a guard what the child cannot limit itself:
 
-    ChildGuard      leaves all to the limits of the kernel that the child sets for itself (platform.limit_child)
-    WatchingGuard   looks at the child ten times a second
-    JobGuard        puts it into a job object of Windows: structures and numbers are those of winnt.h for 64 bits, in
-                    types of fixed width, so that tests on Linux can measure them
+    ChildGuard      nothing to do: the child sets kernel limits for itself (platform.limit_child)
+    WatchingGuard   checks the child ten times a second
+    JobGuard        puts the child into a Windows job object. Structures and constants are those of winnt.h for 64 bits,
+                    with types of fixed width so that tests on Linux can check their size
 
-On Windows the child is put into its job once it runs and before its first task: what it takes while it starts is not
-limited, and no foreign file is read then. Windows does not count the time that the kernel spends for a child.
+On Windows the child enters its job after it has started and before its first task, so startup is not limited, but it
+reads no foreign file before that. Windows does not count the time that the kernel spends for a child.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ READY, ALIVE = b"ready\n", b"alive\n"
 MEMORY_BYTES = 6 * 1024**3
 ALIVE_SECONDS = 1.0
 STARTING_SECONDS = 300.0
-WAITING = 20.0  # times as long on the clock as the child may compute
+WAITING = 20.0  # how many times its CPU seconds the parent waits for a child
 
 
 class ChildLost(Exception):
-    """The child is gone without an answer. late: it made no progress in time;  code: its exit code otherwise."""
+    """The child ended without an answer. late: it made no progress in time;  code: its exit code."""
 
     def __init__(self, code: int | None, late: bool) -> None:
         super().__init__(f"the child is gone ({code})")
@@ -53,14 +53,16 @@ class ChildLost(Exception):
 
 
 class ChildClosed(Exception):
-    """The child was killed by `kill`, and no other one is started."""
+    """The child was ended with `kill`; no other one is started."""
 
 
 class LimitedChild:
-    """The parent's side: starts the child with the first task, and anew after one that it did not survive."""
+    """The parent's side. Starts a child for the first task, and a new one after a task that the child did not survive.
+
+    The child runs `python -m module arguments`, which calls `serve`.
+    """
 
     def __init__(self, module: str, *arguments: object) -> None:
-        """The child runs `python -m module arguments`, which calls `serve`."""
         self._command = processes.command(module, *arguments)
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: ChildGuard | None = None
@@ -69,40 +71,44 @@ class LimitedChild:
         self._lock = threading.Lock()
 
     def ask(self, task: dict[str, object], seconds: float, waiting: float = WAITING) -> bytes:
-        """The answer to one task. seconds: of computing from one sign of progress to the next.
+        """Send one task and return the answer.
 
-        Raises ChildLost, after which the next task gets a new child, and ChildClosed.
+        Args:
+            seconds: CPU seconds the child may use from one sign of progress to the next.
+            waiting: how many times as long to wait for a child that does not compute.
+
+        Raises ChildLost if the child ended, in which case the next task gets a new one, and ChildClosed.
         """
-        child, watched = self._started()
+        child, guard = self._started()
         assert child.stdin is not None
         answer: bytes | None = b""
-        with contextlib.suppress(OSError), watched.task(seconds):
+        with contextlib.suppress(OSError), guard.task(seconds):
             child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
             while (answer := self._lines.next(waiting * seconds)) == ALIVE:
-                watched.progress()
+                guard.progress()
         if answer:
             return answer
         if answer is None:
             child.kill()
         code = self.close()
-        raise ChildLost(code, late=answer is None or watched.ended_late(code))
+        raise ChildLost(code, late=answer is None or guard.ended_late(code))
 
     def close(self) -> int | None:
-        """Close the child's pipes, upon which it ends; its exit code, None when there is none."""
+        """Close the child's stdin so that it ends; return its exit code, None without a child."""
         with self._lock:
-            child, watched, self._child, self._guard = self._child, self._guard, None, None
-        if child is None or watched is None:
+            child, guard, self._child, self._guard = self._child, self._guard, None, None
+        if child is None or guard is None:
             return None
         assert child.stdin is not None
         with contextlib.suppress(OSError):
             child.stdin.close()
         code = child.wait()
-        watched.close()
+        guard.close()
         return code
 
     def kill(self) -> None:
-        """End the child now, from any thread, and start no other."""
+        """Kill the child and start no other. May be called from any thread."""
         with self._lock:
             self._closed = True
             if self._child is not None:
@@ -129,26 +135,26 @@ class LimitedChild:
 
 
 def environment() -> dict[str, str]:
-    """Of such a child: a decoder that a file has taken over finds no tokens there."""
+    """Return the environment of such a child: if a hostile file takes over a decoder, it finds no tokens there."""
     own = {**platform.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
     return {**processes.bare_environment(), **own}
 
 
 class _Lines:
-    """A child's output, line by line, with a limit on the waiting. A thread reads it: Windows waits for no pipe."""
+    """A child's output, line by line, with a timeout. Read by a thread: Windows cannot wait for a pipe."""
 
     def __init__(self) -> None:
         self._read: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def read(self, output: IO[bytes]) -> None:
-        """Read until the child ends; then b"" follows its last line."""
+        """Read until the child ends; b"" marks the end."""
         with output:
             for line in output:
                 self._read.put(line)
         self._read.put(b"")
 
     def next(self, seconds: float) -> bytes | None:
-        """The child's next line; b"" when it ended, None when the time is up."""
+        """Return the child's next line; b"" when it has ended, None when the time is up."""
         try:
             line = self._read.get(timeout=seconds)
         except queue.Empty:
@@ -160,17 +166,14 @@ class _Lines:
 
 
 class Watch:
-    """Ends the process when a task takes too long to the next sign of progress.
-
-    It counts computing time: a busy machine makes no task bad.
-    """
+    """Ends the process when a task computes too long without progress. Counts CPU time, so load does not matter."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._reported = seconds, time.monotonic()
         platform.limit_computing(seconds)
 
     def progress(self) -> None:
-        """Note some progress: the time starts anew, and now and then the parent hears of it."""
+        """Report progress: restart the limit and tell the parent, at most once a second."""
         if time.monotonic() - self._reported > ALIVE_SECONDS:
             self._reported = time.monotonic()
             platform.limit_computing(self._seconds)
@@ -181,9 +184,11 @@ class Watch:
 
 
 def serve(handle: Callable[[dict[str, Any], Watch], str], modules: Sequence[str]) -> None:
-    """Handle tasks until stdin ends; handle: task -> its answer, one line. What it raises ends the child.
+    """Handle tasks until stdin ends.
 
-    modules: loaded before the first task, because starting up is no task's fault
+    Args:
+        handle: returns the answer to a task, one line. Whatever it raises ends the child.
+        modules: imported before the first task, so that no task pays for it.
     """
     platform.lower_priority(10)
     platform.limit_child(MEMORY_BYTES)
@@ -205,23 +210,23 @@ def _write(line: bytes) -> None:
 
 # ---- the parent's guard ---------------------------------------------------------------------------------------------
 
-GUARD_SECONDS = 0.1  # between two looks at a child
+GUARD_SECONDS = 0.1  # between checks of a child
 EXTENDED_LIMITS = 9  # JobObjectExtendedLimitInformation
 JOB_TIME, ACTIVE_PROCESSES, PROCESS_MEMORY = 0x4, 0x8, 0x100  # JOB_OBJECT_LIMIT_...
 NO_CRASH_WINDOW, END_ON_CLOSE = 0x400, 0x2000  # ..._DIE_ON_UNHANDLED_EXCEPTION, ..._KILL_ON_JOB_CLOSE
 ALWAYS = ACTIVE_PROCESSES | PROCESS_MEMORY | NO_CRASH_WINDOW | END_ON_CLOSE
-SET_QUOTA, TERMINATE = 0x100, 0x1  # PROCESS_..., rights that are needed to put a process into a job
-OUT_OF_TIME = 1816  # ERROR_NOT_ENOUGH_QUOTA: the exit code of a process that its job's time limit has ended
-TICKS = 10_000_000  # a second
+SET_QUOTA, TERMINATE = 0x100, 0x1  # PROCESS_...: the rights needed to put a process into a job
+OUT_OF_TIME = 1816  # ERROR_NOT_ENOUGH_QUOTA: the exit code of a process that exceeded its job's time limit
+TICKS = 10_000_000  # per second
 HANDLE, BOOL, DWORD = ctypes.c_void_p, ctypes.c_int32, ctypes.c_uint32
 
 
 class ChildGuard:
-    """A parent's guard over a child that reads foreign files, from before the first of its tasks."""
+    """The parent's limits on a child. This base class relies on the kernel limits that the child sets for itself."""
 
     @contextlib.contextmanager
     def task(self, seconds: float) -> Iterator[None]:
-        """Around a task; seconds: of computing from one sign of progress to the next. Raises OSError."""
+        """Enter around a task; seconds: CPU time from one sign of progress to the next. Raises OSError."""
         self.begin(seconds)
         try:
             yield
@@ -229,39 +234,39 @@ class ChildGuard:
             self.end()
 
     def begin(self, seconds: float) -> None:
-        """A task begins."""
+        """Called when a task begins."""
 
     def end(self) -> None:
-        """The task has ended."""
+        """Called when the task has ended."""
 
     def close(self) -> None:
-        """The child has ended."""
+        """Called when the child has ended."""
 
     def progress(self) -> None:
-        """The child made progress: its time starts anew."""
+        """Called when the child made progress: its time starts again."""
 
     def ended_late(self, code: int | None) -> bool:
-        """Whether the child, which has ended with this code, was ended because it computed too long."""
+        """Whether the child, which exited with this code, was killed because it computed too long."""
         return sys.platform != "win32" and code == -signal.SIGPROF
 
 
 def guard(pid: int, memory: int) -> ChildGuard:
-    """Guard a child before its first task, by what this system offers. memory: bytes that it may have"""
+    """Guard a child before its first task, with what this system offers. memory: its limit in bytes."""
     if not PORTABLE:
         return ChildGuard()
     if ON_WINDOWS:
-        with contextlib.suppress(OSError):  # it has ended, or is in a job that holds no other
+        with contextlib.suppress(OSError):  # it has ended, or is in a job that does not nest
             return JobGuard(pid, memory, kernel32())
     return WatchingGuard(pid, memory)
 
 
 class WatchingGuard(ChildGuard):
-    """Looks at a child during a task and ends it above its limits. What it allocates between two looks is not seen."""
+    """Checks a child during a task and kills it above its limits. Misses memory peaks between two checks."""
 
     def __init__(self, pid: int, memory: int) -> None:
         self._pid, self._memory, self._seconds = pid, memory, 0.0
         self._over = threading.Event()
-        self._since: float | None = None  # its computing time at its last sign of progress
+        self._since: float | None = None  # its CPU time at the last sign of progress
         self._late = False
         self._thread = threading.Thread()
 
@@ -295,7 +300,7 @@ class WatchingGuard(ChildGuard):
 
 
 class BasicLimits(ctypes.Structure):
-    """JOBOBJECT_BASIC_LIMIT_INFORMATION"""
+    """JOBOBJECT_BASIC_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("PerProcessUserTimeLimit", ctypes.c_int64),
@@ -311,7 +316,7 @@ class BasicLimits(ctypes.Structure):
 
 
 class ExtendedLimits(ctypes.Structure):
-    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION"""
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
 
     _fields_ = (
         ("BasicLimitInformation", BasicLimits),
@@ -324,15 +329,15 @@ class ExtendedLimits(ctypes.Structure):
 
 
 def kernel32() -> Any:
-    """The library that has these functions. Raises OSError elsewhere than on Windows."""
+    """Load the library with these functions. Raises OSError except on Windows."""
     if sys.platform == "win32":
         return declared(ctypes.WinDLL("kernel32"))
-    else:  # which mypy leaves out for Windows
+    else:  # mypy skips this branch on Windows
         raise OSError("only Windows has job objects")
 
 
 def declared(library: Any) -> Any:
-    """The library, with the types of what is called here: ctypes would cut a handle to 32 bits."""
+    """Declare the types of the functions used here: by default ctypes would cut a handle to 32 bits."""
     for name, result, arguments in (
         ("CreateJobObjectW", HANDLE, (ctypes.c_void_p, ctypes.c_wchar_p)),
         ("SetInformationJobObject", BOOL, (HANDLE, ctypes.c_int32, ctypes.c_void_p, DWORD)),
@@ -346,14 +351,13 @@ def declared(library: Any) -> Any:
 
 
 class JobGuard(ChildGuard):
-    """Holds one child in a job: memory, computing time of a task, and no process that it starts.
+    """Holds a child in a job object that limits its memory and its CPU time per task and forbids it to start processes.
 
-    The handle is this process's alone: the child cannot change its limits, and it ends with its parent, however that
-    one ends.
+    Only this process has the handle, so the child cannot change its limits, and it ends when its parent ends.
     """
 
     def __init__(self, pid: int, memory: int, library: Any) -> None:
-        """library: `kernel32()`. Raises OSError where Windows refuses; the child is as it was then."""
+        """library: `kernel32()`. Raises OSError if Windows refuses; the child is unchanged then."""
         self._library, self._memory, self._seconds = library, memory, 0.0
         self._job = _granted(library.CreateJobObjectW(None, None), "CreateJobObjectW")
         try:
@@ -372,7 +376,7 @@ class JobGuard(ChildGuard):
         self._limit(seconds)
 
     def progress(self) -> None:
-        with contextlib.suppress(OSError):  # the limit that is set stays
+        with contextlib.suppress(OSError):  # the earlier limit stays
             self._limit(self._seconds)
 
     def end(self) -> None:
@@ -385,7 +389,7 @@ class JobGuard(ChildGuard):
         self._library.CloseHandle(self._job)
 
     def _limit(self, seconds: float) -> None:
-        """Set all limits; seconds: of computing from now on, to which Windows adds what was computed, 0: any."""
+        """Set all limits. seconds: CPU time from now on (Windows adds the time used so far); 0 for no limit."""
         limits = ExtendedLimits()
         limits.ProcessMemoryLimit = self._memory
         limits.BasicLimitInformation.ActiveProcessLimit = 1

@@ -1,4 +1,4 @@
-"""The output of a job, in job.log: writing a line, its last lines, and a bound on how long it grows."""
+"""A job's output, job.log: write a line, read the last lines, and keep it from growing without bound."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from workbench.jobs.locks import acquire
 
 LOG = "job.log"
 MOST = 16 * 1024**2  # bytes of a log; a longer one loses its middle
-HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes that stay of a log that became too long
-TAIL_BYTES = 65536  # of a log, within which its last lines are looked for
+HEAD, TAIL = 1024**2, 7 * 1024**2  # bytes kept of a log that grew too long
+TAIL_BYTES = 65536  # at the end of a log, searched for its last lines
 
 
 def log(text: str) -> None:
-    """Write a line to this job's log. On a full disk the line is lost and the job goes on."""
+    """Write a line to this job's log. On a full disk the line is lost and the job continues."""
     with contextlib.suppress(OSError):
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
 
 def log_tail(folder: Path, lines: int = 50) -> str:
-    """The last lines of the job's log; progress bars shortened to their last state."""
+    """Return the last lines of the job's log. Of a progress bar, only the last state is kept."""
     path = folder / LOG
     if not path.is_file():
         return ""
@@ -35,17 +35,17 @@ def log_tail(folder: Path, lines: int = 50) -> str:
 
 
 def bound(folder: Path, most: int = MOST, head: int = HEAD, tail: int = TAIL) -> None:
-    """Take the middle out of a log that is longer than `most` bytes; its first and its last lines stay.
+    """Cut the middle out of a log that is longer than `most` bytes, keeping its first and last lines.
 
-    The file stays the same one, because the job's processes have it open for appending. What another of them writes
-    within the moment between reading and shortening is lost. Does nothing where the file cannot be read or written.
+    The file is edited in place because the job's processes have it open for appending; what one of them writes at
+    that very moment is lost. Does nothing if the file cannot be read or written.
     """
     path = folder / LOG
     with contextlib.suppress(OSError, CannotWrite):
         if path.stat().st_size <= most:
             return
         with path.open("r+b", buffering=0) as file:
-            acquire(file, wait=False)  # one of several processes does it
+            acquire(file, wait=False)  # only one of several processes does this
             size = os.fstat(file.fileno()).st_size
             if size <= most:
                 return

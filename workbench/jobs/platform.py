@@ -1,8 +1,8 @@
-"""What differs between operating systems in processes: how they start, end, are limited and asked for their stacks.
+"""Differences between operating systems in how processes start, end, are limited and asked for their stacks.
 
-psutil has most of it. What only Linux tells (/proc, prctl) is left out elsewhere. What Windows lacks is done with files
-in a job's folder, with the tree of processes that psutil sees, and by a parent that watches its child (guards). Setting
-WORKBENCH_PLATFORM=portable has Linux do the same, for the tests; docs/platforms.md has the differences.
+psutil covers most of it. What needs Linux (/proc, prctl) is skipped elsewhere. Windows replaces signals with files in a
+job's folder, process groups with psutil's process tree, and kernel limits with a parent that watches its child.
+WORKBENCH_PLATFORM=portable makes Linux do the same for the tests; docs/platforms.md lists the differences.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ import psutil
 from workbench.workspace.disk import ON_WINDOWS, PORTABLE
 
 LIMITS_VISITORS = not PORTABLE
-"""Whether processes can be held to an amount of memory, which the public demo needs"""
+"""Whether the memory of processes can be limited, which the public demo needs."""
 INHERITS = not PORTABLE
-"""Whether open files can be handed to a child, which runs on several GPUs need"""
+"""Whether a child can inherit open files, which runs on several GPUs need."""
 if sys.platform == "win32" or PORTABLE:
     END_SIGNALS: tuple[int, ...] = (signal.SIGTERM,)
     STACKS_SIGNAL = 0
-else:  # which mypy leaves out for Windows
+else:  # mypy skips this branch on Windows
     END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-    """What ends a server from outside, besides Ctrl-C"""
+    """The signals that end a server, besides Ctrl-C."""
     STACKS_SIGNAL = int(signal.SIGUSR1)
-    """Has a job write every thread's stack to its log; 0 where a file asks for that"""
+    """Makes a job write every thread's stack to its log; 0 where a file requests that."""
 PARENT_DEATH = 1  # PR_SET_PDEATHSIG of prctl(2)
-PARENT_SECONDS = 0.5  # between two looks at a parent, where the system does not tell of its end
+PARENT_SECONDS = 0.5  # between checks of a parent, where the system does not report its end
 HIGH_WATER = re.compile(r"VmHWM:\s+(\d+) kB")
 DEATHS = {0xC0000005: signal.SIGSEGV, 0xC0000409: signal.SIGABRT}  # NTSTATUS codes of Windows
 
@@ -49,7 +49,7 @@ DEATHS = {0xC0000005: signal.SIGSEGV, 0xC0000409: signal.SIGABRT}  # NTSTATUS co
 
 @functools.cache
 def boot_id() -> str:
-    """Changes with every start of the machine, as far as start times of processes do not."""
+    """Return an id that changes when the machine reboots; constant where start times of processes are unique anyway."""
     if ON_WINDOWS:
         return "windows"  # start times are absolute there
     with contextlib.suppress(OSError):
@@ -58,12 +58,12 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """When a process began, in the system's own count; None when it is gone or only waits to be collected."""
+    """Return when a process began, in the system's own unit; None if it is gone or a zombie."""
     try:
         process = psutil.Process(pid)
         if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
             return None
-        if sys.platform.startswith("linux"):  # changes of the clock do not move this one
+        if sys.platform.startswith("linux"):  # not affected by changes of the clock
             return _proc(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
         return f"{process.create_time():.2f}"
     except (psutil.Error, OSError, IndexError, ValueError):
@@ -74,21 +74,21 @@ def start_time(pid: int) -> str | None:
 
 
 def python() -> tuple[str, dict[str, str]]:
-    """The program that runs Python for a process of ours, and the variables that it needs."""
+    """Return the Python executable for our processes and the environment variables it needs."""
     if not ON_WINDOWS:
         return sys.executable, {}
     utf8, base = {"PYTHONUTF8": "1"}, getattr(sys, "_base_executable", sys.executable)
     if os.path.normcase(base) != os.path.normcase(sys.executable):
-        # A virtual environment's python.exe only starts another process, whose pid nobody would know.
-        # multiprocessing of Python's library goes round it in the same way.
+        # A virtual environment's python.exe only launches another process, whose pid we would not know.
+        # Python's multiprocessing module avoids it in the same way.
         return base, {**utf8, "__PYVENV_LAUNCHER__": sys.executable}
     return sys.executable, utf8
 
 
 def detached() -> dict[str, Any]:
-    """What subprocess.Popen must get for a process that outlives this one and its terminal."""
+    """Return the arguments of subprocess.Popen for a process that outlives this one and its terminal."""
     if sys.platform == "win32":
-        # A console that nobody sees, and not none: programs that it starts would each open a window.
+        # An invisible console rather than none: without one, each program that it starts would open a window.
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     return {"start_new_session": True}
 
@@ -99,12 +99,12 @@ def detached_here() -> bool:
 
 
 def inherited(descriptors: Sequence[int]) -> dict[str, Any]:
-    """What subprocess.Popen must get for a child that has these files open as well. Needs `INHERITS`."""
+    """Return the arguments of subprocess.Popen for a child that inherits these open files. Needs `INHERITS`."""
     return {"pass_fds": tuple(descriptors)}
 
 
 def lower_priority(steps: int) -> None:
-    """Let other processes compute first."""
+    """Let other processes go first."""
     process = psutil.Process()
     if sys.platform == "win32":
         process.nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
@@ -116,7 +116,7 @@ def lower_priority(steps: int) -> None:
 
 
 def request_end(pid: int) -> bool:
-    """Ask a process, and those that it started, to end; whether it can be asked so."""
+    """Ask a process and its children to end; return whether the system can do that."""
     if PORTABLE:
         return False
     _signal_group(pid, signal.SIGTERM)
@@ -124,13 +124,13 @@ def request_end(pid: int) -> bool:
 
 
 def end(pid: int) -> None:
-    """End a process, and those that it started, at once."""
+    """Kill a process and its children."""
     if sys.platform != "win32" and not PORTABLE:
         _signal_group(pid, signal.SIGKILL)
         return
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        process.suspend()  # so that it starts nothing more
+        process.suspend()  # so that it starts no more children
         for one in (process, *process.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
                 one.kill()
@@ -140,7 +140,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     if sys.platform == "win32":
         raise OSError("Windows has no process groups")
     with contextlib.suppress(ProcessLookupError):
-        # A process started by hand shares its group with a shell, which must not be signalled.
+        # A process started by hand shares its group with a shell, which must not get the signal.
         if os.getpgid(pid) == pid:
             os.killpg(pid, number)
         else:
@@ -148,10 +148,10 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def end_with_parent(parent: int | None) -> None:
-    """End this process when its parent is gone; with None, ask it to end then (as far as the system can)."""
+    """Kill this process when its parent is gone. With None, ask it to end instead, which only Linux can."""
     if sys.platform.startswith("linux") and not PORTABLE:
         ctypes.CDLL(None).prctl(PARENT_DEATH, signal.SIGTERM if parent is None else signal.SIGKILL)
-    elif parent is not None:  # this process cannot be asked to end
+    elif parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
 
 
@@ -163,12 +163,12 @@ def _end_after(parent: int) -> None:
 
 
 def death_signal(code: int) -> int:
-    """The number of the signal that an exit code tells of, 0 for none."""
+    """Return the number of the signal behind an exit code; 0 for none."""
     return DEATHS.get(code & 0xFFFFFFFF, 0) if ON_WINDOWS else max(0, -code)
 
 
 def memory_kills() -> int:
-    """How often this machine has ended a process because memory ran out; 0 where unknown."""
+    """Return how often this machine has killed a process because memory ran out; 0 if unknown."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(_proc("/proc/vmstat").split("oom_kill ")[1].split()[0])
     return 0
@@ -178,7 +178,7 @@ def memory_kills() -> int:
 
 
 def takes_signal(pid: int, number: int) -> bool:
-    """Whether a process takes this signal, rather than dying of it; False where that is unknown."""
+    """Whether a process handles this signal rather than dying of it; False if unknown."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         caught = int(_proc(f"/proc/{pid}/status").split("SigCgt:")[1].split()[0], 16)
         return bool(caught >> (number - 1) & 1)
@@ -186,13 +186,13 @@ def takes_signal(pid: int, number: int) -> bool:
 
 
 def prepare_stacks() -> None:
-    """In a job: from now on it can be asked. A request that comes as a file is looked for every second."""
+    """In a job: answer the signal that requests stacks from now on."""
     if sys.platform != "win32" and STACKS_SIGNAL:
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
 
 
 def request_stacks(pid: int, request: Path) -> bool:
-    """Have a job write every thread's stack to its log; whether it can be asked. request: a file of its folder"""
+    """Make a job write every thread's stack to its log; return False if it cannot. request: a file in its folder."""
     if STACKS_SIGNAL:
         if asked := takes_signal(pid, STACKS_SIGNAL):
             os.kill(pid, STACKS_SIGNAL)
@@ -203,7 +203,7 @@ def request_stacks(pid: int, request: Path) -> bool:
 
 
 def answer_stacks(request: Path) -> None:
-    """In a job, every second: answer a request that came as a file. A signal is answered where it arrives."""
+    """In a job, every second: answer a request that came as a file."""
     if not STACKS_SIGNAL and request.exists():
         request.unlink(missing_ok=True)
         faulthandler.dump_traceback(file=2, all_threads=True)
@@ -213,10 +213,10 @@ def answer_stacks(request: Path) -> None:
 
 
 def limit_visitor(memory: int, file_size: int) -> None:
-    """Hold this process, and all that it starts, to bytes of memory and of a file. Needs `LIMITS_VISITORS`."""
+    """Limit the memory and file size (bytes) of this process and its children. Needs `LIMITS_VISITORS`."""
     if sys.platform == "win32":
-        raise OSError("Windows limits no visitors")
-    else:  # which mypy leaves out for Windows
+        raise OSError("Windows cannot limit visitors")
+    else:  # mypy skips this branch on Windows
         import resource
 
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -225,7 +225,7 @@ def limit_visitor(memory: int, file_size: int) -> None:
 
 
 def limit_child(memory: int) -> None:
-    """In a child that reads foreign files: hold it to bytes of memory, where its parent's guard does not."""
+    """In a child that reads foreign files: limit its memory (bytes), unless its parent's guard does that."""
     if sys.platform != "win32" and not PORTABLE:
         import resource
 
@@ -234,23 +234,20 @@ def limit_child(memory: int) -> None:
 
 
 def limit_computing(seconds: float) -> None:
-    """In such a child: end it after so many seconds of computing, also in native code; 0: no longer.
-
-    Where its parent's guard does that, nothing happens here.
-    """
+    """In such a child: end it after so many CPU seconds, unless its parent's guard does that. 0 lifts the limit."""
     if sys.platform != "win32" and not PORTABLE:
-        # Its default action works in native code too, so that even an orphan cannot spin for ever.
+        # The signal's default action also interrupts native code, so even an orphan cannot spin forever.
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def reset_peak_memory() -> None:
-    """Forget what memory this process had so far, where that is possible; else the peak is of its whole life."""
+    """Reset this process's peak memory. Where the system cannot, the peak covers the process's whole life."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory() -> int:
-    """The most bytes that this process had since then; those that it has now where the peak is unknown."""
+    """Return the peak memory (bytes) since the reset, or the current memory if the peak is unknown."""
     with contextlib.suppress(OSError):
         if found := HIGH_WATER.search(_proc("/proc/self/status")):
             return int(found[1]) * 1024

@@ -1,21 +1,21 @@
-"""The queue: what waits for a device or for a warm worker, and in which order.
+"""The queue: which jobs wait for a device or for a warm worker, and in which order.
 
-    runs/.queue.json      the next job first; anyone may edit it. A run is its slug, any other job {job, title,
-                          devices}, and "brief": true of one that someone waits for
-    python -m workbench.jobs.queue WORKSPACE/runs/.starter      the starter: starts the processes of waiting jobs
-    WORKER/requests/ID.json      what waits for a warm worker (`Requests`), a file each
+    runs/.queue.json             the next job first; anyone may edit it. A run is listed as its slug, any other job as
+                                 {job, title, devices}, with "brief": true if someone waits for its result
+    runs/.starter                the starter, a job (python -m workbench.jobs.queue) that starts waiting jobs
+    WORKER/requests/ID.json      one file for each request that waits for a warm worker (`Requests`)
 
-`submit` starts a job that needs no device at once. One that does waits: it has no process, only a position in the queue
-and a ticket in its folder (waiting.json). The exception is the next job of each device: its process is already running,
-without torch, waits until all jobs before it are gone, and takes the device's lock, which the kernel releases when its
-holder ends, however it ends. `advance` starts these processes. Whoever submits a job calls it, and so does a small
-process, the starter, again and again; whoever reads the queue, waits in it or holds a device restarts the starter if it
-is gone. So a job that fails or is killed blocks nobody, and a thousand waiting jobs cost next to nothing.
+`submit` starts a job at once if it needs no device. Otherwise the job waits: it has no process, only a position in the
+queue and a ticket in its folder (waiting.json). The next job of each device is the exception: its process is already
+running, without torch, and takes the device's lock when all jobs ahead of it are gone. The kernel releases the lock
+when its holder ends, however it ends. `advance` starts these processes: it is called when a job is submitted and, again
+and again, by the starter, which anyone who reads the queue, waits in it or holds a device restarts if it is gone. So a
+job that fails or is killed blocks nobody, and a thousand waiting jobs cost next to nothing.
 
-Who gets a device that becomes free:
+A free device goes, in this order, to
 
-1. brief jobs: someone waits for the result of a few seconds (a reconstruction, a prompt). They pass every other job, a
-   paused run too, and give up after a while instead of waiting for a run to end.
+1. brief jobs, which take a few seconds while someone waits (a reconstruction, a prompt). They pass every other job,
+   paused runs included, and give up after a while instead of waiting for a run to end.
 2. the other jobs, in the order of the file. A paused run lends its device (QueueSlot.lent): it moves to the front of
    the queue, so that the jobs behind it keep waiting while the user samples.
 3. a worker that keeps a model warm (`Lease`), which lets go of the device as soon as a job wants it.
@@ -54,7 +54,7 @@ POSITIONS_SECONDS = 1.0  # how old a known position in the queue may be
 WAITING = jobs.WAITING  # prefix of a waiting job's phase
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 PATH = re.compile(r"[\w.-]+(/[\w.-]+)+")  # of a job in the workspace
-# Where jobs wait, for when the file is lost.
+# Where to look for waiting jobs if the file is lost.
 PLACES = (
     "runs/*",
     "datasets/*/.*",
@@ -67,10 +67,11 @@ PLACES = (
 class Entry(NamedTuple):
     """A job in the queue.
 
-    name: a run's slug, or the path of another job in the workspace
-    title: what it is called where others wait for it
-    devices: the UUIDs of those that it needs; None of a run, whose settings name them
-    brief: it takes seconds and someone waits for it, so it goes before all that do not
+    Attributes:
+        name: a run's slug, or another job's path in the workspace.
+        title: its name, shown to those that wait for it.
+        devices: UUIDs of the devices it needs; None for a run, whose settings name them.
+        brief: whether it takes seconds while someone waits, so that it goes ahead of all other jobs.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Entry(NamedTuple):
 
     @classmethod
     def read(cls, value: Any) -> Entry | None:
-        """What `written` gave, or a person wrote; None for anything else."""
+        """Parse an entry of the file; None if it is not valid."""
         if isinstance(value, str):
             return cls(value, f"run {value}", None) if is_slug(value) else None
         if not isinstance(value, dict) or not isinstance(devices := value.get("devices"), list):
@@ -112,7 +113,7 @@ class Entry(NamedTuple):
         return jobs.status(self.folder(workspace)).state
 
     def wanted(self, workspace: Workspace) -> frozenset[str]:
-        """The devices it needs; none if its settings cannot be read, as it will fail at once."""
+        """Return the UUIDs of the devices it needs; none if its settings cannot be read, as it will fail at once."""
         if self.devices is not None:
             return self.devices
         try:
@@ -133,19 +134,17 @@ def submit(
     env: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> jobs.Status:
-    """Start the job in a folder of the workspace, or let it wait its turn. One that is already alive is left alone.
+    """Start the job in a folder of the workspace, or queue it. A job that is already alive is left alone.
 
     Args:
         module: What its process runs (`python -m module folder`), which calls `acquired` with the same devices.
         devices: What it needs to itself. Without any, and if it is not a run, it starts at once.
         title: What it does, for those that wait for it.
-        brief: Whether it goes before all jobs that are not.
+        brief: Whether it goes ahead of all jobs that are not brief.
         env: Additional environment variables.
-        stdin: An open file for a job that starts at once: how a secret reaches it without a trace.
+        stdin: An open file for a job that starts at once, which passes a secret without a trace.
 
-    Raises:
-        CannotWrite
-        ConfigError: If a visitor's quota forbids it.
+    Raises CannotWrite, or ConfigError if a visitor's quota forbids it.
     """
     entry = Entry.of(workspace, folder, title, devices, brief)
     if entry.devices == frozenset():
@@ -204,8 +203,8 @@ def move(workspace: Workspace, name: str, position: int) -> list[str]:
         waiting = {entry.name: entry for entry, state in living if state is not jobs.State.PAUSED}
         names = list(waiting)
         if name not in waiting:
-            now = f"now {', '.join(names)}" if names else "and now none does"
-            raise ConfigError(f"the run {name!r} does not wait: only waiting runs have a position, {now}")
+            now = f"now {', '.join(names)}" if names else "and now none is waiting"
+            raise ConfigError(f"the run {name!r} is not waiting: only waiting runs have a position, {now}")
         names.remove(name)
         least = 0 if waiting[name].brief else sum(waiting[one].brief for one in names)
         names.insert(max(least, position - 1), name)
@@ -219,11 +218,7 @@ def move(workspace: Workspace, name: str, position: int) -> list[str]:
 
 
 def advance(workspace: Workspace) -> list[Entry]:
-    """Start a process for each waiting job that is first on all of its devices; return these jobs.
-
-    Raises:
-        CannotWrite
-    """
+    """Start a process for each waiting job that is first on all of its devices, and return them. Raises CannotWrite."""
     taken, every, over, first = set[str](), _every_device(), list[Entry](), list[Entry]()
     for entry in _listed(workspace):
         if taken >= every:
@@ -269,13 +264,13 @@ def acquired(
     title: str = "",
     brief_seconds: float | None = None,
 ) -> Iterator[QueueSlot]:
-    """Wait in the queue, then hold the devices; no waiting where there are none.
+    """Wait in the queue, then hold the devices. Without devices, do not wait.
 
-    It does not wait for jobs on other devices. A program that only keeps a model warm has to release the device.
+    Jobs on other devices do not matter, and a worker that only keeps a model warm has to release the device.
 
     Args:
         title: As in `submit`.
-        brief_seconds: How long a brief job waits for the jobs at work; None for a job that is not brief.
+        brief_seconds: How long a brief job waits for running jobs; None for a job that is not brief.
 
     Raises:
         jobs.Stop: When asked to stop while waiting.
@@ -305,7 +300,7 @@ class _Overtaken(Exception):
 
 
 class QueueSlot:
-    """A job's position in the queue, then its hold on its devices. locks: their file descriptors"""
+    """A job's position in the queue, then its hold on its devices. locks: file descriptors of the devices' locks."""
 
     def __init__(
         self,
@@ -338,13 +333,13 @@ class QueueSlot:
             while True:
                 self._wait_for_those_ahead()
                 with contextlib.suppress(_Overtaken), contextlib.ExitStack() as taken:
-                    # Every job takes them in the same order, so that no two deadlock.
+                    # Every job takes them in the same order, so two jobs cannot deadlock.
                     holds = (
                         gpu_lock.hold(self._workspace.locks, uuid, self._entry.title, patience, report)
                         for uuid in sorted(self._uuids)
                     )
                     self.locks = [taken.enter_context(hold) for hold in holds]
-                    if not any(self._ahead()[1:]):  # a run that paused may have moved ahead meanwhile
+                    if not any(self._ahead()[1:]):  # a paused run may have moved ahead in the meantime
                         self._held.push(taken.pop_all())
                         break
         finally:
@@ -355,10 +350,9 @@ class QueueSlot:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[None]:
-        """Release the devices for anything but queued jobs, then take them back; after an error they stay free.
+        """Release the devices, though not to queued jobs, then take them back; after an error they stay free.
 
-        Raises:
-            jobs.Stop: When asked to stop while waiting for them.
+        Raises jobs.Stop if asked to stop while waiting for them.
         """
         join(self._workspace, self._entry, first=True)
         self.give_back()
@@ -396,9 +390,9 @@ class QueueSlot:
 
 
 class Lease:
-    """A warm worker's hold on a device, which ends as soon as a job of the queue wants it. Use as a context manager.
+    """A warm worker's hold on a device, given up as soon as a queued job wants it. Use as a context manager.
 
-    device: what it computes on, None while it has no model. The processor is not held: others may use it, too.
+    device: what it computes on; None while it has no model. The CPU is not locked, so others may use it, too.
     """
 
     def __init__(self, workspace: Workspace, title: str) -> None:
@@ -414,11 +408,11 @@ class Lease:
 
     @property
     def wanted(self) -> bool:
-        """Whether a job waits for the device. It goes before the next request, however many wait."""
+        """Whether a job waits for the device. It goes ahead of all requests."""
         return self.device is not None and gpu_lock.wanted(self._locks, self.device.uuid)
 
     def taken(self, device: Device) -> bool:
-        """Return whether a job has this device, or waits for it."""
+        """Whether a job holds this device or waits for it."""
         if not device.is_gpu or device == self.device:
             return False
         return gpu_lock.wanted(self._locks, device.uuid) or (
@@ -442,22 +436,26 @@ FAILED, DONE = "failed", "done"
 
 @dataclass(frozen=True)
 class Requests:
-    """What waits for a warm worker: a job that keeps its model between requests and ends when none came for a while.
+    """The requests of a warm worker: a job that keeps its model between requests and ends after some idle time.
 
-        requests/ID.json    waits; those with "bulk": true go last
+        requests/ID.json    waiting; those with "bulk": true go last
         active/ID.json      taken by the worker
-        progress/ID.*       how far it is
+        progress/ID.*       its progress
         cancel/ID           asks the worker to cancel it
-        failed/ID.json      the request, message, exit_code; exit code 90: cancelled
+        failed/ID.json      the request, message, exit_code (90: canceled)
         done/ID.json        finished
-        queue.lock          held while a request is added, taken or cancelled, and while the worker ends
+        queue.lock          held while a request is added, taken or canceled, and while the worker ends
 
-    A request changes folders only forward (requests, active, then done or failed), each step with one rename or one
-    write. A worker that crashes loses only the request that it was working on.
+    A request only moves forward (requests, active, then done or failed), each step with one rename or one write. A
+    worker that crashes loses only the request it was working on.
 
-    folder: of the worker's job;  module: what its process runs;  configure: writes its settings, before its first start
-    title: what people call the worker;  product: what a request makes
-    ids: of requests; sorted, they are in the order in which they came
+    Attributes:
+        folder: of the worker's job.
+        module: what its process runs.
+        title: what people call the worker.
+        product: what a request makes.
+        ids: pattern of the requests' ids, which sort by time.
+        configure: writes the worker's settings before its first start.
     """
 
     folder: Path
@@ -469,7 +467,7 @@ class Requests:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Held for moments: no request reaches a worker that is ending, and two clients start one worker."""
+        """Lock the requests for a moment, so that none reaches a worker that is ending and only one worker starts."""
         make_folder(self.folder)
         with jobs.locked(self.folder / "queue.lock"):
             yield
@@ -479,7 +477,7 @@ class Requests:
         return sorted(path for path in (self.folder / part).glob("*.json") if self.ids.fullmatch(path.stem))
 
     def read(self, part: str, name: str) -> dict[str, Any]:
-        """Return a request as it is in one of the folders; {} where it is not."""
+        """Return a request from one of the folders; {} if it is not there."""
         return read_object(self.folder / part / f"{name}.json")
 
     @property
@@ -491,10 +489,10 @@ class Requests:
         active = self.files(ACTIVE) if jobs.status(self.folder).state.alive else []
         return sorted({path.stem for path in (*self.files(REQUESTS), *active)})
 
-    # from outside, `locked`
+    # for clients that hold `locked`
 
     def add(self, records: Mapping[str, Mapping[str, Any]]) -> None:
-        """Let requests wait, and start the worker if there is none. Raises CannotWrite."""
+        """Add requests, and start the worker if there is none. Raises CannotWrite."""
         for name, record in records.items():
             write_json(self.folder / REQUESTS / f"{name}.json", record)
             (self.folder / FAILED / f"{name}.json").unlink(missing_ok=True)
@@ -510,7 +508,7 @@ class Requests:
         return bool(active)
 
     def ending(self) -> str:
-        """Say how the worker ended, to who waits for a request."""
+        """Say how the worker ended, for those who wait for a request."""
         worker, title = jobs.status(self.folder), f"{self.title[:1].upper()}{self.title[1:]}"
         if worker.state is jobs.State.FAILED:
             return f"{title} ended: {worker.message} Try again."
@@ -521,15 +519,15 @@ class Requests:
 
     @property
     def stopped(self) -> str:
-        """Say that the worker was stopped, to who waits for a request."""
+        """Say that the worker was stopped, for those who wait for a request."""
         return f"{self.title[:1].upper()}{self.title[1:]} was stopped before this {self.product} was done: try again."
 
-    # from outside
+    # for clients
 
     def revive(self) -> None:
-        """Start a worker for waiting requests, where theirs crashed. Cheap where there is nothing to do.
+        """Restart a crashed worker for its waiting requests. Cheap when there is nothing to do.
 
-        Everything that shows requests calls it regularly. Raises CannotWrite.
+        Everything that shows requests calls this regularly. Raises CannotWrite.
         """
         if not (self.waiting or self.files(ACTIVE)) or jobs.status(self.folder).state.alive:
             return
@@ -538,7 +536,7 @@ class Requests:
             if state.alive:
                 return
             cause = self.ending()
-            # Each crash fails one request at least, so that this comes to an end whatever the cause. A worker that
+            # Each crash fails at least one request, so restarting comes to an end whatever the cause. A worker that
             # ended without a request would do so again, and one that was stopped is not restarted.
             if self.fail_active() and state is not jobs.State.STOPPED:
                 if self.waiting:
@@ -548,7 +546,7 @@ class Requests:
                 self.fail(path.stem, cause, ExitCode.STOPPED if state is jobs.State.STOPPED else ExitCode.BUG)
 
     def cancel(self, name: str) -> bool:
-        """Cancel a request: at once while it waits, else the worker does; return whether there is one."""
+        """Cancel a request, at once while it waits, otherwise through the worker; return False if there is none."""
         with self.locked():
             if (self.folder / REQUESTS / f"{name}.json").exists():
                 self.fail(name, "Cancelled before it began.", ExitCode.STOPPED)
@@ -558,19 +556,19 @@ class Requests:
                 return False
         return True
 
-    # the worker's side
+    # for the worker
 
     def take(
         self, read: Callable[[dict[str, Any]], T | None], waits: Callable[[T], bool] = lambda wanted: False
     ) -> tuple[str, dict[str, Any], T] | None:
-        """Take the oldest request, those in bulk last: it moves from requests/ to active/.
+        """Take the oldest request, bulk requests last: move it from requests/ to active/.
 
         Args:
-            read: What its record asks for; None of one that cannot be read, which fails.
-            waits: Whether it has to wait for its device, while others are taken.
+            read: Parses a record; None means that it is not valid, and the request fails.
+            waits: Whether a request has to wait for its device while later ones are taken.
 
         Returns:
-            Its id, its record and what that asks for; None if none can be taken.
+            The request's id, its record and the parsed record; None if no request can be taken.
         """
         if not self.waiting:
             return None
@@ -588,26 +586,26 @@ class Requests:
         return None
 
     def cancelled(self, name: str) -> bool:
-        """Return whether someone cancelled an active request."""
+        """Whether someone canceled an active request."""
         return (self.folder / CANCEL / name).exists()
 
     def finish(self, name: str, note: Mapping[str, Any] | None = None) -> None:
-        """Take a request out of the queue whose product is on the disk. note: what done/ keeps of it"""
+        """Remove a request whose product is on disk from the queue. note: what done/ keeps about it."""
         if note:
             write_json(self.folder / DONE / f"{name}.json", note)
         self.clear(name)
 
     def fail(self, name: str, message: str, exit_code: ExitCode) -> None:
-        """Write how a request ended without its product, then take it out of the queue."""
+        """Record why a request failed, then remove it from the queue."""
         request = self.read(ACTIVE, name) or self.read(REQUESTS, name)
         record = {**request, "message": message, "exit_code": int(exit_code)}
         write_json(self.folder / FAILED / f"{name}.json", record)
         self.clear(name)
 
     def clear(self, name: str) -> None:
-        """Remove the files of a request that is over; its product or its failure is on disk already.
+        """Remove the files of a request whose product or failure is on disk already.
 
-        Its picture stays until the next request is over: a page may be about to load it.
+        Its picture stays until the next request is done, because a page may be about to load it.
         """
         for part in (REQUESTS, ACTIVE, PROGRESS):
             (self.folder / part / f"{name}.json").unlink(missing_ok=True)
@@ -621,7 +619,7 @@ class Requests:
 
 
 def waits_for(workspace: Workspace, slug: str) -> str:
-    """Find what a run waits for: the job ahead of it on its devices, or the one at work there; "" for none."""
+    """Return what a run waits for: the job ahead of it on its devices, or the run at work there; "" for none."""
     wanted, ahead = Entry(slug, "", None).wanted(workspace), ""
     for entry, state in _living(workspace, _listed(workspace)):
         if entry.name == slug:
@@ -635,7 +633,7 @@ def waits_for(workspace: Workspace, slug: str) -> str:
 
 
 def with_position(workspace: Workspace, status: jobs.Status) -> jobs.Status:
-    """Add its position in the queue to the status of a job that waits without a process."""
+    """Add the position in the queue to the status of a job that waits without a process."""
     if status.phase != WAITING or not status.state.alive:
         return status
     return replace(status, phase=_positions(workspace).get(status.folder.absolute(), status.phase))
@@ -665,7 +663,7 @@ def _positions(workspace: Workspace) -> dict[Path, str]:
 
 
 def _words(position: int, ahead: str = "", paused: str = "") -> str:
-    """Format the phase of a waiting job. ahead, paused: the jobs it waits for, "" for none"""
+    """Format the phase of a waiting job. ahead, paused: the jobs it waits for; "" for none."""
     ordinal = ORDINALS[position - 1] if position <= len(ORDINALS) else f"number {position}"
     words = f"{WAITING}: {ordinal} in the queue" + (f", after {ahead}" if ahead else "")
     return words + (f"; {paused} is paused and goes first: resume or stop it" if paused else "")
@@ -690,7 +688,7 @@ def _living(workspace: Workspace, entries: Sequence[Entry]) -> list[tuple[Entry,
 
 
 def _listed(workspace: Workspace) -> list[Entry]:
-    """Read the file; if it is missing or broken, list the waiting jobs by when they were queued."""
+    """Read the file; if it is missing or broken, list the waiting jobs in the order they were queued."""
     value: Any = None
     with contextlib.suppress(ConfigError):
         value = read_json(workspace.runs / QUEUE)
@@ -705,15 +703,15 @@ def _listed(workspace: Workspace) -> list[Entry]:
 
 # ---- the starter: one per workspace
 #
-# `keep_going` starts it. It ends when no job waits and every job that it started is over; until then it stays, because
-# only the parent of a process learns how that process ended.
+# `keep_going` starts it. It ends when no job waits and all jobs it started have ended, because only the parent of a
+# process learns how that process ended.
 
 START_SECONDS = 0.5
-START_ANYWAY = 10.0  # seconds after which it reads the queue even if nothing seems to have changed
+START_ANYWAY = 10.0  # seconds after which to read the queue even if nothing seems to have changed
 
 
 def serve(job: jobs.Job) -> None:
-    """Start what is next until no job waits. Raises jobs.Stop when asked to stop."""
+    """Start the next jobs until none waits. Raises jobs.Stop when asked to stop."""
     workspace = Workspace.of(job.folder)
     seen, first, read_at = -1, list[Entry](), 0.0
     while workspace.runs.exists():

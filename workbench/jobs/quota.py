@@ -1,7 +1,7 @@
-"""What one visitor of the demo may use: which jobs may start, how many at once, how much each may hold.
+"""The limits of a visitor of the demo: which jobs may start, how many at once, and how much memory and disk they get.
 
-Whoever starts a visitor's page (demo_space.sessions) gives it a quota in its environment, which its jobs inherit. A
-process without one, which is every other, has no such limits.
+demo_space.sessions puts a quota into the environment of a visitor's page, and its jobs inherit it. A process without a
+quota has no such limits.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Quota:
     """The limits of a visitor whose folder is `home`, below the folder of all visitors' homes.
 
     Attributes:
-        modules: What may run in the background.
-        runs: Runs that are kept at most.
-        waiting: Samples that may wait.
-        size: Bytes of all files; also of one, and of what an archive unpacks to.
-        text: Bytes of the captions of an archive.
+        modules: Modules that may run in the background.
+        runs: Most runs kept.
+        waiting: Most samples that may wait.
+        size: Bytes of all files together, of any one file, and of an unpacked archive.
+        text: Bytes of an archive's captions.
         entries: Members of an archive.
-        memory: Bytes that one process may have for its data.
-        at_once: Jobs of one visitor.
-        together: Trainings of all visitors.
-        all_at_once: Jobs of all visitors.
+        memory: Bytes of data memory per process.
+        at_once: Jobs of one visitor at the same time.
+        together: Runs of all visitors training at the same time.
+        all_at_once: Jobs of all visitors at the same time.
     """
 
     home: str
@@ -55,27 +55,26 @@ class Quota:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a process has in its environment that is held to it."""
+        """The environment variables that put a process under this quota."""
         return {VARIABLE: json.dumps(asdict(self))}
 
 
 def current() -> Quota | None:
-    """Return the quota of this process; None for everybody but a visitor."""
+    """Return the quota of this process; None unless it is a visitor's."""
     return Quota(**json.loads(given)) if (given := os.environ.get(VARIABLE)) else None
 
 
 def limit_process() -> None:
-    """Hold this process, and every job that it starts, to a visitor's memory and largest file."""
+    """Apply a visitor's limits on memory and file size to this process and every job that it starts."""
     if (quota := current()) is not None:
         platform.limit_visitor(quota.memory, quota.size)
 
 
 @contextlib.contextmanager
 def starting(module: str) -> Iterator[None]:
-    """Enter this around the start of a job: whoever asks at the same time is counted afterwards.
+    """Enter around the start of a job, so that jobs started at the same time are counted one after the other.
 
-    Raises:
-        ConfigError: This process may not start a job of this module now.
+    Raises ConfigError if this process may not start a job of this module now.
     """
     if (quota := current()) is None:
         yield
@@ -89,30 +88,29 @@ def _check_start(quota: Quota, module: str) -> None:
     home = Path(quota.home)
     if module not in quota.modules:
         raise ConfigError(f"this {OFF}")
-    if module == STARTER:  # of runs that were counted when they began to wait
+    if module == STARTER:  # the runs it starts were counted when they were queued
         return
     if size_of(home) > quota.size:
-        raise ConfigError(
-            f"your workspace is full: this demo keeps {quota.size // 10**6} MB a visitor; remove runs or clips"
-        )
+        limit = f"{quota.size // 10**6} MB per visitor"
+        raise ConfigError(f"your workspace is full: this demo keeps {limit}; remove runs or clips")
     mine = _living(home)
     if len(mine) >= quota.at_once:
-        raise ConfigError(f"{len(mine)} jobs of yours are at work, all that this demo allows: wait until one is done")
+        raise ConfigError(f"{len(mine)} of your jobs are running, all that this demo allows: wait until one is done")
     others = [job for one in home.parent.glob("*/") if one != home for job in _living(one)]
     if len(mine) + len(others) >= quota.all_at_once:
-        raise ConfigError(f"{len(others)} jobs of other visitors are at work, all this machine can do: try in a minute")
+        raise ConfigError(f"{len(others)} jobs of other visitors are running, all this machine can do: try in a minute")
     if module != TRAINER:
         return
     if TRAINER in mine:
-        raise ConfigError("a run of yours trains already: one at a time in this demo; wait for it, or stop it")
+        raise ConfigError("you have a run in training, and this demo allows one at a time: wait for it, or stop it")
     if (runs := len(list(home.glob(RUNS)))) > quota.runs:
-        raise ConfigError(f"you have {runs - 1} runs, at most {quota.runs} in this demo: remove one first")
+        raise ConfigError(f"you have {runs - 1} runs, and this demo allows {quota.runs}: remove one first")
     if (count := others.count(TRAINER)) >= quota.together:
-        raise ConfigError(f"{count} other visitors train now, which is all this machine can do: try in a minute")
+        raise ConfigError(f"{count} other visitors are training, all this machine can do: try in a minute")
 
 
 def _living(home: Path) -> list[str]:
-    """The modules of a visitor's jobs that are at work, or wait for their process."""
+    """List the modules of a visitor's jobs that run or wait for a process."""
     found = []
     for path in (home / "workspace").rglob("process.json"):
         record = read_object(path)

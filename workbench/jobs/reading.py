@@ -1,8 +1,8 @@
-"""What a job does now: its status, derived from the files in its folder at every call, never stored.
+"""Read a job's status, derived from the files in its folder at every call and never stored.
 
-A job that waits for a process has a ticket, waiting.json: {module, environment, entry, time, boot_id, inode}. It holds
-on the machine, since the start of it and for the folder that it was written for: in a copy of the folder and after a
-restart the job does not wait, it died. Only its owner may read it.
+A job that waits for a process has a ticket, waiting.json: {module, environment, entry, time, boot_id, inode}. A ticket
+is valid only in the folder it was written for and until the machine reboots; after that, or in a copy of the folder,
+the job counts as died. Only its owner may read it.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from workbench.workspace import disk, is_slug, read_json, read_object
 
 CONFIG, PROCESS, HEARTBEAT, RESULT = "config.json", "process.json", "heartbeat.json", "result.json"
 CONTROL, TICKET = "control", "waiting.json"
-WAITING = "waiting"  # how the phase of a job that waits begins
-MOST = 1e11  # of a number that a file may hold: as a time it is in the year 5138
+WAITING = "waiting"  # prefix of a waiting job's phase
+MOST = 1e11  # larger numbers in a file are ignored: as a time this is the year 5138
 STALE_SECONDS = 120.0  # a living process without a heartbeat for this long is shown as hanging
-CLOCK_SECONDS = 60.0  # clocks of machines that share a folder differ by less; a later moment tells of a changed clock
+STALE_STEPS = 10  # and so is a job that made no step for this long and for the time of this many steps
+CLOCK_SECONDS = 60.0  # clocks of machines that share a folder differ by less; more means that a clock was set back
 LOST = (
-    "It waited for its turn when the machine rebooted, or its folder is a copy of one that waited: start it again to "
-    "put it into the queue."
+    "It was waiting for its turn when the machine rebooted, or its folder is a copy of one that was waiting: start it "
+    "again to put it into the queue."
 )
-STALE_STEPS = 10  # so is one whose steps have a known pace, when it stands still for so many of them and that long
 
 
 class State(StrEnum):
     """What a job is doing, derived from its folder."""
 
-    NEW = "new"  # settings are there, never started
+    NEW = "new"  # has settings, never started
     STARTING = "starting"  # process alive, no heartbeat yet
     RUNNING = "running"
     PAUSED = "paused"
     STOPPING = "stopping"  # a stop was requested, still alive
     FINISHED = "finished"
     STOPPED = "stopped"  # ended on request
-    FAILED = "failed"  # ended with an error, result.json says which
+    FAILED = "failed"  # ended with an error, which result.json has
     DIED = "died"  # no result and no process: killed, power cut, or copied from another machine
 
     @property
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Status:
-    """A job as its folder tells it. `message` is a sentence for people; seconds_left is None while unknown."""
+    """The status of a job. `message` is a sentence for people; `seconds_left` is None while unknown."""
 
     folder: Path
     state: State
@@ -65,7 +65,7 @@ class Status:
     pid: int | None = None
     started_at: float | None = None
     ended_at: float | None = None
-    silent_seconds: float = 0.0  # since the job itself, not only its heartbeat thread, reported anything
+    silent_seconds: float = 0.0  # since the job itself reported anything, not just its heartbeat thread
     hanging: bool = False
 
     @property
@@ -74,7 +74,7 @@ class Status:
 
 
 def _number(values: dict[str, Any], name: str) -> float | None:
-    """A number of a file that anybody may have written; None for anything else."""
+    """Read a number from a file that anybody may have written; None for anything else."""
     value = values.get(name)
     return value if isinstance(value, int | float) and -MOST < value < MOST else None
 
@@ -85,11 +85,11 @@ def _whole(values: dict[str, Any], name: str) -> int | None:
 
 
 def status(folder: Path) -> Status:
-    """What the job in this folder is doing now. Never raises for a missing or broken file."""
+    """Return the status of the job in this folder. Never raises for a missing or broken file."""
     result, process, beat = (read_object(folder / name) for name in (RESULT, PROCESS, HEARTBEAT))
     waits = ticket(folder) if not result else None
     if gone := bool(process) and not result and not processes.alive(process):
-        result = read_object(folder / RESULT)  # it may have ended between the two looks
+        result = read_object(folder / RESULT)  # it may have ended since the first look
     common: dict[str, Any] = {
         "folder": folder,
         "phase": str(beat.get("phase", "")),
@@ -140,10 +140,13 @@ def status(folder: Path) -> Status:
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a job left in its folder while it waits for a process.
+    """What a waiting job keeps in its folder.
 
-    module, environment: of that process;  entry: in the queue
-    holds: whether the job waits;  own: whether it is ours to start, and no other user's
+    Attributes:
+        module, environment: of the process it waits for.
+        entry: its entry in the queue.
+        holds: whether the ticket is valid, so that the job waits.
+        own: whether the job is this user's, who may start it.
     """
 
     module: str
@@ -155,7 +158,7 @@ class Ticket:
 
 
 def ticket(folder: Path) -> Ticket | None:
-    """A job's ticket, None where it has none. What is in that of another user cannot be read."""
+    """Return a job's ticket, or None. The content of another user's ticket cannot be read."""
     path = folder / TICKET
     try:
         stat, inode = path.stat(), folder.stat().st_ino
@@ -177,27 +180,27 @@ def ticket(folder: Path) -> Ticket | None:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    """How the job ended (result.json with what it made), {} while it is not over. Raises ConfigError when broken."""
+    """Return result.json, or {} while the job has not ended. Raises ConfigError if it is broken."""
     path = folder / RESULT
     return read_json(path) if path.exists() else {}
 
 
 def jobs_in(parent: Path) -> list[Status]:
-    """The status of every job folder below parent, newest first."""
+    """Return the status of every job in a folder, newest first."""
     return [status(folder) for folder in folders_in(parent)]
 
 
 def folders_in(parent: Path) -> list[Path]:
-    """Every job folder below parent, newest first; folders that are not named as ours are left out."""
+    """List the folders of all jobs in a folder, newest first. Folders whose name is not a slug are left out."""
     found = []
     for path in parent.glob(f"*/{CONFIG}"):
-        with contextlib.suppress(OSError):  # removed while we looked
+        with contextlib.suppress(OSError):  # it was just removed
             if is_slug(path.parent.name):
                 found.append((path.stat().st_mtime, path.parent))
     return [folder for _, folder in sorted(found, reverse=True)]
 
 
 def ago(moment: float) -> str:
-    """How long ago a moment (seconds since the epoch) was: "3 min 20 s ago"."""
+    """Say how long ago a Unix time was: "3 min 20 s ago"."""
     seconds = time.time() - moment
     return f"{duration(max(0.0, seconds))} ago" if seconds > -CLOCK_SECONDS else "before the clock was set back"

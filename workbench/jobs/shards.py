@@ -1,16 +1,16 @@
-"""Work cut into shards, each claimed by exactly one worker: many processes, many machines, one folder that all see.
+"""Work cut into shards, each claimed by exactly one worker. Workers may run on several machines that share a folder.
 
-    shards/00007.0.claim    who works on shard 7: {host, pid, start_time, boot_id, beat, count, released}
-    shards/00007.1.claim    who took it over; the highest number holds it
+    shards/00007.0.claim    the worker on shard 7: {host, pid, start_time, boot_id, beat, count, released}
+    shards/00007.1.claim    the worker that took it over; the highest number holds the shard
     shards/00007.done       {count}: finished, never claimed again
 
-A claim is a link made exclusively, so of two who ask at once one gets it, on a network's disk as well; taking over
-makes the next number, never removes one, so nobody takes over from the wrong one. A worker is gone when its process is,
-on the same machine; on another, when its claim has not changed for LEASE_SECONDS by this machine's own clock.
+A claim is a hard link, whose creation is exclusive even on a network disk. Taking over makes the next number and never
+removes one, so nobody takes over from the wrong worker. A worker on the same machine is gone when its process is; one
+on another machine when its claim has not changed for LEASE_SECONDS by this machine's clock.
 
-`Workers` are those of one machine: a given number of processes, each on a GPU of its own, watched until the work is
-done. One that dies is started again, its shard is taken over meanwhile; one that dies again and again ends the job with
-its last output. They end with the process that started them.
+`Workers` runs the workers of one machine, each on a GPU of its own, until the work is done. A worker that dies is
+restarted while another takes over its shard; if workers keep dying, the job fails with the last one's output. They end
+with the process that started them.
 """
 
 from __future__ import annotations
@@ -38,32 +38,34 @@ from workbench.workspace import read_json, read_object, write_json, writing
 
 FOLDER, CLAIM, DONE = "shards", ".claim", ".done"
 BEAT_SECONDS = 5.0
-LEASE_SECONDS = 120.0  # without a change, after which a worker on another machine counts as gone
+LEASE_SECONDS = 120.0  # without a beat, after which a worker on another machine counts as gone
 
 
 @dataclass
 class Shards:
-    """The shards of one piece of work, by number from 0."""
+    """The shards of some work, numbered from 0."""
 
     folder: Path
     count: int
-    _seen: dict[Path, tuple[Any, float]] = field(default_factory=dict)  # claim -> its beat, and since when it is that
+    _seen: dict[Path, tuple[Any, float]] = field(
+        default_factory=dict
+    )  # claim -> its beat, and when that was first seen
 
     def finished(self) -> dict[int, int]:
-        """Finished shards: number -> pieces done in it."""
+        """Return the number of pieces in each finished shard."""
         found = {}
         for path in (self.folder / FOLDER).glob(f"*{DONE}"):
             found[int(path.name.split(".")[0])] = int(read_json(path).get("count", 0))
         return found
 
     def under_way(self) -> int:
-        """Pieces done so far in shards that are not finished."""
+        """Return the number of pieces done so far in unfinished shards."""
         over = self.finished()
         claims = [path for number, (_, path) in self._newest().items() if number not in over]
         return sum(int(read_object(path).get("count", 0)) for path in claims)
 
     def claim(self) -> Claim | None:
-        """A shard for this process; None when all are finished or in good hands. Raises CannotWrite."""
+        """Claim a shard for this process; None when all are finished or held by living workers. Raises CannotWrite."""
         over, newest = self.finished(), self._newest()
         for number in range(self.count):
             if number in over:
@@ -74,7 +76,7 @@ class Shards:
             target = self.folder / FOLDER / f"{number:05d}.{generation + 1}{CLAIM}"
             if _make(target, _record(0, 0, released=False)):
                 claim = Claim(self, number, generation + 1, target)
-                if number in self.finished():  # it was finished between the two looks
+                if number in self.finished():  # it was finished since the first look
                     claim.release()
                     continue
                 return claim
@@ -89,7 +91,7 @@ class Shards:
         return found
 
     def _gone(self, path: Path) -> bool:
-        """Whether the worker that holds this claim has given it back, or is no more."""
+        """Whether the worker that holds this claim has released it or is gone."""
         held = read_object(path)
         if held.get("released"):
             return True
@@ -104,11 +106,11 @@ class Shards:
 
 
 class Overtaken(Exception):
-    """Another worker took the shard over: this one seemed to be gone."""
+    """Another worker took the shard over because this one seemed to be gone."""
 
 
 class Claim:
-    """A shard in this process's hands. Use as a context manager: it beats, and is given back unless it is finished."""
+    """A shard held by this process. The context manager beats, and releases the shard if it is left unfinished."""
 
     def __init__(self, shards: Shards, number: int, generation: int, path: Path) -> None:
         self.number, self.done = number, 0
@@ -128,17 +130,17 @@ class Claim:
                 self.release()
 
     def piece(self, count: int = 1) -> None:
-        """So many more pieces are done. Raises Overtaken."""
+        """Count pieces as done. Raises Overtaken."""
         self.done += count
         if self._lost:
             raise Overtaken(f"shard {self.number} was taken over")
 
     def finish(self) -> None:
-        """The whole shard is done. Raises CannotWrite."""
+        """Mark the whole shard as done. Raises CannotWrite."""
         write_json(self._shards.folder / FOLDER / f"{self.number:05d}{DONE}", {"count": self.done})
 
     def release(self) -> None:
-        """Let another worker have it at once. Raises CannotWrite."""
+        """Let another worker claim the shard right away. Raises CannotWrite."""
         write_json(self._path, _record(self._beat, self.done, released=True))
 
     def _keep_beating(self) -> None:
@@ -152,7 +154,7 @@ class Claim:
 
 
 def work(shards: Shards) -> Iterator[Claim]:
-    """Claim after claim until every shard is finished; waits where all that are left are in other hands."""
+    """Claim shards one after another until all are finished, waiting while other workers hold the rest."""
     while True:
         claim = shards.claim()
         if claim is not None:
@@ -164,7 +166,7 @@ def work(shards: Shards) -> Iterator[Claim]:
 
 
 def make_once(path: Path, value: Any) -> Any:
-    """Write a file unless it is there; returns what it holds. Of many at once one writes. Raises CannotWrite."""
+    """Write a file unless it exists, and return its content. Of several processes, one writes. Raises CannotWrite."""
     _make(path, value)
     return read_json(path)
 
@@ -180,7 +182,7 @@ def _record(beat: int, count: int, released: bool) -> dict[str, Any]:
 
 
 def _make(path: Path, value: Any) -> bool:
-    """Write a file whole, if nobody has: its name is a link, which only one can make. Raises CannotWrite."""
+    """Write a file atomically unless it exists; return whether it was written. Raises CannotWrite."""
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,29 +199,37 @@ def _make(path: Path, value: Any) -> bool:
 # ---- the workers of one machine
 
 POLL_SECONDS = 0.3
-DEATHS = 3  # of workers, without a finished shard in between
-STOP_SECONDS = 60.0  # that a worker has for its piece after a stop
+DEATHS = 3  # deaths of workers without a finished shard in between, after which to give up
+STOP_SECONDS = 60.0  # time for a worker to finish its piece after a stop
 PARENT = "WORKBENCH_PARENT"
-Handing = Callable[[], AbstractContextManager[Any]]
 
 
 class Workers:
     """The workers of one job: `python -m module FOLDER NUMBER`, output to FOLDER/worker-NUMBER.log."""
 
     def __init__(
-        self, job: jobs.Job, module: str, count: int, gpus: Sequence[Device], handing: Handing = nullcontext
+        self,
+        job: jobs.Job,
+        module: str,
+        count: int,
+        gpus: Sequence[Device],
+        popen_arguments: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
-        """handing: gives what Popen gets for each worker besides (stdin, env); gpus: empty on a processor"""
-        self._handing = handing
+        """gpus: empty on a CPU;  popen_arguments: yields a worker's own stdin and env, entered around its start."""
         self._job, self._module, self._count, self._gpus = job, module, count, gpus
+        self._popen_arguments = popen_arguments
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._deaths = 0
 
     def run(
         self, shards: Shards, phase: str, total: int, already: int = 0, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Until every shard is finished, here or elsewhere; total: pieces, already: those done before the shards were
-        cut; meanwhile: called at every poll.
+        """Run the workers until every shard is finished, here or on another machine.
+
+        Args:
+            total: all pieces.
+            already: pieces that were done before the shards were cut.
+            meanwhile: called at every poll.
 
         Raises jobs.Stop on request, ProcessFailed, and what `meanwhile` raises.
         """
@@ -238,7 +248,7 @@ class Workers:
                 more: dict[str, Any] = {} if seconds is None else {"step_seconds": seconds}
                 message = f"{len(self._running)} workers here, shard {now} of {shards.count} done"
                 self._job.beat(phase, min(done, total), total, message=message, **more)
-                self._job.check_stop(f"Stopped while {phase}, {done} of {total} done; start it again to go on.")
+                self._job.check_stop(f"Stopped while {phase}, {done} of {total} done; start it again to continue.")
                 time.sleep(POLL_SECONDS)
             meanwhile()
             self._job.beat(phase, min(already + _pieces(shards), total), total)
@@ -252,7 +262,7 @@ class Workers:
         else:
             environment.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // self._count)))
         path = self._log(number)
-        with writing(path), path.open("ab") as log, self._handing() as more:
+        with writing(path), path.open("ab") as log, self._popen_arguments() as more:
             given = more or {}
             self._running[number] = subprocess.Popen(
                 processes.command(self._module, self._job.folder, number),
@@ -266,7 +276,7 @@ class Workers:
         return self._job.folder / f"worker-{number}.log"
 
     def _restart_dead(self) -> None:
-        """Start those again that died before the work was done. Raises ProcessFailed."""
+        """Restart workers that died before the work was done. Raises ProcessFailed."""
         for number, process in list(self._running.items()):
             code = process.poll()
             if code is None:
@@ -280,7 +290,7 @@ class Workers:
             last = next((line.strip()[:400] for line in reversed(lines) if line.strip()), "nothing")
             sys.stdout.write(f"worker {number} ended with {code}: {last}\n")
             if self._deaths >= DEATHS:
-                raise ProcessFailed(f"workers end again and again, the last one with: {last}", code)
+                raise ProcessFailed(f"workers keep failing, the last one with: {last}", code)
             self._start(number)
 
     def _end(self) -> None:
@@ -296,10 +306,13 @@ class Workers:
 
 
 def take_shards(shards: Shards, pieces: Callable[[int], Iterable[int]], ready: AbstractContextManager[object]) -> int:
-    """What a worker does: shard after shard until none is left, or it is to end; its exit code.
+    """Work on one shard after another until none is left; return the worker's exit code.
 
-    pieces: works on a shard and gives, after each piece, how many are done by it;  ready: entered before the first
-    shard. It ends after a SIGTERM, and when the process that started it is gone.
+    Also ends after a SIGTERM, and when the process that started it is gone.
+
+    Args:
+        pieces: works on a shard and yields, after each step, how many pieces that completed.
+        ready: entered before the first shard.
     """
     stop, parent = threading.Event(), int(os.environ.get(PARENT, os.getppid()))
     began = platform.start_time(parent)

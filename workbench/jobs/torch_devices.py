@@ -1,8 +1,7 @@
-"""The GPUs that torch itself finds, where no library of NVIDIA's tells of them: AMD's (ROCm) and Apple's (MPS).
+"""AMD's (ROCm) and Apple's (MPS) GPUs, which only torch can find, and what every computing job does with a device.
 
-`python -m workbench.jobs.torch_devices` prints them as a line of JSON: a process without torch asks that way, once.
-And what all that compute do with a device: copy to it, leave it for a while, free and count its memory. torch is
-imported inside functions only.
+`python -m workbench.jobs.torch_devices` prints the GPUs as a line of JSON, for processes without torch. Jobs use the
+rest: copy tensors to a device, move them off it for a while, and measure and free its memory.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ if TYPE_CHECKING:
     from workbench.jobs.devices import Device
 
 GIGABYTE = 1024**3
-ANSWER_SECONDS = 120.0  # importing torch from a cold disk
+ANSWER_SECONDS = 120.0  # enough to import torch from a cold disk
 BUILD = re.compile(r"^(hip|xpu)\b[^=]*= *'([^']+)'", re.MULTILINE)
 
 
 def describe() -> list[dict[str, Any]]:
-    """The fields of each Device, in torch's numbering."""
+    """Return the fields of each Device, in torch's numbering."""
     import torch
 
     if torch.version.hip:
         return [_amd(index) for index in range(torch.cuda.device_count())]
     if torch.backends.mps.is_available():
-        # What Metal lets one program use: the memory is the machine's own.
+        # What Metal lets one program use of the machine's memory.
         total = torch.mps.recommended_max_memory() / GIGABYTE
         return [{"kind": "mps", "name": torch.backends.mps.get_name(), "total_gb": total, "uuid": "mps"}]
     return []
@@ -61,7 +60,7 @@ def _amd(index: int) -> dict[str, Any]:
 
 @functools.cache
 def found() -> tuple[dict[str, Any], ...]:
-    """What `describe` returns, from a child process where this one has not imported torch. Empty where torch fails."""
+    """Return what `describe` does, using a child process if torch is not imported here. Empty if torch fails."""
     if "torch" in sys.modules:
         return tuple(describe())
     return tuple(processes.answer_of(__name__, ANSWER_SECONDS) or ())
@@ -69,7 +68,7 @@ def found() -> tuple[dict[str, Any], ...]:
 
 @functools.cache
 def build() -> Literal["hip", "xpu", ""]:
-    """The GPUs that the installed torch was built for, where they are not NVIDIA's. Read from its file: no import."""
+    """Return which GPUs other than NVIDIA's the installed torch was built for. Read from a file, without an import."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         return ""
@@ -79,7 +78,10 @@ def build() -> Literal["hip", "xpu", ""]:
 
 
 def used_gb(kind: str, index: int) -> float | None:
-    """Memory in use, GiB: of an AMD GPU by all programs, of Apple's by this process. None where torch is not loaded."""
+    """Return the memory in use in GiB: by all programs on an AMD GPU, by this process on Apple's.
+
+    None if torch is not loaded.
+    """
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return None
@@ -90,7 +92,7 @@ def used_gb(kind: str, index: int) -> float | None:
 
 
 def held_gb(device: Device) -> float:
-    """Memory this process holds, GiB: the GPU's peak, of Apple's the present, or the process's own on a processor."""
+    """Return the memory this process holds in GiB: the peak on a CUDA GPU, the current amount elsewhere."""
     import torch
 
     if device.kind == "cuda":
@@ -101,24 +103,24 @@ def held_gb(device: Device) -> float:
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy a tensor to the device. On a GPU of the kind "cuda" it is queued there: nothing waits for earlier work.
+    """Copy a tensor to the device. On a CUDA GPU the copy is asynchronous, through pinned memory.
 
-    A plain copy from ordinary memory would first wait until the GPU has done all that was queued.
+    A plain copy from pageable memory would first wait for all queued work of the GPU.
     """
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     try:
         pinned = tensor.pin_memory()
-    except RuntimeError:  # the system allows no more: slower, not wrong
+    except RuntimeError:  # no more memory can be pinned: slower, not wrong
         return tensor.to(device)
     return pinned.to(device, non_blocking=True)
 
 
 @contextlib.contextmanager
 def moved_to_host(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Keep tensors in host memory meanwhile; every bit comes back, but after an error nothing does.
+    """Keep tensors in host memory inside the block, then move them back unchanged; after an error they stay there.
 
-    What shares its memory with others stays: moving it would free nothing.
+    Tensors that share their memory with others are not moved, as that would free nothing.
     """
     moved = []
     for tensor in {id(tensor): tensor for tensor in tensors}.values():
@@ -133,7 +135,7 @@ def moved_to_host(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in nested dictionaries and lists."""
+    """Yield every tensor in nested dictionaries and lists."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -142,7 +144,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 def make_current(device: Device) -> None:
-    """Have torch use this GPU wherever no device is named: by Accelerate, by counters of memory, by compiled code."""
+    """Make this GPU torch's default, which Accelerate, memory counters and compiled code use."""
     if device.kind == "cuda":
         import torch
 
@@ -150,7 +152,7 @@ def make_current(device: Device) -> None:
 
 
 def free_memory() -> None:
-    """Give the memory of what was dropped back to the GPU, where torch has used one."""
+    """Collect garbage and return torch's cached memory to the GPU."""
     gc.collect()
     torch: Any = sys.modules.get("torch")
     if torch is None:

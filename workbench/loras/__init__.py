@@ -1,5 +1,5 @@
-"""LoRA files independent of a run: the library of all LoRAs of a workspace, and the operations on them.
+"""The library of a workspace's LoRAs, and operations on them: merge, resize, extract, fuse, import, convert.
 
-`library` says what is known of each LoRA, `removal` removes and restores. `settings` declares the operations, `tasks`
-starts them as jobs, `making` and `converting` do the work. Importing them loads no torch.
+`library` reads the LoRAs, `removal` removes and restores them. `settings` declares the operations, `tasks` starts them
+as jobs, `making` and `converting` do the work. Importing these modules loads no torch.
 """

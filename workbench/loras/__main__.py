@@ -1,4 +1,4 @@
-"""`python -m workbench.loras JOB_DIR`: the process of one operation on LoRAs. See workbench.jobs for the protocol."""
+"""`python -m workbench.loras JOB_DIR`: the process of one operation on LoRAs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.workspace import Workspace
 
 
 class TaskProgress:
-    """Reports the progress of an operation to its job, and ends it on the command "stop"."""
+    """Reports an operation's progress to its job, and ends it on the stop command."""
 
     def __init__(self, job: jobs.Job, phase: str) -> None:
         self._job, self._phase, self._began = job, phase, time.monotonic()
@@ -34,8 +34,8 @@ class TaskProgress:
 
 
 def run(job: jobs.Job) -> None:
-    """Do the operation that the job's folder names."""
-    platform.lower_priority(5)  # it may share the processor with a run
+    """Run the operation of a job's folder."""
+    platform.lower_priority(5)  # it may share the CPU with a run
     name, settings = settings_of(job.folder)
     _, operation, phase = TASKS[name]
     progress = TaskProgress(job, phase)

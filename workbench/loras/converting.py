@@ -1,8 +1,7 @@
-"""Files of other programs: their LoRAs added to the library, and LoRAs written for them.
+"""Import LoRAs of other programs into the library, and write LoRAs for other programs.
 
-An imported LoRA is read, checked against its model and written in diffusers' layout; what of it matched is kept beside
-it (families.lora_names). A file with a LoRA for each of two experts becomes two, and so do two files that are a pair.
-The LoRAs of two experts are written as a file each.
+An imported LoRA is checked against its model and written in diffusers' layout, with a report of what matched
+(families.lora_names). LoRAs for two experts, in one file or in two, become two LoRAs, and are written as two files.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from workbench.loras.opened import Opened, Report, common_model, opened, opened_
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.workspace import Workspace, named_paths, replacing, slugify, write_bytes
 
-EXPERT = re.compile(r"[-_ .]?(high|low)[-_ ]noise", re.IGNORECASE)  # in a name, the expert that the file is for
-CONVERTED = "converted"  # the folder of the cache for files that were written without a target
+EXPERT = re.compile(r"[-_ .]?(high|low)[-_ ]noise", re.IGNORECASE)  # in a file's name, the expert it is for
+CONVERTED = "converted"  # the cache's folder for files that were written without a target
 
 
 # ---- from another program -------------------------------------------------------------------------------------------
@@ -55,19 +54,19 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
         (expert,) = experts_of((), {}, one.path.name) or ("",)
         one = replace(one, weights=replace(one.weights, expert=expert))
     sizes = sizes_of(model)
-    wrong = check_fit(one.title, one.weights, sizes, known.title, settings.force)
+    misfit = check_fit(one.title, one.weights, sizes, known.title, settings.force)
     match = match_report(one.weights, sizes)
     kind = "a DoRA" if one.weights.dora else "a LoRA"
-    without = f", without {len(wrong)} layers that the model lacks or has in another size" if wrong else ""
+    note = f", without {len(misfit)} layers that the model lacks or has in another size" if misfit else ""
     if one.weights.converted:
-        without += f", made from {one.weights.converted}{loss(one.weights.lost)}"
-    each = {one.weights.rank_of(layer) for layer in one.weights.layers}
-    ranks = "of several ranks" if len(each) > 1 else f"of rank {one.weights.rank}"
+        note += f", made from {one.weights.converted}{loss(one.weights.lost)}"
+    ranks = {one.weights.rank_of(layer) for layer in one.weights.layers}
+    of_rank = "of several ranks" if len(ranks) > 1 else f"of rank {one.weights.rank}"
     expert_in_name = one.weights.expert if one.expert or settings.low_noise.strip() else ""
     provenance = Provenance(
         title=f"{settings.name.strip()} {expert_in_name}".strip() if settings.name.strip() else one.title,
         how="imported",
-        summary=f"imported from {one.name[:200]}: {kind} {ranks} by {one.weights.origin}{without}",
+        summary=f"imported from {one.name[:200]}: {kind} {of_rank} by {one.weights.origin}{note}",
         model=known.id,
         base_model=known.id if known.local else known.source,
         made_of=[one.record()],
@@ -77,40 +76,41 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
         match=match,
         training=one.training,
     )
-    made = add_to_library(workspace, family, without_layers(one.weights, wrong), provenance)
+    made = add_to_library(workspace, family, without_layers(one.weights, misfit), provenance)
     return replace(made, reports=({"lora": provenance.title, **match},))
 
 
 def pair(loras: Sequence[Opened], high: str, low: str) -> list[Opened]:
-    """The same, the first for high noise and the second for low. high, low: as they were named. Raises ConfigError"""
+    """Mark two LoRAs as those of the high-noise and the low-noise expert. Raises ConfigError.
+
+    high, low: the texts that named them.
+    """
     if len(loras) != 2:
         raise ConfigError(
             f"low_noise is {low[:200]}, but {high[:200]} or this file holds both experts' LoRAs: leave low_noise empty",
             {"low_noise": "leave it empty"},
         )
+    paired = []
     for one, expert in zip(loras, NUMBERS, strict=True):
-        says = one.weights.expert or "".join(experts_of((), {}, one.path.name))
-        if says and says != expert:
+        stated = one.weights.expert or "".join(experts_of((), {}, one.path.name))
+        if stated and stated != expert:
             raise ConfigError(
-                f"{one.name[:200]} is for the expert {says}, and was named as the one for {expert}: exchange the two",
-                {"low_noise": "exchange the two"},
+                f"{one.name[:200]} is for the expert {stated}, but was given as the one for {expert}: swap the two",
+                {"low_noise": "swap the two"},
             )
-    return [
-        replace(one, weights=replace(one.weights, expert=expert)) for one, expert in zip(loras, NUMBERS, strict=True)
-    ]
+        paired.append(replace(one, weights=replace(one.weights, expert=expert)))
+    return paired
 
 
 def _only_match(one: Opened) -> ResolvedModel:
-    """The only known model that a LoRA fits. Raises ConfigError when there are several, or none."""
+    """Return the only known model that a LoRA fits. Raises ConfigError if it fits several, or none."""
     known = [ResolvedModel(family, model) for family in families() for model in family.models]
     fitting = [each for each in known if not misfits(one.weights, sizes_of(each)) and not unread(one.weights)]
     if len(fitting) == 1:
         return fitting[0]
-    which = ", ".join([each.model.id for each in fitting] or [model.id for model in models()])
-    if fitting:
-        sentence = f"{one.title} does not say for which model it was made, and fits several: choose one of {which}"
-    else:
-        sentence = f"{one.title} does not say for which model it was made, and fits none of {which}: name its folder"
+    ids = ", ".join([each.model.id for each in fitting] or [model.id for model in models()])
+    fits = f"fits several: choose one of {ids}" if fitting else f"fits none of {ids}: name its model's folder"
+    sentence = f"{one.title} does not say for which model it was made, and {fits}"
     raise ConfigError(sentence, {"model": sentence})
 
 
@@ -118,7 +118,7 @@ def _only_match(one: Opened) -> ResolvedModel:
 
 
 def formats() -> list[LoraFormat]:
-    """What LoRAs can be written as, of every family."""
+    """List the formats that LoRAs can be written in. Their help says where families differ."""
     found: dict[str, tuple[LoraFormat, dict[str, str]]] = {}
     for family in families():
         for one in family.lora_formats:
@@ -127,22 +127,21 @@ def formats() -> list[LoraFormat]:
 
 
 def _help(helps: Mapping[str, str]) -> str:
-    """Of a format that several families write: one sentence for all, or each family's."""
+    """Combine the families' help texts of a format: one text if all are the same, else one for each family."""
     same = len(set(helps.values())) == 1 and len(helps) == len(families())
     return next(iter(helps.values())) if same else " ".join(f"{title}: {help}" for title, help in helps.items())
 
 
 def convert(workspace: Workspace, settings: ConvertSettings, report: Report, step: Step) -> OperationResult:
-    """Write a LoRA, or those of two experts, in another format. Raises ConfigError, CannotWrite."""
+    """Write a LoRA, or the two of a pair of experts, in another format. Raises ConfigError, CannotWrite."""
     names = [name for name in (settings.lora, settings.low_noise) if name.strip()]
     loras = [one for name in names for one in opened(workspace, [name], report)]
     if settings.low_noise.strip():
         model = common_model(loras)
         known = (find_model(model).model,) if model else loras[0].family.models
         if not any(one.boundary for one in known):
-            sentence = (
-                f"low_noise is {settings.low_noise[:200]}, and {known[0].title} has one transformer: leave it empty"
-            )
+            value = settings.low_noise[:200]
+            sentence = f"low_noise is {value}, but {known[0].title} has one transformer: leave it empty"
             raise ConfigError(sentence, {"low_noise": "leave it empty"})
         loras = pair(loras, settings.lora, settings.low_noise)
     first = loras[0]
@@ -156,23 +155,22 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
         _write(one, tensors, metadata, target)
     message = f"{' and '.join(one.title for one in loras)} for {format.title}. {readers}"
     warning = f". {format.warning}" if format.warning else ""
-    files = tuple(map(str, targets))
-    return OperationResult(
-        files[0], message + warning, reports=tuple(match_report(one.weights) for one in loras), files=files
-    )
+    files, reports = tuple(map(str, targets)), tuple(match_report(one.weights) for one in loras)
+    return OperationResult(files[0], message + warning, reports=reports, files=files)
 
 
 def _targets(
     workspace: Workspace, settings: ConvertSettings, loras: Sequence[Opened], format: LoraFormat
 ) -> list[Path]:
-    """The file of each LoRA: as named, or with its expert at the end, where ai-toolkit looks for it.
+    """Return each LoRA's file: the target itself, or with the expert appended the way ai-toolkit expects.
 
-    Raises ConfigError for a file that exists, or has another suffix.
+    Raises ConfigError if a file exists or has the wrong suffix.
     """
     if settings.target:
         base = named_paths.resolve(settings.target, "target")
         if base.suffix != format.suffix:
-            raise ConfigError(f"target is {base.name}, a file for {format.title} ends in {format.suffix}: call it so")
+            remedy = f"name it {base.stem}{format.suffix}"
+            raise ConfigError(f"target is {base.name}, but files for {format.title} end in {format.suffix}: {remedy}")
     else:
         title = EXPERT.sub("", loras[0].title).rpartition("/")[2]
         base = workspace.cache / CONVERTED / f"{slugify(title)}-{format.id}{format.suffix}"
@@ -187,7 +185,7 @@ def _targets(
 
 
 def _readers(loras: Sequence[Opened], format: LoraFormat) -> str:
-    """Who reads the files, and who reads them whole, without a period at the end."""
+    """Say which programs read the files, and which read them completely. Without a period at the end."""
     if format.lokr and all(one.weights.lokr for one in loras):
         return f"It stays a LoKr, read by {format.lokr}"
     outside = sorted({layer for one in loras for layer in one.weights.layers if "blocks." not in layer})
@@ -197,7 +195,7 @@ def _readers(loras: Sequence[Opened], format: LoraFormat) -> str:
 
 
 def _write(one: Opened, tensors: Mapping[str, Any], metadata: Mapping[str, str], target: Path) -> None:
-    """Raises CannotWrite."""
+    """Write a file as safetensors or, for other suffixes, with torch.save. Raises CannotWrite."""
     if target.suffix == ".safetensors":
         from safetensors.torch import save
 

@@ -1,10 +1,10 @@
-"""The LoRA library: every LoRA of a workspace and its facts. No torch; files are read again only when they change.
+"""The LoRA library: every LoRA of a workspace and its facts. No torch; files are reread only when they change.
 
 loras/NAME/lora.safetensors     in diffusers' layout
 loras/NAME/lora.json            what it is and how it was made: title, how, summary, made_of, model, base_model,
                                 trigger, steps, error, sha256, time; written last
 loras/NAME/previews/*.mp4       videos generated with it
-loras/stars.json                {"loras": [names to keep]}; a checkpoint's star is its run's
+loras/stars.json                {"loras": [names to keep]}; stars of checkpoints are kept in their runs
 published.json                  beside a LoRA that is on the Hub (publishing)
 """
 
@@ -48,17 +48,23 @@ STARS = "stars.json"
 
 @dataclass(frozen=True)
 class LibraryLora:
-    """One LoRA.
+    """One LoRA of a workspace.
 
-    name:       of the form that `names` explains;  title: for people;  path: its .safetensors file
-    run:        the run that trained it, None for others;  step: of a checkpoint, None for others
-    model:      what `find_model` takes, "" when unknown;  base_model: the same as its file says it, for people
-    rank:       the largest of its layers';  mixed: whether layers differ in rank or alpha
-    alpha:      None when the file does not say: then the scale is 1
-    experts:    that its file names, of a model that has two; () where it names none
-    steps:      that it was trained for, None when unknown;  bytes: of the file
-    previews:   videos generated with it;  origin: where it comes from, one sentence;  created: Unix time
-    published:  published.json's content, {} when it is not on the Hub;  sound: "" or what is wrong with the file
+    Attributes:
+        name: as `workspace.lora_names` defines it; `title` is its name for people.
+        run: the run that trained it, or None.
+        step: of a checkpoint; None for others.
+        model: for `find_model`; "" if unknown.
+        base_model: the model as its file names it.
+        rank: the largest rank of a layer.
+        mixed: whether layers differ in rank or alpha.
+        alpha: None if the file does not say it; the scale is then 1.
+        experts: the experts that its file names, for models with two; () if it names none.
+        steps: training steps; None if unknown.
+        origin: where it comes from, in one sentence.
+        created: Unix time.
+        published: content of published.json; {} if it is not on the Hub.
+        sound: "" or what is wrong with the file.
     """
 
     name: str
@@ -87,7 +93,7 @@ class LibraryLora:
 
     @property
     def flags(self) -> frozenset[str]:
-        """Which of "starred", "best" and "published" it is; any of them keeps it from being removed."""
+        """Those of "starred", "best" and "published" that apply. Any of them protects it from removal."""
         held = {"starred": self.starred, "best": self.best, "published": bool(self.published)}
         return frozenset(name for name, holds in held.items() if holds)
 
@@ -97,7 +103,7 @@ class LibraryLora:
 
 
 class LoraSource(BaseModel):
-    """What a LoRA was made of."""
+    """One of the LoRAs that a LoRA was made of."""
 
     name: str
     weight: float = 1.0
@@ -105,7 +111,7 @@ class LoraSource(BaseModel):
 
 
 class Notes(BaseModel):
-    """What lora.json holds, where it is there."""
+    """The content of lora.json."""
 
     title: str = ""
     summary: str = ""
@@ -119,7 +125,7 @@ class Notes(BaseModel):
 
 
 def all_loras(workspace: Workspace, checkpoints: bool = False) -> list[LibraryLora]:
-    """Every LoRA of the workspace, newest first; with `checkpoints` those of the runs as well."""
+    """List the LoRAs of the workspace, newest first. checkpoints: include those in runs' checkpoints."""
     wanted = names(workspace)
     if checkpoints:
         runs = sorted(path.name for path in workspace.runs.glob("*") if is_name(f"{RUNS}/{path.name}"))
@@ -129,7 +135,7 @@ def all_loras(workspace: Workspace, checkpoints: bool = False) -> list[LibraryLo
 
 
 def find(workspace: Workspace, name: str) -> LibraryLora:
-    """The LoRA of a name. Raises Unknown when there is none."""
+    """Return the LoRA with this name. Raises Unknown if there is none."""
     if (lora := _read_lora(workspace, name) if is_name(name) else None) is None:
         known = ", ".join(names(workspace)[:10]) or "none yet"
         raise Unknown(f"there is no LoRA {name[:120]!r} here: choose one of {known}")
@@ -137,13 +143,13 @@ def find(workspace: Workspace, name: str) -> LibraryLora:
 
 
 def checkpoints_of(workspace: Workspace, run: str) -> list[LibraryLora]:
-    """The LoRAs in a run's checkpoints, oldest first."""
+    """List the LoRAs in a run's checkpoints, oldest first."""
     found = [_read_lora(workspace, name) for name in checkpoint_names(workspace, run)]
     return [lora for lora in found if lora is not None]
 
 
 def notes(lora: LibraryLora) -> dict[str, Any]:
-    """lora.json of a LoRA in `loras/`; {} of a run's."""
+    """Return lora.json of a LoRA in `loras/`; {} for a run's LoRA."""
     return dict(read_once(lora.folder / NOTES, _notes)) if lora.run is None else {}
 
 
@@ -155,7 +161,7 @@ def _notes(path: Path) -> dict[str, Any]:
 
 
 def star(workspace: Workspace, name: str, on: bool = True) -> None:
-    """Keep a LoRA from every cleaning, or no longer. Raises ConfigError, CannotWrite."""
+    """Star a LoRA, which protects it from removal, or remove the star. Raises ConfigError, CannotWrite."""
     lora = find(workspace, name)
     if lora.run is not None and lora.step is not None:
         (checkpoints.star if on else checkpoints.unstar)(lora.run.folder, lora.step)
@@ -177,7 +183,7 @@ def _starred(workspace: Workspace) -> set[str]:
 
 
 def _read_lora(workspace: Workspace, name: str) -> LibraryLora | None:
-    """What is known of the LoRA of a name; None when its file is not there."""
+    """Read everything that is known about a LoRA; None if its file does not exist."""
     path = path_of(workspace, name)
     try:
         stat = path.stat()
@@ -249,14 +255,14 @@ def _run_facts(workspace: Workspace, name: str, path: Path, metadata: Any) -> di
 
 
 def _best(run: Path) -> set[int | None]:
-    """Steps that are a run's best: by its held-out loss, and the one chosen by hand."""
+    """Return a run's best steps: the one with the lowest held-out loss and the one a person chose."""
     chosen = _number(read_once(run / checkpoints.CHOSEN, read_object).get("step"))
     saved = tuple(step_folders(run / CHECKPOINTS))
     return {chosen, read_once(run / METRICS, lambda path: checkpoints.best(path.parent), saved)} - {None}
 
 
 def _strength(header: Header) -> tuple[int, bool, float | None]:
-    """(largest rank, whether layers differ, alpha or None) of a file in diffusers' layout."""
+    """Return (largest rank, whether layers differ, alpha or None) of a file in diffusers' layout."""
     ranks = {shape[0] for key, shape in header.shapes.items() if ".lora_A." in key and len(shape) > 1}
     adapter: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
@@ -264,15 +270,12 @@ def _strength(header: Header) -> tuple[int, bool, float | None]:
         adapter = {key.rsplit(".", 1)[-1]: one for key, one in value.items()} if isinstance(value, dict) else {}
     if is_lokr(header.tensors):
         return _number(adapter.get("r")) or 0, bool(adapter.get("rank_pattern")), _finite(adapter.get("alpha"))
-    return (
-        max(ranks, default=0),
-        len(ranks) > 1 or bool(adapter.get("alpha_pattern")),
-        _finite(adapter.get("lora_alpha")),
-    )
+    mixed = len(ranks) > 1 or bool(adapter.get("alpha_pattern"))
+    return max(ranks, default=0), mixed, _finite(adapter.get("lora_alpha"))
 
 
 def _finite(value: Any) -> float | None:
-    """A number of a file's notes; None for what is none."""
+    """Return a finite number from a file; None for anything else."""
     with contextlib.suppress(OverflowError):
         if type(value) in (int, float) and math.isfinite(value):
             return float(value)
@@ -286,7 +289,7 @@ def _number(value: Any) -> int | None:
 
 
 def find_file(workspace: Workspace, path: Path) -> LibraryLora | None:
-    """Return the LoRA of the library that a file is a copy of; None where there is none."""
+    """Return the LoRA that a file is a copy of, or None."""
     size, sha256 = path.stat().st_size, ""
     for lora in sorted(all_loras(workspace, checkpoints=True), key=lambda one: one.step is not None):
         if lora.bytes == size and not lora.sound:
@@ -300,27 +303,24 @@ def find_file(workspace: Workspace, path: Path) -> LibraryLora | None:
 
 
 def words_of(workspace: Workspace, loras: Sequence[str]) -> list[str]:
-    """The trigger words that LoRAs were trained with, once each.
-
-    loras: NAME=SCALE texts; files and names on the Hub are left out
-    """
+    """List the trigger words of LoRAs, each once. loras: NAME=SCALE texts; files and Hub names are ignored."""
     return list(dict.fromkeys(word for text in loras for word in _words(workspace, text)))
 
 
 def words_of_grid(workspace: Workspace, run: str, loras: Sequence[str]) -> list[str]:
-    """The trigger words of a grid's run and of its LoRAs. loras: an entry may be several with " + " between them"""
-    checkpoints = checkpoint_names(workspace, run)[-1:] if is_slug(run) else []  # of a run without an export yet
+    """List the trigger words of a grid's run and LoRAs. loras: entries may be several LoRAs joined with " + "."""
+    checkpoints = checkpoint_names(workspace, run)[-1:] if is_slug(run) else []  # the run may have no export yet
     stacks = [one.strip() for entry in loras for one in entry.split(" + ")]
     return words_of(workspace, [*([f"{RUNS}/{run}"] if run else []), *checkpoints, *stacks])
 
 
 def lacking(prompt: str, words: Sequence[str]) -> list[str]:
-    """Those of the words that the prompt does not have."""
+    """Return the words that the prompt lacks."""
     return [word for word in words if not re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE)]
 
 
 def inserted(prompt: str, words: Sequence[str]) -> str:
-    """The prompt with the words in front that it lacks, as captions have them in training."""
+    """Put the words that a prompt lacks in front of it, as in training captions."""
     return " ".join([*lacking(prompt, words), prompt.strip()]).strip()
 
 
@@ -329,6 +329,6 @@ def _words(workspace: Workspace, text: str) -> list[str]:
         name, scale = split_scale(text)
         known = name if is_name(name) else f"{RUNS}/{name}"
         found = find(workspace, known).trigger if scale else ""
-    except ConfigError:  # a file, one on the Hub, or one that is gone: generating says so
+    except ConfigError:  # a file, a LoRA on the Hub, or a missing one, which sampling will report
         return []
-    return [word.strip() for word in found.split(",") if word.strip()]  # a merged LoRA has several
+    return [word.strip() for word in found.split(",") if word.strip()]  # merged LoRAs have several

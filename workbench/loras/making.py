@@ -1,14 +1,14 @@
-"""New LoRAs, and models, out of others: merge, resize, extract, fuse. Each is there complete or not at all.
+"""Make new LoRAs and models from others: merge, resize, extract, fuse. Each result is written atomically.
 
-A new LoRA is a folder of the library: its file in diffusers' layout and its lora.json (`add_to_library`). Ranks, alphas
-and layers of merged LoRAs may differ. Without a rank a merge is exact: matrices are concatenated, so ranks add up. A
-LoRA extracted from a full fine-tune has the best low-rank matrices of each linear layer's difference to the base; what
-is no linear layer (norms, biases) has no place in a LoRA, and how much of the change it is counts among what is lost.
+A new LoRA is a folder of the library with a file in diffusers' layout and lora.json (`add_to_library`). Merged LoRAs
+may differ in ranks, alphas and layers. Without a rank, a merge is exact: matrices are concatenated, so ranks add up. A
+LoRA extracted from a full fine-tune holds the best low-rank approximation of each linear layer's difference to the base
+model. Changes of other weights (norms, biases) do not fit into a LoRA and count as lost.
 
-A model with LoRAs fused into it is a folder in diffusers' layout that needs no LoRA files:
+A model with fused LoRAs is a folder in diffusers' layout that needs no LoRA files:
 
-    models/NAME/transformer/     the base's files, with the changed weights, in the same format
-    models/NAME/...              the other parts, under a second name where the disk allows it
+    models/NAME/transformer/     the base model's files with the changed weights, in the same format
+    models/NAME/...              the other parts, hard-linked where the disk allows it
     models/NAME/fused.json       what it was made of; written last
 """
 
@@ -67,17 +67,22 @@ from workbench.workspace.lora_names import FILE, LORAS, NOTES, RUNS, folder
 if TYPE_CHECKING:
     import torch
 
-NOTHING = 1e-7  # a layer whose weights differ by less than this share of themselves has not been trained
+NOTHING = 1e-7  # a layer whose weights have a smaller relative change counts as not trained
 MODELS, FUSED = "models", "fused.json"
 Step = Callable[[int, int], None]
-"""Called with (layers done, all layers); may raise to stop."""
+"""Called with (layers done, layers in total); may raise to stop."""
 
 
 @dataclass(frozen=True)
 class OperationResult:
-    """What an operation made. name: of a LoRA in the library, or a path;  message: one sentence for people
+    """The result of an operation.
 
-    reports: how what was read matched (families.lora_names), for each LoRA;  files: that a conversion wrote
+    Attributes:
+        name: of a LoRA in the library, or a path.
+        message: one sentence for people.
+        error: the share of the change that was lost.
+        reports: what matched, for each LoRA that was read (families.lora_names).
+        files: written by a conversion.
     """
 
     name: str
@@ -89,11 +94,14 @@ class OperationResult:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a new LoRA comes from, as lora.json records it.
+    """How a new LoRA was made, as recorded in lora.json.
 
-    how: the operation in a word;  summary: the same in a sentence;  error: what is lost of the change, relative
-    match: of an imported file, how it fitted the model (families.lora_names)
-    training: what its file says of how it was trained (families.lora_files.TRAINING_KEYS)
+    Attributes:
+        how: the operation in one word.
+        summary: the same in a sentence.
+        error: the share of the change that was lost.
+        match: how an imported file matched the model (families.lora_names).
+        training: how it was trained, from its file's metadata (families.lora_files.TRAINING_KEYS).
     """
 
     title: str
@@ -130,7 +138,10 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
 
 
 def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:
-    """A folder named after a title, there once it is filled or not at all. Raises CannotWrite and what `fill` does."""
+    """Make a folder named after a title, which appears once `fill` has filled it.
+
+    Raises CannotWrite and what `fill` raises.
+    """
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
@@ -139,33 +150,33 @@ def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:
         fill(scratch)
         target = fresh_folder(parent, title)
         with writing(target):
-            disk.replace(scratch, target)  # onto the empty folder that holds the name
+            disk.replace(scratch, target)  # replaces the empty folder that reserved the name
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
 
 
 def pair_of(up: torch.Tensor, down: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> tuple[Any, Any]:
-    """(up, down) of flat matrices as a layer of weights [outputs, inputs, ...] takes them; a convolution folds them."""
+    """Reshape flat matrices (up, down) for a layer whose weight has `shape` [outputs, inputs, ...]."""
     rank, more = down.shape[0], len(shape) - 2
     folded = up.reshape(up.shape[0], rank, *[1] * more), down.reshape(rank, *shape[1:])
     return folded[0].to(dtype).contiguous(), folded[1].to(dtype).contiguous()
 
 
 def lora_of_layers(layers: Iterable[tuple[str, Any, Any, Any]], origin: str) -> LoraWeights:
-    """A LoRA of (layer, up, down, bias or None), its scale 1 everywhere. Raises ConfigError when there are none."""
+    """Build a LoRA with scale 1 from (layer, up, down, bias or None). Raises ConfigError if there are no layers."""
     tensors = {}
     for layer, up, down, bias in layers:
         tensors[f"{layer}.{DOWN}"], tensors[f"{layer}.{UP}"] = down, up
         if bias is not None:
             tensors[f"{layer}.lora_B.bias"] = bias
     if not tensors:
-        raise ConfigError(f"{origin} changes no layer: there is nothing to make a LoRA of")
+        raise ConfigError(f"{origin} changes no layer: there is nothing to make a LoRA from")
     return weights(tensors, {}, origin)
 
 
 def title_from(given: str, loras: Sequence[Opened], end: str) -> str:
-    """The name a person gave, or one made from what it was made of."""
+    """Return the name a person gave, or one made from the LoRAs' titles."""
     if given.strip():
         return given.strip()
     stems = [lora.title for lora in loras[:3]] + (["more"] if len(loras) > 3 else [])
@@ -176,7 +187,7 @@ def title_from(given: str, loras: Sequence[Opened], end: str) -> str:
 
 
 def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: Step) -> OperationResult:
-    """Add LoRAs up with their weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    """Add LoRAs with weights. Raises ConfigError, ModelUnavailable, CannotWrite."""
     loras = opened(workspace, settings.loras, report)
     model = common_model(loras)
     lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, report), step)
@@ -191,31 +202,31 @@ def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: S
         made_of=[one.record() for one in loras],
         trigger=", ".join(dict.fromkeys(one.trigger for one in loras if one.trigger)),
         error=error,
-        # Of what they disagree on, the first counts, as when they are used together.
+        # Where they disagree the first one counts, as when they are used together.
         training={name: text for one in reversed(loras) for name, text in one.training.items()},
     )
     return add_to_library(workspace, loras[0].family, lora, provenance)
 
 
 def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step: Step) -> OperationResult:
-    """Resize a LoRA to a rank, or to what a share of its energy needs. Raises ConfigError, CannotWrite."""
+    """Resize a LoRA to a rank, or to a share of its energy. Raises ConfigError, CannotWrite."""
     if settings.rank is None and settings.share is None:
         raise ConfigError("rank and share are both empty: give the new rank, or the share of the change to keep")
     (one,) = loras = opened(workspace, [settings.lora], report)
     if settings.rank is not None and settings.rank >= one.weights.rank and not one.weights.dora:
         raise ConfigError(
-            f"rank is {settings.rank}, {one.title} has rank {one.weights.rank} already: use less",
+            f"rank is {settings.rank}, but {one.title} has rank {one.weights.rank} already: use less",
             {"rank": f"use less than {one.weights.rank}"},
         )
-    cut = RankLimit(settings.rank, settings.share)
-    lora, error = summed(loras, cut, base_for(loras, one.model, report), step)
+    limit = RankLimit(settings.rank, settings.share)
+    lora, error = summed(loras, limit, base_for(loras, one.model, report), step)
     least = min(lora.rank_of(layer) for layer in lora.layers)
     ranks = f"rank {lora.rank}" if least == lora.rank else f"ranks {least} to {lora.rank}"
+    lost = f"{percent(error or 0.0)} of the change is lost"
     provenance = Provenance(
         title=title_from(settings.name, loras, f"-rank{lora.rank}"),
         how="resized",
-        summary=f"{one.title} resized from rank {one.weights.rank} to {ranks}; "
-        f"{percent(error or 0.0)} of the change is lost",
+        summary=f"{one.title} resized from rank {one.weights.rank} to {ranks}; {lost}",
         model=one.model,
         base_model=one.base_model,
         made_of=[one.record()],
@@ -228,55 +239,52 @@ def resize(workspace: Workspace, settings: ResizeSettings, report: Report, step:
 
 
 def summed(
-    loras: Sequence[Opened], cut: RankLimit, base: ModelWeights | None, step: Step
+    loras: Sequence[Opened], limit: RankLimit, base: ModelWeights | None, step: Step
 ) -> tuple[LoraWeights, float | None]:
-    """(the sum of LoRAs at their scales, what is lost of it) within a cut; None is lost where nothing was cut.
+    """Add LoRAs at their scales within a rank limit; return the sum and the share that was lost, None without a limit.
 
-    Raises ConfigError where two change one layer of different sizes, or a DoRA is to be added without a rank.
+    Raises ConfigError if LoRAs have a layer in different sizes, or a DoRA is added without a limit.
     """
     import torch
 
-    if cut == RankLimit() and any(lora.weights.dora for lora in loras):
+    if limit == RankLimit() and any(lora.weights.dora for lora in loras):
         raise ConfigError(
-            "one of these is a DoRA, whose change has every rank, so no sum of ranks holds it: give a rank",
+            "one of these is a DoRA, whose change has full rank, so the sum of the ranks cannot hold it: give a rank",
             {"rank": "give a rank"},
         )
     layers = sorted({layer for lora in loras for layer in lora.weights.layers})
     found, lost, total = [], 0.0, 0.0
     for done, layer in enumerate(layers):
         step(done, len(layers))
-        on_it = [lora for lora in loras if f"{layer}.{DOWN}" in lora.weights.tensors]
-        changes = [change(lora.weights, layer, lora.scale, base) for lora in on_it]
-        up, down, missing, all_of_it = _added(changes, layer, cut)
-        lost, total = lost + missing, total + all_of_it
-        given = on_it[0].weights.tensors[f"{layer}.{DOWN}"]
-        # The format that loses nothing of any of them.
-        widest = reduce(torch.promote_types, (lora.weights.tensors[f"{layer}.{DOWN}"].dtype for lora in on_it))
-        up, down = pair_of(up, down, (up.shape[0], *given.shape[1:]), widest)
-        biases = [one for lora in on_it if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
+        with_layer = [lora for lora in loras if f"{layer}.{DOWN}" in lora.weights.tensors]
+        changes = [change(lora.weights, layer, lora.scale, base) for lora in with_layer]
+        up, down, layer_lost, layer_total = _added(changes, layer, limit)
+        lost, total = lost + layer_lost, total + layer_total
+        downs = [lora.weights.tensors[f"{layer}.{DOWN}"] for lora in with_layer]
+        dtype = reduce(torch.promote_types, (one.dtype for one in downs))  # wide enough for all of them
+        up, down = pair_of(up, down, (up.shape[0], *downs[0].shape[1:]), dtype)
+        biases = [one for lora in with_layer if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
         found.append((layer, up, down, sum(biases[1:], biases[0]).to(up.dtype) if biases else None))
     step(len(layers), len(layers))
     merged = replace(lora_of_layers(found, "a merge"), expert=common_expert(loras))
-    return merged, None if cut == RankLimit() else math.sqrt(lost / total) if total else 0.0
+    return merged, None if limit == RankLimit() else math.sqrt(lost / total) if total else 0.0
 
 
-def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple[Any, Any, float, float]:
-    """(up, down, lost, total) of a layer's changes together."""
+def _added(changes: Sequence[WeightChange], layer: str, limit: RankLimit) -> tuple[Any, Any, float, float]:
+    """Add the changes of one layer: (up, down, lost, total), the last two as squared norms."""
     import torch
 
     sizes = {one.shape for one in changes}
     if len(sizes) > 1:
-        raise ConfigError(
-            f"these LoRAs have {layer} in different sizes: they are for different models, choose some of one"
-        )
+        raise ConfigError(f"these LoRAs have {layer} in different sizes: choose LoRAs for the same model")
     if all(one.whole is None for one in changes):
         up = torch.cat([one.up for one in changes if one.up is not None], dim=1)
         down = torch.cat([one.down for one in changes if one.down is not None])
-        if cut == RankLimit():
+        if limit == RankLimit():
             return up, down, 0.0, 0.0
-        pair = low_rank_of_product(up, down, cut)
+        pair = low_rank_of_product(up, down, limit)
     else:
-        pair = low_rank_of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), cut)
+        pair = low_rank_of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), limit)
     return pair.up, pair.down, pair.lost, pair.total
 
 
@@ -284,7 +292,7 @@ def _added(changes: Sequence[WeightChange], layer: str, cut: RankLimit) -> tuple
 
 
 def extract(workspace: Workspace, settings: ExtractSettings, report: Report, step: Step) -> OperationResult:
-    """Make a LoRA of a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
+    """Extract a LoRA from a full fine-tune. Raises ConfigError, ModelUnavailable, CannotWrite."""
     if settings.rank is None and settings.share is None:
         raise ConfigError("rank and share are both empty: give the rank, or the share of the change to keep")
     folder, name, title, trigger = _source(workspace, settings)
@@ -292,13 +300,13 @@ def extract(workspace: Workspace, settings: ExtractSettings, report: Report, ste
     base, tuned = base_weights_of(model, report), ModelWeights(folder)
     if differing := sorted(name for name in base if name not in tuned or tuned[name].shape != base[name].shape):
         raise ConfigError(
-            f"{folder.parent.name} is no fine-tune of {known.title} ({differing[0]} is missing or has another size): "
-            f"choose the model that it was trained from"
+            f"{folder.parent.name} is not a fine-tune of {known.title} ({differing[0]} is missing or has another "
+            "size): choose the model that it was trained from"
         )
     linear = {name for name, _ in family.facts(known).named()}
     found, lost, total, rank = [], 0.0, 0.0, 0
     for done, name in enumerate(sorted(base)):
-        step(done, len(list(base)))
+        step(done, len(base))
         before, after = base[name], tuned[name]
         difference = after.double() - before.double()
         layer = name.removesuffix(".weight")
@@ -329,13 +337,12 @@ def extract(workspace: Workspace, settings: ExtractSettings, report: Report, ste
 
 
 def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str, str, str]:
-    """(folder of the transformer, base model, title, trigger word) of what is asked for. Raises ConfigError."""
+    """Return (folder of the transformer, base model, title, trigger word) of the fine-tune. Raises ConfigError."""
     name = settings.source.strip().removeprefix(f"{RUNS}/")
     if SLUG.fullmatch(name) and (run := workspace.run(name)).is_dir():
         if not (run / "transformer").is_dir():
-            raise ConfigError(
-                f"the run {name} has no fine-tuned transformer: choose one that trains all weights and has finished"
-            )
+            remedy = "choose a finished run that trained all weights"
+            raise ConfigError(f"the run {name} has no fine-tuned transformer: {remedy}")
         model = settings.model or str(read_json(run / jobs.CONFIG).get("model", ""))
         files = sorted((run / "transformer").glob("*.safetensors"))
         trigger = read_header(files[0]).metadata.get("trigger_word", "") if files else ""
@@ -344,14 +351,13 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
     inner = folder / "transformer" if (folder / "transformer").is_dir() else folder
     if not settings.source.strip() or not inner.is_dir():
         raise ConfigError(
-            f"source is {settings.source[:120]!r}, no run and no folder: name a run that trained all weights, or a "
-            f"folder in diffusers' layout",
+            f"source is {settings.source[:120]!r}, which is neither a run nor a folder: name a run that trained all "
+            "weights, or a folder in diffusers' layout",
             {"source": "name a run or a folder"},
         )
     if not settings.model:
-        raise ConfigError(
-            f"model is empty: say from which model {folder.name} was fine-tuned", {"model": "choose the base model"}
-        )
+        sentence = f"model is empty: choose the model that {folder.name} was fine-tuned from"
+        raise ConfigError(sentence, {"model": "choose the base model"})
     return inner, settings.model, folder.name, ""
 
 
@@ -363,14 +369,14 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
     loras = opened(workspace, settings.loras, report)
     name = settings.model or common_model(loras)
     if not name:
-        raise ConfigError("model is empty, and these LoRAs do not say it: choose their model", {"model": "choose one"})
+        sentence = "model is empty, and these LoRAs do not name theirs: choose a model"
+        raise ConfigError(sentence, {"model": "choose one"})
     family, known = model = find_model(name)
     for lora in loras:
         if wrong := misfits(lora.weights, sizes_of(model)):
             first, why = next(iter(wrong.items()))
-            raise ConfigError(
-                f"{lora.title} does not fit {known.title} ({first}: {why}): choose the model it was made for"
-            )
+            remedy = "choose the model it was made for"
+            raise ConfigError(f"{lora.title} does not fit {known.title} ({first}: {why}): {remedy}")
     source = model_files.whole(family.fetch(known, report))
 
     def fill(new: Path) -> None:
@@ -385,12 +391,12 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
 
 
 def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: Step) -> None:
-    """Copy a model's folder, weights of each transformer changed on the way by the LoRAs for it. Raises OSError."""
-    found = {
+    """Copy a model's folder, fusing into each transformer the LoRAs for it. Raises OSError."""
+    by_part = {
         expert.part: [lora for lora in loras if expert in model.experts_for([lora.weights.expert])]
         for expert in model.experts
     }
-    changed = {part: own for part, own in found.items() if own}
+    changed = {part: own for part, own in by_part.items() if own}
     for path in sorted(source.iterdir()):
         if path.name.startswith("."):
             continue
@@ -399,7 +405,7 @@ def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: S
         elif path.is_file() and path.name != FUSED:
             shutil.copy2(path, target / path.name)
     bases = {part: ModelWeights(source / part) for part in changed}
-    total, done = sum(len(list(base)) for base in bases.values()), 0
+    total, done = sum(map(len, bases.values())), 0
     for part, own in changed.items():
         (target / part).mkdir()
         for path in sorted((source / part).iterdir()):
@@ -412,7 +418,7 @@ def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: S
 def _fuse_file(
     path: Path, target: Path, loras: list[Opened], base: ModelWeights, step: Step, done: int, total: int
 ) -> int:
-    """One file of weights with what the LoRAs change in it; returns how many weights are done."""
+    """Write one file of weights with the LoRAs' changes; return how many weights are done so far."""
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(path)

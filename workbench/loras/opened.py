@@ -1,8 +1,8 @@
-"""LoRAs opened for an operation: weights, the model they are for, where they come from, and what they change.
+"""Open LoRAs for an operation: their weights, model and origin, and the change they make to each layer.
 
-A plain LoRA's change of a layer is scale * B @ A. A DoRA's also stretches each row of the weight to a length of its
-own, so it is known only beside the weight. A change is [outputs, inputs]; a convolution's is flattened. All is computed
-in float64, so that the stated errors are the errors.
+A LoRA changes a layer's weight by scale * B @ A. A DoRA also rescales each row of the weight to a learned length, so
+its change depends on the weight. A change is [outputs, inputs], flattened for convolutions. Everything is computed in
+float64, so that the reported errors are exact.
 """
 
 from __future__ import annotations
@@ -48,10 +48,13 @@ Report = Callable[[str], None]
 class Opened:
     """One LoRA with its weights.
 
-    name:  as given;  title: for people, and for names made from it;  scale: as given, 1 by default
-    model: what `find_model` takes, "" when nothing says it;  base_model: the same as its file says it
-    expert: of a file that holds two, which it is
-    training: how it was trained, as its file says it and every copy has to (TRAINING_KEYS)
+    Attributes:
+        name, scale: as given.
+        title: for people, and for names derived from it.
+        model: for `find_model`; "" if unknown.
+        base_model: the model as the file names it.
+        expert: which one it is, if the file holds LoRAs for two.
+        training: how it was trained, from its file's metadata; copies must keep it (TRAINING_KEYS).
     """
 
     name: str
@@ -68,12 +71,12 @@ class Opened:
     training: Mapping[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Its entry in the `made_of` of another LoRA's lora.json."""
+        """Return its entry for `made_of` in another LoRA's lora.json."""
         return {"name": self.name, "file": self.path.name, "sha256": file_sha256(self.path), "weight": self.scale}
 
 
 def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -> list[Opened]:
-    """Open what WHAT=SCALE texts name, downloading what is on the Hub. Raises ConfigError, ModelUnavailable."""
+    """Open the LoRAs that LORA=SCALE texts name, downloading from the Hub. Raises ConfigError, ModelUnavailable."""
     found = [_open(workspace, lora) for lora in _fetched(workspace, texts, report)]
     for one in found:
         strange, layers = unread(one.weights), one.weights.layers
@@ -83,9 +86,9 @@ def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -
 
 
 def opened_parts(workspace: Workspace, text: str, model: str, report: Report = print) -> list[Opened]:
-    """The LoRA of a file, or the two of one that holds both experts'. Raises ConfigError, ModelUnavailable.
+    """Open the LoRA of a file, or both if it holds those of two experts. Raises ConfigError, ModelUnavailable.
 
-    model: what it is for, "" when nobody says
+    model: the model it is for; "" if unknown.
     """
     found = []
     for lora in _fetched(workspace, [text], report):
@@ -128,9 +131,9 @@ def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -
 
 
 def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dict[str, str]]:
-    """By the family of its model, else by the one whose models have most of its layers; every number finite.
+    """Read a file with the family of `model`, else of the model that it names, else with the family that it fits best.
 
-    model: "" when only the file may say it;  expert: of a file that holds two. Raises ConfigError.
+    expert: which LoRA to read from a file that holds two. Raises ConfigError if no family can read it.
     """
     tensors, metadata = read_lora(path)
     named = model or model_named(metadata.get("base_model", ""))
@@ -153,7 +156,7 @@ def _read(path: Path, model: str, expert: str) -> tuple[Family, LoraWeights, dic
 
 
 def _similarity(family: Family, lora: LoraWeights) -> tuple[int, int]:
-    """Of the family's known model that a LoRA fits best: how many layers it has in the LoRA's size, and has at all."""
+    """Score how well a LoRA fits the best of a family's models: (minus the misfits, layers that the model has)."""
     found, strange = [], len(unread(lora))
     for model in family.models:
         sizes = sizes_of(ResolvedModel(family, model))
@@ -162,8 +165,8 @@ def _similarity(family: Family, lora: LoraWeights) -> tuple[int, int]:
 
 
 def model_named(text: str) -> str:
-    """The id of the known model, or the folder of one, that a file's base model names; "" for neither."""
-    for model in models():  # a repository may have moved to another owner
+    """Return the known model's id or the model folder that a file's base model names; "" for neither."""
+    for model in models():  # compare without the owner: repositories move
         if text == model.id or (text and _last(text) == _last(model.source) and not model.local):
             return model.id
     return text if os.path.isfile(os.path.join(text, "model_index.json")) else ""
@@ -174,32 +177,32 @@ def _last(text: str) -> str:
 
 
 def common_model(loras: Sequence[Opened]) -> str:
-    """The one model that LoRAs are for, "" when no file names it. Raises ConfigError when they are for several."""
+    """Return the one model that LoRAs are for; "" if no file names one. Raises ConfigError if they differ."""
     named = {lora.model or lora.base_model: lora for lora in loras if lora.model or lora.base_model}
     if len(named) > 1:
         made = "; ".join(f"{lora.title} for {model}" for model, lora in named.items())
-        raise ConfigError(f"these LoRAs are for different models ({made}): choose some of one model")
+        raise ConfigError(f"these LoRAs are for different models ({made}): choose LoRAs for one model")
     return next(iter(named), "")
 
 
 def common_expert(loras: Sequence[Opened]) -> str:
-    """The one expert that LoRAs are for, "" where none is named. Raises ConfigError when they are for several."""
+    """Return the one expert that LoRAs are for; "" if none is named. Raises ConfigError if they differ."""
     named = {one.weights.expert for one in loras} - {""}
     if len(named) > 1:
-        raise ConfigError("these LoRAs are for different experts of the model: choose some of one")
+        raise ConfigError("these LoRAs are for different experts of the model: choose LoRAs for one expert")
     return next(iter(named), "")
 
 
 def sizes_of(model: ResolvedModel) -> Sizes:
-    """(outputs, inputs) of each layer of a model that a LoRA can change."""
+    """Return (outputs, inputs) of each layer that a LoRA can change."""
     return {name: (linear.outputs, linear.inputs) for name, linear in model.facts.named()}
 
 
-# ---- what it changes ------------------------------------------------------------------------------------------------
+# ---- changes of weights ---------------------------------------------------------------------------------------------
 
 
 class ModelWeights:
-    """The weights of a folder of safetensors files, read one at a time."""
+    """The weights in a folder of safetensors files, loaded one at a time."""
 
     def __init__(self, folder: Path) -> None:
         from safetensors import SafetensorError, safe_open
@@ -220,6 +223,9 @@ class ModelWeights:
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
 
+    def __len__(self) -> int:
+        return len(self._files)
+
     def __getitem__(self, name: str) -> torch.Tensor:
         from safetensors import safe_open
 
@@ -229,26 +235,26 @@ class ModelWeights:
 
 
 def base_weights_of(model: ResolvedModel, report: Report) -> ModelWeights:
-    """The transformer's weights of a model, downloaded if need be. Raises ModelUnavailable."""
+    """Return the weights of a model's transformer, downloaded if needed. Raises ModelUnavailable."""
     return ModelWeights(model_files.whole(model.fetch(report)) / model.family.lora_prefix)
 
 
 def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | None:
-    """The weights that these LoRAs' changes depend on, None where they depend on none. Raises ConfigError."""
-    stretching = [lora for lora in loras if lora.weights.dora]
-    if not stretching:
+    """Return the base weights that DoRAs among these LoRAs need; None if there are none. Raises ConfigError."""
+    doras = [lora for lora in loras if lora.weights.dora]
+    if not doras:
         return None
     if not model:
         raise ConfigError(
-            f"{stretching[0].title} is a DoRA and does not say for which model, whose weights are needed: import it "
-            f"with its model first"
+            f"{doras[0].title} is a DoRA, which needs its model's weights, but does not name its model: import it with "
+            "its model first"
         )
     return base_weights_of(find_model(model), report)
 
 
 @dataclass(frozen=True)
 class WeightChange:
-    """One layer's change: up [outputs, rank] @ down [rank, inputs], or a matrix where it is no product."""
+    """The change of one layer's weight: up [outputs, rank] @ down [rank, inputs], or a whole matrix."""
 
     up: torch.Tensor | None = None
     down: torch.Tensor | None = None
@@ -264,7 +270,7 @@ class WeightChange:
         return self.up.shape[0], self.down.shape[1]
 
     def matrix(self) -> torch.Tensor:
-        """[outputs, inputs], float64."""
+        """Return the change as [outputs, inputs] in float64."""
         if self.whole is not None:
             return self.whole
         assert self.up is not None
@@ -273,7 +279,7 @@ class WeightChange:
 
 
 def change(lora: LoraWeights, layer: str, scale: float, base: ModelWeights | None) -> WeightChange:
-    """What the LoRA at a scale changes of a layer's weight, flat. base: needed for a DoRA."""
+    """Return how a LoRA at a scale changes a layer's weight, flattened. base: needed for a DoRA."""
     up = lora.tensors[f"{layer}.{UP}"].double().flatten(1) * (scale * lora.scale_of(layer))
     down = lora.tensors[f"{layer}.{DOWN}"].double().flatten(1)
     lengths = lora.tensors.get(f"{layer}.{LENGTHS}")
@@ -286,6 +292,6 @@ def change(lora: LoraWeights, layer: str, scale: float, base: ModelWeights | Non
 
 
 def bias_change(lora: LoraWeights, layer: str, scale: float) -> torch.Tensor | None:
-    """What the LoRA at a scale adds to a layer's bias; None where it leaves it alone."""
+    """Return what a LoRA at a scale adds to a layer's bias, or None."""
     bias = lora.tensors.get(f"{layer}.{UP_BIAS}")
     return None if bias is None else bias.double() * (scale * lora.scale_of(layer))

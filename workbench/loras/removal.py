@@ -1,9 +1,9 @@
-"""Removing LoRAs from the library, and restoring them. What is starred, best or published is never removed.
+"""Remove LoRAs from the library, and restore them. Starred, best and published LoRAs are never removed.
 
-    loras/.removed/ID/removed.json      what it was: name, title, from (path in the workspace), bytes, time
-    loras/.removed/ID/...               the files themselves, moved, not copied
+    loras/.removed/ID/removed.json      the record: name, title, from (path in the workspace), files, bytes, time
+    loras/.removed/ID/...               the files, moved here
 
-`preview` and `to_remove` list what would be removed. A run also removes old checkpoints by itself (runs.checkpoints).
+`preview` and `to_remove` list what would be removed. Runs also remove their own old checkpoints (runs.checkpoints).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class CleaningSettings(Settings):
     """Which LoRAs a cleanup removes."""
 
     checkpoints: int = field(1, title="Checkpoints kept", section=SECTION, low=1, high=1000)
-    """Number of newest checkpoints that are kept of each run that is over."""
+    """How many of the newest checkpoints to keep of each run that has ended."""
 
     days: int = field(0, title="Older than", section=SECTION, low=0, high=10_000, unit="days")
-    """Remove only what is at least this old. 0: whatever its age."""
+    """Remove only LoRAs that are at least this old. 0: any age."""
 
     made: bool = field(False, title="Also LoRAs of no run", section=SECTION, advanced=True)
-    """Remove merged, resized, extracted and imported LoRAs, too; not runs' exports."""
+    """Also remove merged, resized, extracted and imported LoRAs. Runs' exports are kept."""
 
 
 @dataclass(frozen=True)
 class PlannedRemoval:
-    """One LoRA to be removed. paths: files and folders that are moved;  id: what `restore` takes, once it is removed"""
+    """A LoRA to remove. paths: files and folders to move;  id: for `restore`, once it is removed."""
 
     lora: LibraryLora
     paths: tuple[Path, ...]
@@ -66,7 +66,7 @@ class RemovedLora:
 
 
 def preview(workspace: Workspace, names: Sequence[str]) -> list[PlannedRemoval]:
-    """What removing these LoRAs would move. Raises ConfigError with the reason where one must stay."""
+    """List what removing these LoRAs would move. Raises ConfigError with the reason if one must stay."""
     found = [find(workspace, name) for name in dict.fromkeys(names)]
     for lora in found:
         if reason := reason_to_keep(lora):
@@ -75,20 +75,20 @@ def preview(workspace: Workspace, names: Sequence[str]) -> list[PlannedRemoval]:
 
 
 def reason_to_keep(lora: LibraryLora) -> str:
-    """Why a LoRA cannot be removed, "" if it can."""
+    """Say why a LoRA cannot be removed; "" if it can."""
     if lora.starred:
         return "is starred and stays: remove the star first"
     if lora.best:
         return "is the best checkpoint of its run and stays"
     if lora.published:
-        return f"is published ({lora.published.get('url', 'on the Hub')}) and stays, as its source"
+        return f"is published ({lora.published.get('url', 'on the Hub')}) and stays, because it is the source"
     if lora.run is not None and lora.run.status.state.alive:
-        return "belongs to an active run, which may need it: wait for its end, or stop it"
+        return "belongs to an active run, which may need it: wait until the run ends, or stop it"
     return ""
 
 
 def to_remove(workspace: Workspace, settings: CleaningSettings) -> list[PlannedRemoval]:
-    """What a cleanup would remove now, oldest first."""
+    """List what a cleanup would remove now, oldest first."""
     before = time.time() - settings.days * DAY
     runs = sorted(path.name for path in folders_in(workspace.runs))
     found = [lora for run in runs for lora in checkpoints_of(workspace, run)[: -settings.checkpoints]]
@@ -110,12 +110,12 @@ def _planned(lora: LibraryLora) -> PlannedRemoval:
 
 
 def remove(workspace: Workspace, names: Sequence[str]) -> list[PlannedRemoval]:
-    """Remove LoRAs; they can be restored until `empty` deletes them. Raises ConfigError, CannotWrite."""
+    """Move LoRAs to the bin, from which they can be restored until it is emptied. Raises ConfigError, CannotWrite."""
     return _moved(workspace, preview(workspace, names))
 
 
 def clean(workspace: Workspace, settings: CleaningSettings) -> list[PlannedRemoval]:
-    """Remove what `to_remove` lists; returns what was removed. Raises CannotWrite."""
+    """Remove what `to_remove` lists, and return it. Raises CannotWrite."""
     return _moved(workspace, to_remove(workspace, settings))
 
 
@@ -132,7 +132,7 @@ def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedR
             "from": str(one.paths[0].parent.relative_to(workspace.root)),
             "files": [path.name for path in one.paths],
         }
-        write_json(target / RECORD, record)  # first: an interrupted move can still be undone
+        write_json(target / RECORD, record)  # first, so that an interrupted move can be undone
         with writing(target):
             for path in one.paths:
                 disk.replace(path, target / path.name)
@@ -141,10 +141,10 @@ def _moved(workspace: Workspace, planned: list[PlannedRemoval]) -> list[PlannedR
 
 
 def removed(workspace: Workspace) -> list[RemovedLora]:
-    """What can be restored, newest first."""
+    """List what can be restored, most recently removed first."""
     found = []
     for path in (folder(workspace) / REMOVED).glob(f"*/{RECORD}"):
-        with contextlib.suppress(ConfigError, KeyError, TypeError, ValueError, OverflowError):  # none of ours
+        with contextlib.suppress(ConfigError, KeyError, TypeError, ValueError, OverflowError):  # not our file
             record = read_json(path)
             facts = str(record["name"]), str(record["title"]), int(record["bytes"]), float(record["time"])
             found.append(RemovedLora(path.parent.name, *facts))
@@ -152,10 +152,10 @@ def removed(workspace: Workspace) -> list[RemovedLora]:
 
 
 def restore(workspace: Workspace, id: str) -> str:
-    """Move a removed LoRA back; returns the LoRA's name. Raises Unknown, ConfigError, CannotWrite."""
+    """Move a removed LoRA back and return its name. Raises Unknown, ConfigError, CannotWrite."""
     known = {gone.id for gone in removed(workspace)}
     if id not in known:
-        raise Unknown(f"{id[:80]!r} is not among what was removed: choose one of {', '.join(sorted(known)) or 'none'}")
+        raise Unknown(f"{id[:80]!r} is not in the bin: choose one of {', '.join(sorted(known)) or 'none'}")
     removed_folder = folder(workspace) / REMOVED / id
     record = read_json(removed_folder / RECORD)
     files = record.get("files")
@@ -165,7 +165,7 @@ def restore(workspace: Workspace, id: str) -> str:
     names = [str(name) for name in files if confined(home, str(name)) and confined(removed_folder, str(name))]
     taken = [name for name in names if (home / name).exists() and (removed_folder / name).exists()]
     if taken:
-        raise ConfigError(f"{record['title']} cannot be restored, its path {home / taken[0]} is taken: move that away")
+        raise ConfigError(f"{record['title']} cannot be restored because {home / taken[0]} exists: move that away")
     with writing(home):
         home.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -176,7 +176,7 @@ def restore(workspace: Workspace, id: str) -> str:
 
 
 def empty(workspace: Workspace) -> int:
-    """Delete the removed LoRAs for good; returns the bytes freed. Raises CannotWrite."""
+    """Delete the removed LoRAs for good and return the bytes freed. Raises CannotWrite."""
     removed_folder = folder(workspace) / REMOVED
     freed = size_of(removed_folder)
     with writing(removed_folder):

@@ -1,4 +1,4 @@
-"""The settings of the operations on LoRAs, one class an operation."""
+"""The settings of the operations on LoRAs, one class for each operation."""
 
 from __future__ import annotations
 
@@ -8,92 +8,92 @@ WHAT, HOW = "What", "How"
 
 
 class MergeSettings(Settings):
-    """Merge LoRAs into one: exactly, or to a rank."""
+    """Merge LoRAs into one, exactly or to a given rank."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
-    """At least one, each with =WEIGHT behind it if not 1: loras/ring=0.7. A LoRA of the workspace (runs/RUN,
-    runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
+    """One or more LoRAs, with =WEIGHT appended if it is not 1: loras/ring=0.7. Each is a LoRA of the workspace
+    (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
     name: str = field("", title="Name", section=WHAT)
-    """What the new LoRA is called. Empty: made from the others'."""
+    """Name of the new LoRA. Empty: made from the others' names."""
 
     rank: int | None = field(None, title="Rank", section=HOW, low=1, high=4096)
-    """Rank of the new LoRA. Empty: the sum of the ranks, which is exact; less makes a smaller file and says what is
-    lost."""
+    """Rank of the new LoRA. Empty: the sum of the ranks, which is exact. A lower rank makes a smaller file; the result
+    says how much of the change is lost."""
 
 
 class ResizeSettings(Settings):
-    """Resize a LoRA to another rank, and say how much of its change is lost."""
+    """Resize a LoRA to another rank, and report how much of its change is lost."""
 
     lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
     name: str = field("", title="Name", section=WHAT)
-    """What the new LoRA is called. Empty: made from the old name."""
+    """Name of the new LoRA. Empty: made from the old name."""
 
     rank: int | None = field(None, title="Rank", section=HOW, low=1, high=4096)
-    """At most this rank in every layer. Empty: as `share` says."""
+    """Highest rank of a layer. Empty: `share` alone decides."""
 
     share: float | None = field(None, title="Kept share", section=HOW, low=0.01, high=1.0)
-    """Each layer keeps as much rank as this share of its energy needs: 0.99 loses about a tenth of the change, 0.9999 a
-    hundredth."""
+    """Share of its energy that each layer keeps, with the rank this takes: 0.99 loses about a tenth of the change,
+    0.9999 a hundredth."""
 
 
 class ExtractSettings(Settings):
-    """Make a LoRA of a full fine-tune: of a run that trained all weights, or of a folder in diffusers' layout."""
+    """Extract a LoRA from a full fine-tune: a run that trained all weights, or a folder in diffusers' layout."""
 
     source: str = field("", title="Fine-tuned model", section=WHAT, path=True)
     """A run that trained all weights, or a folder in diffusers' layout (or its transformer's folder)."""
 
     model: str = field("", title="Base model", section=WHAT, source="models", path=True)
-    """What it was fine-tuned from. Empty for a run of this workspace, which knows it."""
+    """The model that it was fine-tuned from. Empty: the one that the run was trained on."""
 
     name: str = field("", title="Name", section=WHAT)
-    """What the new LoRA is called. Empty: made from the source's."""
+    """Name of the new LoRA. Empty: made from the source's name."""
 
     rank: int | None = field(64, title="Rank", section=HOW, low=1, high=4096)
-    """At most this rank in every layer. Empty: as `share` says."""
+    """Highest rank of a layer. Empty: `share` alone decides."""
 
     share: float | None = field(None, title="Kept share", section=HOW, low=0.01, high=1.0, advanced=True)
-    """Each layer keeps as much rank as this share of its change's energy needs."""
+    """Share of its change's energy that each layer keeps, with the rank this takes."""
 
 
 class FuseSettings(Settings):
-    """Fuse LoRAs into a model: writes a folder that can be used as a model."""
+    """Fuse LoRAs into a model, which writes a model folder that needs no LoRA files."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
-    """At least one, each with =SCALE behind it if not 1. A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME),
-    a run's name or a .safetensors file."""
+    """One or more LoRAs, with =SCALE appended if it is not 1. Each is a LoRA of the workspace (runs/RUN, runs/RUN@STEP,
+    loras/NAME), a run's name or a .safetensors file."""
 
     model: str = field("", title="Model", section=WHAT, source="models", path=True)
-    """The model they are fused into. Empty: the one that they were made for."""
+    """The model to fuse them into. Empty: the one that they were made for."""
 
     name: str = field("", title="Name", section=WHAT)
-    """What the new model's folder is called. Empty: from the LoRAs'."""
+    """Name of the new model's folder. Empty: made from the LoRAs' names."""
 
 
 class LoraImportSettings(Settings):
-    """Add a LoRA of another trainer, or of the Hub, to the library."""
+    """Import a LoRA from another trainer or from the Hub into the library."""
 
     source: str = field("", title="From", section=WHAT, path=True)
-    """A .safetensors file, a torch file (.pt, .bin, .ckpt), a folder of diffusers or peft, or a repository of the Hub:
+    """A .safetensors file, a torch file (.pt, .bin, .ckpt), a diffusers or peft folder, or a Hub repository:
     OWNER/NAME, OWNER/NAME:FILE@REVISION or its address."""
 
     low_noise: str = field("", title="Low-noise file", section=WHAT, path=True, advanced=True)
-    """The same of the low-noise expert, where a model has two and each has a file of its own (Wan 2.2 A14B): the other
-    is then the high-noise one's. Empty: there is one file, for one expert or for both."""
+    """The low-noise expert's file, if the model has two experts with a file each (Wan 2.2 A14B); the other file is then
+    the high-noise expert's. Empty: there is one file, for one expert or both."""
 
     model: str = field("", title="Made for", section=WHAT, source="models", path=True)
-    """The model that it was trained on. Empty: as the file says, or the only one that it fits."""
+    """The model that it was trained on. Empty: the one that the file names, or the only one that it fits."""
 
     name: str = field("", title="Name", section=WHAT, advanced=True)
-    """What it is called here. Empty: the file's name."""
+    """Name in the library. Empty: the file's name."""
 
     trigger: str = field("", title="Trigger word", section=WHAT, advanced=True)
-    """What a prompt must say. Empty: as the file says, or none."""
+    """Words that prompts need. Empty: those in the file, if any."""
 
     force: bool = field(False, title="Take what fits", section=WHAT, advanced=True)
-    """Import a LoRA although more than one in 20 of its layers do not fit the model; those are left out."""
+    """Import the LoRA even if more than one in 20 of its layers do not fit the model. Those are left out."""
 
 
 class ConvertSettings(Settings):
@@ -103,12 +103,12 @@ class ConvertSettings(Settings):
     """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
 
     low_noise: str = field("", title="Low-noise LoRA", section=WHAT, source="loras", path=True, advanced=True)
-    """The LoRA of the low-noise expert: the other is then the high-noise one's, and each becomes a file of its own,
+    """The low-noise expert's LoRA; the other one is then the high-noise expert's. Each becomes a file of its own,
     NAME_high_noise and NAME_low_noise, which is how ai-toolkit pairs them. Empty: one LoRA, one file."""
 
     format: str = field("diffusers", title="Format", section=HOW, source="lora_formats")
-    """The program that will read it. Others may load the file without an error and change nothing; `workbench loras
+    """The program that will read the file. Others may load it without an error but ignore its weights. `workbench loras
     formats` lists the formats and who reads each."""
 
     target: str = field("", title="File", section=HOW, path=True)
-    """A new file. Empty: one in the workspace, named after LoRA and format."""
+    """The file to write. Empty: a file in the workspace, named after LoRA and format."""

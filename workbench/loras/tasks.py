@@ -1,7 +1,7 @@
-"""Operations on LoRAs as background jobs, one folder each: loras/.jobs/ID/ with config.json and a job's files.
+"""Operations on LoRAs as background jobs, each in a folder of its own: loras/.jobs/ID/.
 
-config.json holds the operation's name under "task" beside its settings; result.json the result ("made", "summary",
-"error", "reports", "files").
+config.json holds the settings and, as "task", the operation's name; result.json also holds "made", "summary", "error",
+"reports" and "files".
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from workbench.workspace import Workspace, fresh_folder, read_json, read_object,
 from workbench.workspace.lora_names import folder
 
 MODULE, JOBS = "workbench.loras", ".jobs"
-KEPT_SECONDS = 24 * 3600  # a job that is over is forgotten after a day
-# task -> (its settings, what does it, its phase)
+KEPT_SECONDS = 24 * 3600  # how long the folder of an ended job is kept
+# task -> (settings, function, phase)
 TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
     "merge": (MergeSettings, merge, "merging"),
     "resize": (ResizeSettings, resize, "resizing"),
@@ -45,10 +45,12 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
 
 @dataclass(frozen=True)
 class LoraTask:
-    """One operation, as its files describe it. made: a name in the library or a path, "" while it is not over
+    """One operation.
 
-    reports: how what was read matched, for each LoRA of an import or a conversion (families.lora_names)
-    files: that a conversion wrote
+    Attributes:
+        made: a name in the library or a path; "" until it has finished.
+        reports: what matched, for each LoRA of an import or a conversion (families.lora_names).
+        files: written by a conversion.
     """
 
     folder: Path
@@ -65,7 +67,7 @@ class LoraTask:
 
 
 def start(workspace: Workspace, settings: Settings) -> Path:
-    """Begin an operation in the background; its job's folder. Raises CannotWrite."""
+    """Start an operation in the background and return its job's folder. Raises CannotWrite."""
     name = next(name for name, (cls, *_) in TASKS.items() if isinstance(settings, cls))
     parent = folder(workspace) / JOBS
     for status in jobs.jobs_in(parent):
@@ -78,25 +80,24 @@ def start(workspace: Workspace, settings: Settings) -> Path:
 
 
 def read_task(job_folder: Path) -> LoraTask:
-    """An operation by its job's folder. Raises Unknown when there is none."""
+    """Read an operation from its job's folder. Raises Unknown if there is none."""
     if not (job_folder / jobs.CONFIG).exists():
         raise Unknown(f"there is no operation {job_folder.name!r}: look at the list")
-    task, ended = str(read_object(job_folder / jobs.CONFIG).get("task", "")), read_object(job_folder / jobs.RESULT)
-    made, message = str(ended.get("made", "")), str(ended.get("summary", ""))
-    reports = ended.get("reports")
-    sound = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
-    files = ended.get("files")
-    written = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
-    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, sound, written)
+    task, result = str(read_object(job_folder / jobs.CONFIG).get("task", "")), read_object(job_folder / jobs.RESULT)
+    made, message = str(result.get("made", "")), str(result.get("summary", ""))
+    reports, files = result.get("reports"), result.get("files")
+    reports = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
+    files = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
+    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, reports, files)
 
 
 def everything(workspace: Workspace) -> list[LoraTask]:
-    """Active operations and those that ended in the last day, newest first."""
+    """List active operations and those that ended in the last day, newest first."""
     return [read_task(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
 
 
 def settings_of(job_folder: Path) -> tuple[str, Settings]:
-    """(the task's name, its settings) of a job's folder. Raises ConfigError."""
+    """Return (task, settings) of a job's folder. Raises ConfigError."""
     values = read_json(job_folder / jobs.CONFIG)
     name = values.pop("task", "") if isinstance(values, dict) else ""
     if name not in TASKS:

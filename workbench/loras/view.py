@@ -1,4 +1,4 @@
-"""What page and shell show of a LoRA and of an operation, as plain data. No torch."""
+"""What page and shell show about LoRAs and operations on them, as plain data. No torch."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ LOG_LINES = 8
 
 
 def match(lora: LibraryLora) -> list[tuple[str, str]]:
-    """(label, value) of how an imported LoRA matched its model; [] of others."""
+    """Return (label, value) lines on how an imported LoRA matched its model; [] for others."""
     return lora_names.lines(notes(lora).get("match") or {})
 
 
 def link(lora: LibraryLora) -> str:
-    """Its address on the Hub; "" when it is not published."""
+    """Return its address on the Hub; "" if it is not published."""
     found = str(lora.published.get("url", ""))
     return found if found.startswith(("https://", "http://")) else ""
 
 
 def strength(lora: LibraryLora) -> str:
-    """Rank, and alpha where it differs: "16", "16, alpha 8", "up to 7"."""
+    """Describe rank and, if it differs, alpha: "16", "16, alpha 8", "up to 7"."""
     alpha = "" if lora.alpha is None or lora.alpha == lora.rank or lora.mixed else f", alpha {lora.alpha:g}"
-    return (
-        f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{', DoRA' if lora.dora else ', LoKr' if lora.lokr else ''}"
-    )
+    kind = ", DoRA" if lora.dora else ", LoKr" if lora.lokr else ""
+    return f"{'up to ' if lora.mixed else ''}{lora.rank}{alpha}{kind}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How good a LoRA is, as far as anything says so. tone: "good", "warn", "bad" or "idle"
+    """How good a LoRA is, in a few words.
 
-    claim: a few words;  evidence: the numbers behind it, "" for none
+    Attributes:
+        tone: "good", "warn", "bad" or "idle".
+        evidence: the numbers behind the claim; "" for none.
     """
 
     tone: str
@@ -49,7 +50,7 @@ class Verdict:
 
 
 def verdict(lora: LibraryLora) -> Verdict | None:
-    """Return what a run's metrics, an import or an operation say of a LoRA; None where nothing does."""
+    """Judge a LoRA by its run's metrics, its import or the operation that made it; None if these say nothing."""
     if lora.sound:
         return Verdict("bad", "Damaged", lora.sound)
     if lora.run is None:
@@ -80,9 +81,12 @@ def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
 
 @dataclass(frozen=True)
 class TaskView:
-    """An operation at this moment. tone: "going", "good", "bad" or "plain"; share: None while it is unknown.
+    """The current state of an operation.
 
-    matches: (label, value) of how what was read matched
+    Attributes:
+        tone: "going", "good", "bad" or "plain".
+        share: of the work that is done; None while unknown.
+        matches: (label, value) lines on how the LoRAs that were read matched.
     """
 
     message: str
@@ -93,7 +97,7 @@ class TaskView:
 
 
 def task_view(task: LoraTask) -> TaskView:
-    """How far an operation is, or how it ended."""
+    """Describe an operation's progress, or how it ended."""
     status, operation = task.status, TASKS[task.name][2] if task.name in TASKS else "the operation"
     if status.state.alive:
         left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""

@@ -1,4 +1,4 @@
-"""LoRAs are published: to a model repository on the Hugging Face Hub, and to a Space that demonstrates them.
+"""Publish LoRAs and full fine-tunes: to a model repository on the Hugging Face Hub, and to a Space as a demo.
 
-Datasets are pushed by workbench.dataset_builder; what talks to the Hub is workbench.hub. Importing loads no torch.
+Datasets are pushed by workbench.dataset_builder, and workbench.hub talks to the Hub. Importing loads no torch.
 """

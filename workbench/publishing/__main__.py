@@ -10,8 +10,8 @@ from workbench.publishing import push
 
 
 def main() -> None:
-    """Run the push, and end the process at once: an upload that was stopped may still wait for the network."""
-    os.environ["TQDM_POSITION"] = "-1"  # huggingface_hub then keeps its bars where there is no terminal, and counts
+    """Run the push, then exit without waiting for threads: a stopped upload may still wait for the network."""
+    os.environ["TQDM_POSITION"] = "-1"  # makes huggingface_hub count progress without a terminal
     code = jobs.main(push.run)
     sys.stdout.flush()
     sys.stderr.flush()

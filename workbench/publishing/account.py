@@ -1,6 +1,6 @@
-"""Who is logged in to the Hub on this machine, as a background job would be: the token stays in a child process.
+"""Find out which account background jobs use on the Hub. The token stays in a child process.
 
-`now` never waits: a process of its own asks the Hub, and a later call returns the answer.
+`now` never waits: a child process asks the Hub, and a later call returns the answer.
 """
 
 from __future__ import annotations
@@ -16,15 +16,20 @@ from workbench import hub
 from workbench.errors import ModelUnavailable
 from workbench.jobs import processes
 
-TIMEOUT = 20.0  # seconds until the Hub counts as silent
-FRESH, AGAIN = 600.0, 60.0  # seconds for which an answer and a problem are valid
+TIMEOUT = 20.0  # seconds
+FRESH, AGAIN = 600.0, 60.0  # seconds for which an answer, or a problem, stays valid
 
 
 @dataclass(frozen=True)
 class Account:
-    """The answer. name: "" when nobody is logged in;  problem: why not, and what to do; "" when all is well
+    """The Hub's answer.
 
-    reads_only: whether the login may not write;  known: False until the Hub has answered
+    Attributes:
+        name: "" if nobody is logged in.
+        owners: the account and its organizations.
+        reads_only: whether the login may only read.
+        problem: what is wrong and what to do; "" if nothing.
+        known: False until the Hub has answered.
     """
 
     name: str = ""
@@ -38,7 +43,7 @@ ASKING = Account(known=False)
 
 
 def ask() -> Account:
-    """Ask the Hub now. Raises HubRefuses when nobody is logged in, HubLost."""
+    """Ask the Hub now. Raises HubRefuses if nobody is logged in, HubLost."""
     with hub.explained("your account"):
         about = hub.client().whoami()
     token = (about.get("auth") or {}).get("accessToken") or {}
@@ -47,18 +52,18 @@ def ask() -> Account:
 
 
 class _Watch:
-    """The last answer, and when it was given."""
+    """The last answer, and how long it is valid."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._answer, self._until, self._mark, self._asking = ASKING, 0.0, -1.0, False
 
     def now(self, again: bool = False) -> Account:
-        """Who is logged in, as far as is known; `again`: ask anew, for the next call."""
+        """Return who is logged in, if known. again: ask again, for the next call."""
         with self._lock:
             mark = _login_mark()
-            old = again or mark != self._mark or time.monotonic() > self._until
-            if old and not self._asking:
+            outdated = again or mark != self._mark or time.monotonic() > self._until
+            if outdated and not self._asking:
                 self._asking, self._mark = True, mark
                 threading.Thread(target=self._ask, daemon=True).start()
             return self._answer
@@ -74,7 +79,7 @@ now = _Watch().now
 
 
 def _login_mark() -> float:
-    """Changes with every login and logout."""
+    """Return a number that changes with every login and logout."""
     from huggingface_hub import constants
 
     try:
@@ -84,10 +89,10 @@ def _login_mark() -> float:
 
 
 def _in_a_child() -> Account:
-    """Ask in a process that sees what a job sees."""
+    """Ask in a process with a job's environment."""
     values = processes.answer_of(__name__, TIMEOUT)
     if values is None:
-        return Account(problem="the Hub does not answer just now: a push tries again by itself when it is started")
+        return Account(problem="the Hub does not answer now: start the push anyway, and it will ask again")
     return Account(**{**values, "owners": tuple(values["owners"])})
 
 

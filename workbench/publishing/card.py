@@ -1,6 +1,6 @@
-"""The model card of a LoRA on the Hub: what it is, its previews, how to use it, how it was made, what is not known.
+"""The model card of a LoRA on the Hub: what it is, its previews, how to use it, how it was made, its limits.
 
-Its code, and a Space's, is the family's (`Family.usage`), taken apart and put together for the Hub.
+The code in a card, or in a Space, is the family's (`Family.usage`), parsed and rewritten for the Hub.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ TEMPLATE = """---
 {usage}
 ```
 
-Rank and alpha are in the file, so the LoRA has its full strength at a scale of 1; nothing has to be set by hand. Give
-`pipe.set_adapters(["lora"], [0.7])` another scale to weaken it.
+Rank and alpha are in the file, so a scale of 1 gives the LoRA its full strength. To weaken it, set a lower scale:
+`pipe.set_adapters(["lora"], [0.7])`.
 
 {made}## Limits
 
@@ -51,7 +51,7 @@ GENERATOR = "torch.Generator().manual_seed({})"
 
 
 def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
-    """README.md; also: the second file of weights, where there is one."""
+    """Return the text of README.md. also: the second file of weights, if there is one."""
     lora, model = facts.lora, facts.model
     widget = [
         {"text": preview.prompt or "-", "output": {"url": sample_name(index)}}
@@ -66,11 +66,11 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
         used = for_first_preview(used, repo_id, seed) if facts.previews else used
         usage = code(used, model, anonymous_text(model.source), repo_id, also)
     else:
-        # diffusers has no pipeline for it: the family's own code.
+        # diffusers has no pipeline for it, so the family's own code is used.
         made_with, source = facts.generated_with, Path(model.source)
         usage = facts.family.usage(made_with, source, "", first, facts.shape, repository=repo_id, seed=seed)
         usage = anonymous_text(usage)
-    trigger = f"## Trigger word\n\nWrite **{lora.trigger}** in the prompt to call it up.\n\n" if lora.trigger else ""
+    trigger = f"## Trigger word\n\nInclude **{lora.trigger}** in the prompt.\n\n" if lora.trigger else ""
     packages = ", ".join(f"{name} {version}" for name, version in (facts.card.packages if facts.card else {}).items())
     return TEMPLATE.format(
         metadata=model_card.metadata(model, lora.trigger, widget, license=license),
@@ -87,12 +87,12 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
 
 
 def sample_name(index: int) -> str:
-    """What a preview is called in the repository."""
+    """Return a preview's file name in the repository."""
     return f"samples/{index}.mp4"
 
 
 def example(lora: LibraryLora) -> str:
-    """A prompt for code, where no preview gives one."""
+    """Return a prompt for code if there is no preview with one."""
     return f"{lora.trigger} ..." if lora.trigger else "..."
 
 
@@ -108,7 +108,7 @@ def _what(facts: Facts) -> str:
 
 
 def _made(facts: Facts) -> str:
-    """The measurements, the data and the settings of its run; nothing for others."""
+    """Describe the measurements, data and settings of its run; "" for LoRAs without a run."""
     if facts.card is None:
         return ""
     settings = facts.card.settings
@@ -129,37 +129,39 @@ def _made(facts: Facts) -> str:
 
 
 def _limits(facts: Facts) -> str:
-    """What it was not tested for."""
+    """List what was not tested."""
     frames, height, width = facts.shape
     size = f"{frames} frames of {width}x{height}"
     lines = [
         f"The previews were generated with {facts.model.title} at {size}; other base models, lengths and sizes "
         "were not tested.",
-        "It was not tested together with other LoRAs, nor outside diffusers.",
-        "What the base model gets wrong, this gets wrong; nothing filters what is generated.",
+        "It was not tested together with other LoRAs or outside diffusers.",
+        "It shares the base model's weaknesses, and nothing filters what is generated.",
     ]
     if not facts.previews:
-        lines[0] = f"No preview was generated with it; it is made for {facts.model.title} alone."
+        lines[0] = f"No preview was generated with it. It is made for {facts.model.title} only."
     if warning := facts.family.lora_formats[0].warning:
         lines.append(f"{warning} (`workbench loras convert`).")
     if facts.card is None or not facts.card.losses:
-        lines.append("Nothing was held out of its training, so how well it generalizes was not measured.")
+        lines.append("No clips were held out of training, so how well it generalizes was not measured.")
     if facts.card is None or facts.card.changes is None:
-        lines.append("Whether it changes prompts that have nothing to do with it was not measured.")
+        lines.append("Its effect on unrelated prompts was not measured.")
     return "\n".join(f"- {line}" for line in lines)
 
 
-# ---- code that generates with it ------------------------------------------------------------------------------------
+# ---- code that uses the LoRA ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The parts.
+    """Code that generates a video, in parts.
 
-    pipeline: the diffusers class;  changes: statements on `pipe` where plain diffusers differs from training
-    call:     the arguments of `pipe(...)`, name -> Python expression
-    parts:    those that are loaded by themselves, in 32 bits, name -> diffusers class
-    transformers: the parts that the LoRA is loaded into
+    Attributes:
+        pipeline: the diffusers class.
+        changes: statements on `pipe` where plain diffusers differs from training.
+        call: the arguments of `pipe(...)`, name -> Python expression.
+        parts: parts that are loaded separately, in fp32, name -> diffusers class.
+        transformers: the parts that the LoRA is loaded into.
     """
 
     pipeline: str
@@ -170,7 +172,7 @@ class Usage:
 
 
 def read(code: str) -> Usage:
-    """Take apart what `Family.usage` returned."""
+    """Parse the code that `Family.usage` returned."""
     lines, tree = code.splitlines(), ast.parse(code)
     pipeline, call, first, last = "DiffusionPipeline", dict[str, str](), 0, len(lines)
     parts, transformers = dict[str, str](), list[str]()
@@ -202,12 +204,14 @@ def usage_of(
     experts: Sequence[str] = (),
     told: Sequence[str] = (),
 ) -> Usage:
-    """How to generate (frames, height, width); simpler where the model is not on this disk.
+    """Return code that generates a video; a simpler version if it needs model files that are not on this disk.
 
-    experts: those that the LoRA is for, where the model has two
-    told: the kinds of given frames that it was trained with
+    Args:
+        shape: (frames, height, width).
+        experts: the experts that the LoRA is for, if the model has two.
+        told: the kinds of given frames that it was trained with.
     """
-    folder = family.on_disk(model) or Path(model.source)  # a family whose code needs configs says that they are missing
+    folder = family.on_disk(model) or Path(model.source)  # a family that needs missing configs raises below
     with contextlib.suppress(ModelUnavailable, KeyError):
         return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale, experts, told=told))
     frames, height, width = shape
@@ -219,7 +223,7 @@ def usage_of(
 
 
 def for_first_preview(used: Usage, repo_id: str, seed: int) -> Usage:
-    """The same for the first preview of a repository: its seed and, where the model takes one, its picture."""
+    """Change the code to reproduce a repository's first preview, with its seed and its pictures."""
     call = {**used.call, "generator": GENERATOR.format(seed)}
     for name, file in (("image", PICTURE), ("last_image", LAST_PICTURE)):
         if name in call:
@@ -228,7 +232,10 @@ def for_first_preview(used: Usage, repo_id: str, seed: int) -> Usage:
 
 
 def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> str:
-    """Python that loads the LoRA from the Hub and generates; also: a second file of weights in the repository."""
+    """Return Python code that loads the LoRA from the Hub and generates a video.
+
+    also: a second file of weights in the repository; "" without one.
+    """
     helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
     revision = f', revision="{model.revision}"' if model.revision else ""
     classes = sorted({used.pipeline, *used.parts.values()})
@@ -244,7 +251,7 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
         source = BUILT_IN.format(id=_quoted(repr(model.id)))
     load = ['device = "cuda" if torch.cuda.is_available() else "cpu"']
     load.append('dtype = torch.bfloat16 if device == "cuda" else torch.float32')
-    # Newer diffusers call it dtype, but take this name, too; older ones would silently load 32 bits.
+    # Newer diffusers call it dtype but still accept torch_dtype; older ones would ignore dtype and load fp32.
     for name, kind in used.parts.items():
         part = f'{source}, subfolder="{name}"{revision}, torch_dtype=torch.float32'
         load.append(f"{name} = {kind}.from_pretrained({part})")
@@ -267,7 +274,7 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
 
 
 def _quoted(expression: str) -> str:
-    """A Python expression; a string in double quotes."""
+    """Return a Python expression; if it is a string, with double quotes."""
     try:
         value = ast.literal_eval(expression)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What is known of a LoRA that is to be published, gathered from its run or from the library. No torch."""
+"""Gather the facts about a LoRA to publish, from its run or from the library. No torch."""
 
 from __future__ import annotations
 
@@ -41,17 +41,18 @@ MACHINE = (
     "repository",
 )
 PATH = re.compile(r"(?:^|(?<=[\s='\"(]))(?:~|[A-Za-z]:)?[/\\][^\s'\"]*[/\\][^\s'\"=]*")
-PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # formats of a first frame
+PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # allowed formats of a first frame
 
 
 @dataclass(frozen=True)
 class PublishedPreview:
-    """One preview, and its settings.
+    """One preview and its settings.
 
-    model:   the base model with the steps, guidance, flow shift and negative prompt that it was generated with
-    picture: the first frame that it was given, as a PNG without metadata, None without one
-    shape:   (frames, height, width), None where its record does not say
-    left_out: why the picture that its record names is not published, "" where it is
+    Attributes:
+        model: the base model with the steps, guidance, flow shift and negative prompt it was generated with.
+        picture: its first frame as a PNG without metadata, if it was given one.
+        shape: (frames, height, width); None if its record does not say.
+        left_out: why the picture in its record is not published; "" if it is.
     """
 
     video: Path
@@ -65,11 +66,14 @@ class PublishedPreview:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that is published of one LoRA.
+    """Everything about a LoRA that is published.
 
-    card: what its run's own card says, None for others;  shape: (frames, height, width) of its videos
-    experts: of the base model, for which it is; () where the model has one
-    trained, held_out: lines of dataset.lock.json;  clips: as (dataset's folder, clip), as far as they are still here
+    Attributes:
+        card: the content of its run's card; None without a run.
+        shape: (frames, height, width) of its videos.
+        experts: the experts that it is for; () if the model has only one.
+        trained, held_out: lines of dataset.lock.json.
+        clips: its training clips that still exist, as (dataset's folder, clip).
     """
 
     lora: LibraryLora
@@ -85,17 +89,17 @@ class Facts:
 
     @property
     def generated_with(self) -> Model:
-        """The base model as its first preview was generated."""
+        """The base model with the settings of the first preview."""
         return self.previews[0].model if self.previews else self.model
 
     @property
     def settings(self) -> TrainSettings | None:
-        """Of its run."""
+        """Its run's settings."""
         return self.card.settings if self.card else None
 
     @property
     def statistics(self) -> list[tuple[str, str]]:
-        """What the training clips are like, without a name of any."""
+        """Statistics about the training clips, without their names."""
         if not self.trained:
             return []
         found = [("Clips trained on", f"{len(self.trained):,}"), ("Clips held out", f"{len(self.held_out):,}")]
@@ -111,7 +115,7 @@ class Facts:
 
 
 def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
-    """Raises ConfigError, DataError when its base model is not known, its file is not sound or a link leads outside."""
+    """Gather the facts. Raises DataError if the file is damaged, its model unknown or a link leads outside."""
     if lora.sound:
         raise DataError(lora.sound)
     videos = lora.previews[:MOST_PREVIEWS]
@@ -120,46 +124,41 @@ def gather(workspace: Workspace, lora: LibraryLora) -> Facts:
     previews = tuple(one for video in videos if (one := published_preview(workspace, video, model)))
     shape = next(filter(None, (one.shape for one in previews)), None)
     common: dict[str, Any] = {"lora": lora, "family": family, "model": model, "previews": previews}
-    common["experts"] = _experts(lora, model)
+    # All of a model's experts if the file does not say.
+    common["experts"] = tuple(one.name for one in model.experts_for(lora.experts)) if model.boundary else ()
     if lora.run is None:
         return Facts(**common, card=None, shape=shape or (model.frames, model.height, model.width))
     settings = lora.run.settings
     lines = read_lock(lora.run.folder)
     trained = tuple(line for line in lines if line.get("role") == "train")
+    trained_shape = (settings.frames or model.frames, settings.height or model.height, settings.width or model.width)
     return Facts(
         **common,
         card=card_facts(lora.run, settings, lora.steps or settings.steps),
-        shape=shape
-        or (settings.frames or model.frames, settings.height or model.height, settings.width or model.width),
+        shape=shape or trained_shape,
         trained=trained,
         held_out=tuple(line for line in lines if line.get("role") == "held_out"),
         clips=tuple(_clips(workspace, settings, trained)),
     )
 
 
-def _experts(lora: LibraryLora, model: Model) -> tuple[str, ...]:
-    """The experts that it is for: all where its file does not say."""
-    if not model.boundary:
-        return ()
-    return tuple(one.name for one in model.experts_for(lora.experts))
-
-
 def base_of(lora: LibraryLora) -> ResolvedModel:
-    """The base model. Raises DataError when the LoRA does not say which."""
+    """Return a LoRA's base model. Raises DataError if it is unknown."""
     with contextlib.suppress(ConfigError):
         return find_model(lora.model)
     for family in families():
         for model in family.models:
             if lora.base_model and lora.base_model in (model.source, model.id, model.title):
                 return ResolvedModel(family, model)
+    named = (lora.model or lora.base_model or "empty")[:80]
     raise DataError(
-        f"{lora.title} does not say which model it is for, and a card has to: name it in the library (its model is "
-        f"{(lora.model or lora.base_model or 'empty')[:80]!r})"
+        f"{lora.title} does not say which model it is for, but its card must: set its model in the library (now "
+        f"{named!r})"
     )
 
 
 def training_clips(facts: Facts) -> list[tuple[Path, Clip]]:
-    """The clips that it was trained on. Raises DataError when any is gone or another, by what the dataset says."""
+    """Return the clips that it was trained on. Raises DataError if any is missing or has changed."""
     if facts.settings is None:
         raise DataError(f"clips is on, but {facts.lora.title} was not trained here: turn it off")
     kept = {(clip.file_name, clip.sha256) for _, clip in facts.clips}
@@ -168,7 +167,7 @@ def training_clips(facts: Facts) -> list[tuple[Path, Clip]]:
     if gone or not facts.clips:
         raise DataError(
             f"clips is on, but {len(gone) or 'all'} of the clips that {facts.lora.title} was trained on are gone or "
-            f"have changed ({', '.join(gone[:3])}): bring them back, or turn it off"
+            f"have changed ({', '.join(gone[:3])}): restore them, or turn it off"
         )
     if latents := sum(clip.is_latents for _, clip in facts.clips):
         raise DataError(f"clips is on, but {latents} of the clips are latents, which nobody can watch: turn it off")
@@ -176,11 +175,11 @@ def training_clips(facts: Facts) -> list[tuple[Path, Clip]]:
 
 
 def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict[str, Any]]) -> list[tuple[Path, Clip]]:
-    """Clips of the run's datasets that are still those that were trained on."""
+    """Return the clips of the run's datasets that have not changed since it was trained on them."""
     wanted = {(line["file_name"], line["sha256"]) for line in trained}
     found: dict[tuple[str, str], tuple[Path, Clip]] = {}
     for name in (settings.dataset, *(text.split("=")[0] for text in settings.more_datasets)):
-        with contextlib.suppress(ConfigError, DataError):  # a dataset that is gone
+        with contextlib.suppress(ConfigError, DataError):  # the dataset may be gone
             folder = workspace.dataset(name)
             for clip in read_clips(folder):
                 if (clip.file_name, clip.sha256) in wanted:
@@ -189,19 +188,19 @@ def _clips(workspace: Workspace, settings: TrainSettings, trained: Sequence[dict
 
 
 def check_links(workspace: Workspace, paths: Iterable[Path]) -> None:
-    """Raises DataError for a file that is to be published and is a link out of the workspace."""
+    """Raise DataError if a file to publish is a link that leads out of the workspace."""
     for path in paths:
         try:
             workspace.inside(path)
         except ConfigError:
             raise DataError(
-                f"{path.name} of {path.parent.name} is a link that leads out of the workspace, and nothing from there "
-                "is published: put the file itself in its place"
+                f"{path.name} of {path.parent.name} is a link that leads out of the workspace, where nothing is "
+                "published from: replace it with the file itself"
             ) from None
 
 
 def published_preview(workspace: Workspace, video: Path, model: Model) -> PublishedPreview | None:
-    """A preview with its record; None for one without a prompt."""
+    """Read a preview and its record; None if it has no prompt."""
     record = _record(video)
     chosen = record["settings"] if isinstance(record.get("settings"), dict) else {}
     both = {**chosen, **record}
@@ -221,9 +220,9 @@ def published_preview(workspace: Workspace, video: Path, model: Model) -> Publis
 
 
 def _picture(workspace: Workspace, name: str) -> tuple[bytes | None, str]:
-    """The picture that a record names, and why it is left out: only pictures of this workspace are published.
+    """Read the picture that a record names, or say why it is left out: only pictures of this workspace are published.
 
-    Written anew as a PNG, it holds what can be seen and nothing else: no position, no camera, no second file.
+    It is rewritten as a PNG of its pixels alone, without location, camera data or appended files.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -239,17 +238,17 @@ def _picture(workspace: Workspace, name: str) -> tuple[bytes | None, str]:
     except ConfigError:
         return None, "its record names a file outside this workspace"
     except (DataError, UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError):
-        return None, "its record names a file that is missing or is no picture"
+        return None, "its record names a file that is missing or not a picture"
     return data.getvalue(), ""
 
 
 def _whole(value: Any, default: int) -> int:
-    """A record's number, which may be anything."""
+    """Return a record's number as an integer, or the default if it is not a number."""
     return int(value) if isinstance(value, int | float) and math.isfinite(value) else default
 
 
 def _generated_with(model: Model, record: Mapping[str, Any]) -> Model:
-    """The model with what a record says in place of its own values."""
+    """Return the model with the values of a record in place of its own."""
     found: dict[str, Any] = {}
     for name in ("guidance_scale", "guidance_scale_2", "flow_shift"):
         if isinstance(value := record.get(name), int | float) and math.isfinite(value):
@@ -263,12 +262,12 @@ def _generated_with(model: Model, record: Mapping[str, Any]) -> Model:
     if not model.boundary:
         found.pop("guidance_scale_2", None)
     elif "guidance_scale" in found:
-        found.setdefault("guidance_scale_2", None)  # the same as the other
+        found.setdefault("guidance_scale_2", None)  # the same as guidance_scale
     return replace(model, steps=_whole(record.get("steps"), 0) or model.steps, **found)
 
 
 def _record(video: Path) -> dict[str, Any]:
-    """The JSON beside a video, else the one inside it; {} when there is none."""
+    """Read the JSON beside a video, or else the one inside it; {} if there is none."""
     value: Any = None
     with contextlib.suppress(ConfigError, DataError, ValueError):
         beside = video.with_suffix(".json")
@@ -277,7 +276,7 @@ def _record(video: Path) -> dict[str, Any]:
 
 
 def _counted(texts: Any) -> str:
-    """The texts that are most common, with how often."""
+    """List the most common texts with their counts."""
     common = Counter(texts).most_common()
     if len(common) == 1:
         return str(common[0][0])
@@ -288,12 +287,12 @@ def _counted(texts: Any) -> str:
 
 
 def anonymous_text(value: str) -> str:
-    """A text in which paths of this machine have become the names at their ends."""
+    """Shorten paths of this machine in a text to their last part."""
     return PATH.sub(lambda found: PurePath(found[0].replace("\\", "/")).name or "a folder", value)
 
 
 def anonymous_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that concern this machine alone, and without its paths."""
+    """Remove settings that only concern this machine, and shorten paths."""
     return {name: _value(value) for name, value in values.items() if name not in MACHINE}
 
 

@@ -1,12 +1,12 @@
-"""A push as a background job, and the plan of it before anything is sent.
+"""Plan a push, and run it as a background job.
 
-    publishing/lora--NAME/       the job's folder of the push of a LoRA or of a full fine-tune
-    publishing/space--NAME/      of the push of its Space
-    <the LoRA's folder>/published.json   {"repo_id", "url", "commit", "time", "private", "sha256"} of the LoRA's file
-                                 here, and of its Space "space": {"repo_id", "url", "commit", "time", "private"}
+    publishing/lora--NAME/       the job that pushes a LoRA or a full fine-tune
+    publishing/space--NAME/      the job that pushes its Space
+    <the LoRA's folder>/published.json   {"repo_id", "url", "commit", "time", "private", "sha256" of the local file},
+                                 and for its Space "space": {"repo_id", "url", "commit", "time", "private"}
 
-A push that broke off or was stopped goes on when it is started again: what the Hub has is not sent twice. Equal files
-make no commit.
+An interrupted or stopped push continues when it is started again: files that the Hub has are not sent twice. Unchanged
+files make no commit.
 """
 
 from __future__ import annotations
@@ -36,31 +36,29 @@ POLL_SECONDS = 0.3
 
 
 def folder(workspace: Workspace, what: What, name: str) -> Path:
-    """The job's folder. Raises ConfigError for what is neither."""
+    """Return the job's folder. Raises ConfigError if there is no LoRA or fine-tune of this name."""
     return push_job(workspace.root, what, find(workspace, name).name)
 
 
 def find(workspace: Workspace, name: str) -> LibraryLora | FullModel:
-    """The LoRA or the full fine-tune of a name. Raises ConfigError when there is none."""
+    """Return the LoRA or full fine-tune of this name. Raises ConfigError if there is none."""
     return find_full_model(workspace, name) or library.find(workspace, name)
 
 
 def default_repo(owner: str, title: str, what: What = "lora") -> str:
-    """A name for the repository: "me/cats", "me/cats-demo"."""
+    """Make a name for the repository: "me/cats", "me/cats-demo"."""
     return f"{owner}/{slugify(title)}{'-demo' if what == 'space' else ''}"
 
 
 def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> UploadPlan:
-    """What would be sent; nothing is written or requested. Raises ConfigError, DataError."""
+    """Plan what to send, without writing or requesting anything. Raises ConfigError, DataError."""
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: write OWNER/NAME", {"repo_id": "write OWNER/NAME"})
     hub.check_repo_id(settings.repo_id)
     found = find(workspace, name)
     if isinstance(found, FullModel):
         if isinstance(settings, SpacePush):
-            raise ConfigError(
-                f"{found.title} is a full fine-tune, and a Space demonstrates a LoRA: push the model alone"
-            )
+            raise ConfigError(f"{found.title} is a full fine-tune, but Spaces demonstrate LoRAs: push only the model")
         return full_model_upload(workspace, found, settings)
     if isinstance(settings, SpacePush):
         return space.space_upload(workspace, found, settings)
@@ -68,7 +66,7 @@ def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush)
 
 
 def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner: str = "") -> Any:
-    """The settings with a repository: the chosen one, else the one of the last push, else the default one."""
+    """Fill in the repository: the given one, else the last push's, else the default. Raises ConfigError."""
     if settings.repo_id.strip():
         return settings.changed(repo_id=settings.repo_id.strip())
     found, what = find(workspace, name), _what(settings)
@@ -84,7 +82,7 @@ def _what(settings: LoraPush | SpacePush) -> What:
 
 
 def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jobs.Status:
-    """Start a push; one in progress goes on. Raises ConfigError, DataError, CannotWrite."""
+    """Start a push. One in progress is left alone. Raises ConfigError, DataError, CannotWrite."""
     plan_upload(workspace, name, settings)
     target = folder(workspace, _what(settings), name)
     if (now := jobs.status(target)).state.alive:
@@ -97,15 +95,15 @@ def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> jo
 
 
 def run(job: jobs.Job) -> None:
-    """The push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
+    """Run the push as a job. Raises ConfigError, DataError, CannotWrite, ModelUnavailable (the Hub), jobs.Stop."""
     folder, workspace = job.folder, Workspace.of(job.folder)
     config = read_json(folder / jobs.CONFIG)
     name = config.pop("lora")
-    a_space = folder.name.startswith("space--")
-    settings = parse(SpacePush, config, given=()) if a_space else parse(LoraPush, config, given=())
+    is_space = folder.name.startswith("space--")
+    settings = parse(SpacePush, config, given=()) if is_space else parse(LoraPush, config, given=())
     job.beat("gathering the files", patient=True)
-    owner = account.ask().name  # without a login nothing is read
-    settings = named(workspace, name, settings, owner)  # of a run that pushes itself it may be empty
+    owner = account.ask().name  # first, because nothing needs to be read without a login
+    settings = named(workspace, name, settings, owner)  # a run that pushes itself may leave it empty
     found = find(workspace, name)
     plan = plan_upload(workspace, name, settings)
     sha256 = file_sha256(found.path)
@@ -124,36 +122,36 @@ def run(job: jobs.Job) -> None:
 
 
 def _push(plan: UploadPlan, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pushed:
-    """Send in a thread of its own, so that a stop takes effect during the upload of a large file."""
+    """Send the files in a thread, so that a stop takes effect even during the upload of a large file."""
     pool, began, total = ThreadPoolExecutor(1), time.monotonic(), sum(plan.sizes.values())
     pushing = pool.submit(hub.push, plan.kind, plan.repo_id, files, plan.message, plan.private)
     while True:
         over = bool(wait([pushing], POLL_SECONDS).done)
         done = total if over and not pushing.exception() else min(total, _sent_bytes())
-        began = began if done else time.monotonic()  # hashing before the first byte says nothing of the speed
+        began = began if done else time.monotonic()  # the time for hashing, before the first byte, does not count
         pace = {"step_seconds": (time.monotonic() - began) / done} if done else {}
         job.beat("uploading", done, total, patient=True, message=f"to {plan.repo_id}", **pace)
         if over:
             return pushing.result()
-        job.check_stop("stopped: nothing of it is visible on the Hub; started again, it goes on")
+        job.check_stop("stopped: nothing is visible on the Hub yet; start it again to continue")
 
 
 _COUNTED: dict[tuple[int, str], int] = {}
 
 
 def _sent_bytes() -> int:
-    """How much huggingface_hub has sent. Only its progress bars say so."""
+    """Return how many bytes huggingface_hub has sent, which only its progress bars know."""
     from huggingface_hub.utils import tqdm
 
     for bar in list(getattr(tqdm, "_instances", ())):
-        # With Xet a second bar counts the part of the bytes that the Hub did not have.
+        # With Xet, a second bar counts the bytes that the Hub did not have yet.
         if getattr(bar, "unit", "") == "B" and not bar.desc.startswith("New Data"):
             _COUNTED[id(bar), bar.desc.partition(" (")[0]] = int(bar.n)
     return sum(_COUNTED.values())
 
 
 def _note(found: LibraryLora | FullModel, plan: UploadPlan, pushed: hub.Pushed, sha256: str) -> None:
-    """published.json."""
+    """Record the push in published.json."""
     path = found.folder / PUBLISHED
     with jobs.locked(path.with_name(f".{PUBLISHED}.lock")), writing(path):
         noted = read_json(path) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""The settings of a push; one declaration each."""
+"""The settings of a push."""
 
 from __future__ import annotations
 
@@ -8,33 +8,32 @@ WHERE, WHAT = "Destination", "Content"
 
 
 class LoraPush(Settings):
-    """A LoRA into a model repository."""
+    """Push a LoRA to a model repository."""
 
     repo_id: str = field("", title="Repository", section=WHERE)
-    """The model repository on the Hugging Face Hub, as OWNER/NAME; it is created if it does not exist. To one that
-    exists, a commit is added, and nothing is deleted. Empty: your account and the LoRA's name."""
+    """Model repository on the Hugging Face Hub, OWNER/NAME, created if it does not exist. An existing repository gets a
+    new commit, which deletes nothing. Empty: your account and the LoRA's name."""
 
     private: bool = field(True, title="Private", section=WHERE)
-    """Only you see the repository. Everybody may load and copy what is public."""
+    """Only you can see the repository. Anyone can load and copy a public one."""
 
     license: str = field("", title="License", section=WHAT)
-    """In the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's, which also applies to what is
-    made from it."""
+    """License in the Hub's short form: apache-2.0, cc-by-4.0, other. Empty: the base model's license, which also covers
+    what is made from it."""
 
     clips: bool = field(False, title="Training clips too", section=WHAT)
-    """Put the clips that it was trained on, with their captions, beside the LoRA. Whoever sees the repository sees
-    them."""
+    """Also upload the training clips and their captions. Everyone who can see the repository can see them."""
 
     model_card: bool = field(True, title="Write the model card", section=WHAT, advanced=True)
-    """Off leaves the README.md that is there as it is, for instance when you have changed it on the Hub."""
+    """Write README.md. Turn it off to keep the one on the Hub, for example after you edited it there."""
 
 
 class SpacePush(Settings):
-    """A demo of a LoRA that is on the Hub, into a Space."""
+    """Push a demo of a LoRA that is on the Hub to a Space."""
 
     repo_id: str = field("", title="Space", section=WHERE)
-    """The Space on the Hugging Face Hub, as OWNER/NAME; it is created if it does not exist. Empty: your account and
-    the LoRA's name with -demo appended."""
+    """Space on the Hugging Face Hub, OWNER/NAME, created if it does not exist. Empty: your account and the LoRA's name
+    with -demo appended."""
 
     private: bool = field(True, title="Private Space", section=WHERE)
-    """Only you see the Space and can use it."""
+    """Only you can see and use the Space."""

@@ -1,12 +1,12 @@
-"""What a push of a demo Space sends: an app that generates videos with the LoRA by its name on the Hub.
+"""The files of a demo Space: an app that loads the LoRA from the Hub and generates videos with it.
 
     app.py              assets/space_app.py with the facts of this LoRA filled in
-    README.md           the Space's front matter
-    requirements.txt    what the app imports; Gradio itself is named by the front matter
+    README.md           the Space's front matter, which also chooses the version of Gradio
+    requirements.txt    the app's other packages
     samples/            previews as examples
-    base/               the base model, only where it is the built-in one, which is not on the Hub
+    base/               the base model if it is a built-in one, which is not on the Hub
 
-The app runs under `spaces.GPU` on ZeroGPU, else on whatever is there.
+The app uses `spaces.GPU` on ZeroGPU, otherwise the Space's own hardware.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
-from workbench.publishing.card import Usage, example, sample_name, usage_of
+from workbench.publishing.card import example, sample_name, usage_of
 from workbench.publishing.facts import Facts, PublishedPreview, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
@@ -34,7 +34,7 @@ OPEN, CLOSE = "# <facts>\n", "# </facts>\n"
 BASE = "base"
 OWN = ("generator", "prompt", "image", "num_inference_steps", "guidance_scale")  # what the app's visitors choose
 PYTHON = "3.12"
-# torch: of those that this project takes what ZeroGPU has. All others within the project's own bounds.
+# torch: the versions that both this project and ZeroGPU support. All others as in pyproject.toml.
 REQUIREMENTS = """torch>=2.10,<2.12
 diffusers=={diffusers}
 transformers>=5.10.1,<6
@@ -51,20 +51,20 @@ spaces
 
 
 def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -> UploadPlan:
-    """Everything that is uploaded to the Space. Raises ConfigError when the LoRA is not on the Hub yet, DataError."""
+    """Plan what to upload to the Space. Raises ConfigError if the LoRA is not on the Hub yet, DataError."""
     published = lora.published
     if not published.get("repo_id"):
-        raise ConfigError(f"{lora.title} is not on the Hub yet, and its Space would load it from there: push it first")
+        raise ConfigError(f"{lora.title} is not on the Hub yet, where its Space would load it from: push it first")
     facts = gather(workspace, lora)
     if not facts.family.has_pipeline:
         raise DataError(
-            f"diffusers has no pipeline for {facts.family.title}, and a Space generates with diffusers: push the LoRA "
-            "alone"
+            f"diffusers has no pipeline for {facts.family.title}, and a Space generates with diffusers: push only the "
+            "LoRA"
         )
     if facts.model.local and not facts.model.embedded:
         raise DataError(
-            f"{facts.model.title} is a folder on this machine, which a Space cannot load: a Space needs a base model "
-            "that is on the Hub"
+            f"{facts.model.title} is a folder on this machine, which a Space cannot load: push its base model to the "
+            "Hub, or push only the LoRA"
         )
     files: dict[str, FileContent] = {
         "app.py": app(facts, str(published["repo_id"])).encode(),
@@ -83,7 +83,7 @@ def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -
 
 
 def app(facts: Facts, lora_repo: str) -> str:
-    """app.py."""
+    """Return the text of app.py."""
     model, lora = facts.model, facts.lora
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     used = usage_of(facts.family, facts.generated_with, example(lora), facts.shape, scale, facts.experts)
@@ -91,6 +91,7 @@ def app(facts: Facts, lora_repo: str) -> str:
     base = BASE if model.embedded else model.source
     also = ALSO if (lora.folder / ALSO).is_file() else None
     steps, guidance = facts.generated_with.steps, facts.generated_with.guidance_scale
+    call = ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN)
     lines = [
         f"TITLE, ABOUT = {lora.title!r}, {about!r}",
         f"PIPELINE, BASE, REVISION = {used.pipeline!r}, {base!r}, {model.revision!r}",
@@ -98,7 +99,7 @@ def app(facts: Facts, lora_repo: str) -> str:
         f"LORA, ALSO, TRANSFORMERS = {lora_repo!r}, {also!r}, {used.transformers!r}",
         f"TRIGGER, WITH_IMAGE = {lora.trigger!r}, {model.task == 'image-to-video'}",
         f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
-        f"CALL = {_call(used)}",
+        f"CALL = {{{call}}}",
         "EXAMPLES = [  # prompt, first frame, seed, steps, guidance scale, video",
         *(f"    {_example(index, preview)!r}," for index, preview in enumerate(facts.previews)),
         "]",
@@ -115,11 +116,6 @@ def app(facts: Facts, lora_repo: str) -> str:
     return before + "\n".join(lines) + rest.partition(CLOSE)[2].lstrip("\n")
 
 
-def _call(used: Usage) -> str:
-    """The arguments that are always the same."""
-    return "{" + ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN) + "}"
-
-
 def _example(index: int, preview: PublishedPreview) -> list[Any]:
     picture = _picture(index) if preview.picture else None
     steps, guidance = preview.model.steps, preview.model.guidance_scale
@@ -131,7 +127,7 @@ def _picture(index: int) -> str:
 
 
 def readme(facts: Facts, lora_repo: str) -> str:
-    """README.md: the front matter that makes a repository a Space."""
+    """Return the text of README.md, whose front matter configures the Space."""
     model, lora = facts.model, facts.lora
     values: dict[str, Any] = {
         "title": lora.title[:60],
@@ -160,7 +156,7 @@ def readme(facts: Facts, lora_repo: str) -> str:
 
 
 def _base(folder: Path) -> dict[str, FileContent]:
-    """The built-in model's files."""
+    """Return the built-in model's files."""
     return {
         f"{BASE}/{path.relative_to(folder).as_posix()}": path.resolve()
         for path in sorted(folder.rglob("*"))
@@ -182,5 +178,5 @@ def _notes(facts: Facts, settings: SpacePush) -> tuple[str, ...]:
         "token that may read it, or make the LoRA public."
     ]
     if not settings.private:
-        found.append("The Space is public: everybody sees what it generates, but not the file of the LoRA.")
+        found.append("The Space is public: everyone can see what it generates, but not the LoRA file.")
     return tuple(found)

@@ -1,18 +1,19 @@
-"""The upload plan: the files of one push, with their sizes, before anything is sent. No torch.
+"""The upload plan: the files of a push and their sizes, before anything is sent. No torch.
 
-Of a LoRA, weights that stock diffusers loads by the repository's name, or of a full fine-tune, its trained part, which
-the code in the card loads into the base model's pipeline:
+A LoRA is uploaded as weights that stock diffusers loads by the repository's name; a full fine-tune as its trained part,
+which the code in the card loads into the base model's pipeline:
 
-    pytorch_lora_weights.safetensors    the LoRA, with rank and alpha;  also.safetensors beside it, if there is
-    transformer/...                     or the trained part and its config (transformer_2/ of that expert)
+    pytorch_lora_weights.safetensors    the LoRA, with rank and alpha
+    also.safetensors                    weights that were trained in full, in addition to the LoRA
+    transformer/...                     for a full fine-tune: the trained part and its config (or transformer_2/)
     README.md                           the model card
     samples/0.mp4 ...                   the previews, without the records inside them
-    first_frame.png                     of an image-to-video model: what the first preview begins with
-    last_frame.png                      of a LoRA trained with given first+last: what it ends with
+    first_frame.png                     for image-to-video models: the first frame of the first preview
+    last_frame.png                      for LoRAs trained with given first+last: its last frame
     config.json                         the run's settings, without paths of this machine
-    clips/DATASET/*.mp4 metadata.jsonl  the training clips of a LoRA, with `clips`
+    clips/DATASET/*.mp4 metadata.jsonl  a LoRA's training clips, with `clips`
 
-A Space's files are in `space`.
+See `space` for the files of a Space.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from workbench.workspace.safetensors_header import read_header
 
 README, CONFIG, CLIPS = "README.md", "config.json", "clips"
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
-# Metadata that a LoRA file keeps. Other trainers write folders and captions there.
+# The metadata of a LoRA file that is published. Other trainers' metadata may hold folders and captions.
 NOTES = (
     "format",
     DIFFUSERS_KEY,
@@ -81,7 +82,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class WeightsUpload:
-    """A LoRA file with other metadata than on this disk: `head`, then the tensors from `begin` on."""
+    """A LoRA file with new metadata: `head`, then the tensors of the file from byte `begin`."""
 
     path: Path
     head: bytes
@@ -89,7 +90,7 @@ class WeightsUpload:
 
     @classmethod
     def of(cls, path: Path, **more: str) -> WeightsUpload:
-        """A safetensors file with no other metadata than NOTES, of which `more` replaces some. Raises DataError."""
+        """Keep only the metadata in NOTES, updated with `more`. Raises DataError if the file is damaged."""
         try:
             header = read_header(path)
             notes = {name: text for name, text in header.metadata.items() if name in NOTES}
@@ -102,7 +103,7 @@ class WeightsUpload:
         return cls(path, head, header.begin)
 
     def write(self, target: Path) -> None:
-        """Raises CannotWrite."""
+        """Write the file. Raises CannotWrite."""
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("rb") as old, target.open("wb") as new:
@@ -120,10 +121,12 @@ FileContent = Path | bytes | WeightsUpload
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """What is uploaded to one repository.
+    """What to upload to a repository.
 
-    files: name there -> a file here, or bytes;  notes: what to know before the upload, in sentences
-    unchanged:  name -> SHA-256 of files that must not have changed; checked when they are uploaded
+    Attributes:
+        files: name in the repository -> content.
+        notes: what to know before the upload, in sentences.
+        unchanged: name -> SHA-256 of files that must not have changed when they are uploaded.
     """
 
     kind: Kind
@@ -136,33 +139,33 @@ class UploadPlan:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes by name."""
+        """The bytes of each file."""
         return {name: _size(content) for name, content in self.files.items()}
 
     @property
     def readme(self) -> str:
-        """README.md, "" where there is none."""
+        """The text of README.md; "" without one."""
         content = self.files.get(README, b"")
         return content.decode() if isinstance(content, bytes) else ""
 
     @property
     def sentence(self) -> str:
-        """What is uploaded where, for a person to confirm."""
+        """What is uploaded to where, for a person to confirm."""
         sizes, kind = self.sizes, {"model": "model repository", "dataset": "dataset", "space": "Space"}[self.kind]
         total = sum(sizes.values())
-        visibility = "private" if self.private else "public: everybody sees it"
+        visibility = "private" if self.private else "public: everyone can see it"
         files = f"{counted(len(sizes), 'file')}, {byte_size(total)}"
         return f"{files}, to the {kind} {self.repo_id} ({visibility})"
 
     def staged(self, folder: Path) -> dict[str, Path | bytes]:
-        """The files as they can be sent; changed ones are written into `folder`.
+        """Return the files in a form that can be sent; those with new metadata are written into `folder`.
 
-        Raises DataError for one that is not as it was, CannotWrite.
+        Raises DataError if a file of `unchanged` has changed, CannotWrite.
         """
         for name, sha256 in self.unchanged.items():
             content = self.files[name]
             if not isinstance(content, Path) or not content.is_file() or file_sha256(content) != sha256:
-                raise DataError(f"{name} has changed since it was trained on: bring it back, or turn clips off")
+                raise DataError(f"{name} has changed since it was trained on: restore it, or turn clips off")
         found: dict[str, Path | bytes] = {}
         for name, content in self.files.items():
             if isinstance(content, WeightsUpload):
@@ -182,7 +185,7 @@ def _size(content: FileContent) -> int:
 
 
 def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> UploadPlan:
-    """Everything of a LoRA that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
+    """Plan the upload of a LoRA. Raises ConfigError, DataError."""
     facts = gather(workspace, lora)
     model, also = facts.model, lora.folder / ALSO
     trigger = {"trigger_word": lora.trigger} if lora.trigger else {}
@@ -205,13 +208,13 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
         files[f"{CLIPS}/{METADATA}"] = "".join(lines).encode()
     notes = _license_notes(model, settings)
     if not facts.previews:
-        notes.append("There are no previews to show: generate some first, people choose by them.")
+        notes.append("There are no previews to show: generate some first, because people choose by them.")
     if model.local:
         notes.append(f"Its base model, {model.title}, is not on the Hub: others need it to use this LoRA.")
     if settings.clips:
         notes.append("The training clips and their captions are uploaded, too.")
     if facts.settings and facts.settings.method == "full":
-        notes.append("Only the LoRA is uploaded; a fully trained transformer is not.")
+        notes.append("Only the LoRA is uploaded, not the fully trained transformer.")
     return _plan(lora.title, settings, files, notes, unchanged)
 
 
@@ -220,7 +223,7 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
 
 @dataclass(frozen=True)
 class FullModel:
-    """A finished run that trained all weights, as something to publish. path: its largest file, which stands for it"""
+    """A finished run that trained all weights. path: its largest file, whose hash identifies what was published."""
 
     run: Run
     path: Path
@@ -243,22 +246,20 @@ class FullModel:
 
 
 def find_full_model(workspace: Workspace, name: str) -> FullModel | None:
-    """The full fine-tune that a name such as runs/NAME stands for, None when it is none."""
+    """Return the full fine-tune that a name such as runs/NAME stands for, or None."""
     if not is_name(name) or not name.startswith("runs/") or "@" in name:
         return None
     folder = workspace.run(name.removeprefix("runs/"))
     if not (folder / model_files.INDEX).is_file():
         return None
-    weights = sorted(
-        (folder / model_files.trained_part(folder)).glob("*.safetensors"), key=lambda one: one.stat().st_size
-    )
-    return FullModel(Run(folder), weights[-1]) if weights else None
+    weights = list((folder / model_files.trained_part(folder)).glob("*.safetensors"))
+    return FullModel(Run(folder), max(weights, key=lambda path: path.stat().st_size)) if weights else None
 
 
 def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush) -> UploadPlan:
-    """Everything of a full fine-tune that is uploaded to `settings.repo_id`. Raises ConfigError, DataError."""
+    """Plan the upload of a full fine-tune. Raises ConfigError, DataError."""
     if settings.clips:
-        raise ConfigError("clips is on, which goes with a LoRA only: turn it off", {"clips": "turn it off"})
+        raise ConfigError("clips is on, which only works for a LoRA: turn it off", {"clips": "turn it off"})
     run, trained = found.run, model_files.trained_part(found.folder)
     chosen = run.settings
     family, base = chosen.resolved
@@ -269,7 +270,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
     }
     check_links(workspace, [found.folder / name for name in files] + videos)
     if not files:
-        raise DataError(f"{found.title} has lost its folder {trained}: nothing is left to publish")
+        raise DataError(f"{found.title} has lost its folder {trained}: there is nothing to publish")
     files |= _previews(previews, base, chosen.told_kinds)
     if settings.model_card:
         prompt = previews[0].prompt if previews else "..."
@@ -299,7 +300,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
         )
         files[README] = anonymous_text(card).encode()
     files[CONFIG] = _config(base, {"trained": trained, "steps": chosen.steps}, chosen)
-    notes = [f"The other parts are those of {base.title}: the code in the card loads both."]
+    notes = [f"The other parts come from {base.title}: the code in the card loads both."]
     notes += _license_notes(base, settings)
     if base.local:
         notes.append(f"Its base model, {base.title}, is not on the Hub: others need it to use this model.")
@@ -314,7 +315,7 @@ def _base_model(model: Model) -> str:
 
 
 def _previews(previews: Sequence[PublishedPreview], model: Model, told: Sequence[str] = ()) -> dict[str, FileContent]:
-    """The videos without the records inside them, and what the first begins with where the model takes a picture."""
+    """Return the videos without the records inside them, and the pictures that the first preview was given."""
     files: dict[str, FileContent] = {
         sample_name(index): media.without_comment(preview.video) for index, preview in enumerate(previews)
     }
@@ -326,7 +327,7 @@ def _previews(previews: Sequence[PublishedPreview], model: Model, told: Sequence
 
 
 def _config(model: Model, about: Mapping[str, Any], settings: TrainSettings | None) -> bytes:
-    """config.json: what it is, and the settings of its run."""
+    """Return config.json: what it is, and the settings of its run."""
     values = {
         "base_model": _base_model(model),
         "base_revision": model.revision,
@@ -341,7 +342,7 @@ def _config(model: Model, about: Mapping[str, Any], settings: TrainSettings | No
 def _license_notes(model: Model, settings: LoraPush) -> list[str]:
     if license_of(model, settings.license):
         return []
-    return ["The base model's license is not known here: choose one. A repository without a license permits nothing."]
+    return ["The base model's license is not known: choose one. A repository without a license permits nothing."]
 
 
 def _plan(

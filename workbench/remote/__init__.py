@@ -1,7 +1,6 @@
-"""Runs on another machine: reached by ssh, on a Slurm cluster, as a job of the Hub. The folder here stays the run.
+"""Runs on another machine: over ssh, on a Slurm cluster, or as a job of the Hub. The local folder stays the run.
 
-A target (`targets`) names a backend (`base`: ssh, slurm, hub_jobs), which carries the run's files (`bundle`) to a
-remote folder (`remote_folder`); `sync` brings back what the run writes. `python -m workbench.remote RUN` is the process
-that stands for such a run here: page, notebook and shell see the job they know. What belongs here: everything that
-sends, watches and fetches a run.
+A target (`targets`) names a backend (`base`: ssh, slurm, hub_jobs), which sends the run's files (`sync.bundle`) to a
+remote folder (`remote_folder`); `sync` brings back what the run writes. `python -m workbench.remote RUN` is the local
+process of such a run, so page, notebook and shell see an ordinary job.
 """

@@ -1,4 +1,4 @@
-"""`python -m workbench.remote RUN_DIR`: the process that stands here for a run on a target. No torch."""
+"""`python -m workbench.remote RUN_DIR`: the local process of a run on a target. No torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def main() -> int:
         backend = make_backend(Workspace.open(folder.parent.parent), folder.name, record)
         sync = RunSync(folder, job, backend, record)
         try:
-            job.there = sync.run_to_end()
+            job.remote_result = sync.run_to_end()
         except Detached as message:
             sys.stdout.write(f"{message}\n")
             raise

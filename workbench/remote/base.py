@@ -1,8 +1,7 @@
-"""The contract of a backend: it carries a run to a target and says how it is there, as remote.json keeps it.
+"""The interface of backends, which send a run to a target and report its state, and the record of it, remote.json.
 
-A backend is made for one run, connected, polled, and closed, all in the process that synchronizes the run. A lost
-connection is `Unreachable`, and no error: the connection is made again, and the run there goes on meanwhile. Not
-covered: what is brought back and when (sync).
+A backend belongs to one run and lives in the process that synchronizes it. A lost connection raises `Unreachable`,
+which is not an error: the remote run continues, and the caller connects again.
 """
 
 from __future__ import annotations
@@ -24,23 +23,28 @@ from workbench.runs.checkpoints import PACKAGES
 from workbench.runs.run import REMOTE
 from workbench.workspace import Workspace, make_folder, read_json, write_json
 
-BATCH = 64  # files between two checks of what has arrived
-SCRATCH = ".remote"  # in the run's folder: what the synchronization keeps for itself
+BATCH = 64  # files sent before the target verifies and stores them
+SCRATCH = ".remote"  # in the run's folder: the synchronization's own files
 Progress = Callable[[int, int], None]
-"""Called with (bytes sent, all bytes) now and then; may raise to stop."""
+"""Called regularly with (bytes sent, bytes in total); may raise to stop."""
 
 
 class Unreachable(Exception):
-    """The target does not answer just now; the text says why. The caller tries again."""
+    """The target does not answer now; the text says why. The caller tries again."""
 
 
 @dataclass
 class RemoteRecord:
-    """remote.json: where a run is, and what is known of it there.
+    """remote.json: where a run is, and what is known about it.
 
-    target: its name, "" when the run is to go on here;  folder: the remote folder's name, below the target's own
-    job: the backend's number of it;  open: sent, and its end not yet brought back;  stop_requested: by a person, since
-    it was sent;  log_bytes: how much of the log there is in the log here;  sent_at, synced_at: seconds since the epoch
+    Attributes:
+        target: its name; "" when the run is to continue on this machine.
+        folder: the remote folder's name, below the target's own folder.
+        job: the backend's id of the job.
+        open: sent, and its end not brought back yet.
+        stop_requested: by a person, since it was sent.
+        log_bytes: how much of the remote log the local log contains.
+        sent_at, synced_at: Unix times.
     """
 
     target: str = ""
@@ -54,7 +58,7 @@ class RemoteRecord:
 
     @classmethod
     def load(cls, run: Path) -> Self:
-        """A run's record; an empty one when it never was on a target. Raises ConfigError when it is broken."""
+        """Load a run's record; an empty one if it was never on a target. Raises ConfigError if the file is broken."""
         path, known = run / REMOTE, {one.name for one in fields(cls)}
         values = read_json(path) if path.exists() else {}
         if not isinstance(values, dict):
@@ -62,13 +66,13 @@ class RemoteRecord:
         return cls(**{name: value for name, value in values.items() if name in known})
 
     def save(self, run: Path) -> None:
-        """Raises CannotWrite."""
+        """Write the record into a run's folder. Raises CannotWrite."""
         write_json(run / REMOTE, asdict(self))
 
 
 @dataclass(frozen=True)
 class TargetCheck:
-    """A line of a dry run: what was checked, what was found, what to do when it is not in order (else empty)."""
+    """A line of a dry run: what was checked, what was found, and what to do if something is wrong (else "")."""
 
     title: str
     found: str
@@ -77,9 +81,11 @@ class TargetCheck:
 
 @dataclass(frozen=True)
 class RemoteState:
-    """A run as seen from here; see RemoteFolder.poll for the fields. alive: it runs, or waits for its turn there.
+    """The state of a remote run. See RemoteFolder.poll for the other fields.
 
-    interrupted: the target stopped it, not a person; it is to go on.
+    Attributes:
+        alive: it runs, or waits for its turn on the target.
+        interrupted: the target stopped it, not a person, so it should resume.
     """
 
     alive: bool
@@ -97,97 +103,99 @@ class RemoteState:
 class Backend(ABC):
     """One run on one target.
 
-    kind: of the target's settings, and the extra of this package with the packages that it needs (imports)
+    Attributes:
+        kind: of the target's settings; also the name of this package's extra that installs `imports`.
+        imports: the packages that the backend needs.
     """
 
     kind: ClassVar[str]
     imports: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, target: Any, name: str, workspace: Workspace, run: str, record: RemoteRecord) -> None:
-        """target: its settings;  name: its name;  run: the run's, "" for a dry run"""
+        """target, name: the target's settings and name;  run: the run's name, "" for a dry run."""
         self.target, self.name, self.workspace, self.run, self.record = target, name, workspace, run, record
 
     @classmethod
     def require(cls) -> None:
-        """Raises ConfigError naming the command that brings a missing package."""
+        """Raise ConfigError with the command that installs a missing package."""
         if missing := [name for name in cls.imports if find_spec(name) is None]:
             raise ConfigError(f"a target of the kind {cls.kind} needs {missing[0]}: {extra_command(cls.kind)}")
 
     @abstractmethod
     def check(self) -> list[TargetCheck]:
-        """A dry run: what is there and what is missing. Starts and changes nothing. Raises ConfigError, Unreachable."""
+        """Check the target without starting or changing anything. Raises ConfigError, Unreachable."""
 
     @abstractmethod
     def connect(self) -> None:
-        """Reach the target. Raises ConfigError for what trying again will not fix, Unreachable."""
+        """Connect to the target. Raises Unreachable, or ConfigError if trying again would not help."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connection; harmless when there is none."""
+        """Close the connection, if there is one."""
 
     @abstractmethod
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
-        """Send the files (path in the remote folder -> SHA-256, file here); contents that are there are not sent.
+        """Send files (remote path -> SHA-256 and local file), except contents that the target already has.
 
         Raises ConfigError, CannotWrite, Unreachable, and what `progress` raises.
         """
 
     @abstractmethod
     def start(self) -> str:
-        """Start the run there; returns the backend's number of it. A second call starts no second one.
+        """Start the run and return the backend's id of the job. Starting a run twice has no effect.
 
         Raises ConfigError, CannotWrite, Unreachable.
         """
 
     @abstractmethod
     def poll(self, listing: str) -> RemoteState:
-        """How it is. Raises Unreachable."""
+        """Return the run's state. Raises Unreachable."""
 
     @abstractmethod
     def read(self, path: str, start: int, size: int) -> bytes:
-        """Bytes of a file of the run's folder. Raises Unreachable; FileNotFoundError when it is gone."""
+        """Read bytes of a file in the run's folder. Raises Unreachable, or FileNotFoundError if it is gone."""
 
     @abstractmethod
     def fetch(self, path: str, target: Path, listing: str) -> None:
-        """Copy a file of the run's folder, as the listing has it where a target keeps that, to here.
+        """Download a file of the run's folder, if the target can in the version that the listing shows.
 
-        Raises Unreachable; FileNotFoundError when it is gone.
+        Raises Unreachable, or FileNotFoundError if it is gone.
         """
 
     @abstractmethod
     def send(self, command: str, payload: dict[str, Any]) -> None:
-        """Pass a command on. Raises Unreachable."""
+        """Send a command to the run. Raises Unreachable."""
 
     @abstractmethod
     def kill(self) -> None:
-        """End the run at once. Raises Unreachable."""
+        """Kill the run. Raises Unreachable."""
 
 
 class FolderBackend(Backend):
-    """All but starting and polling, where a file system of fsspec reaches the remote folder.
+    """A backend that reaches the remote folder with an fsspec file system; subclasses start and poll.
 
-    fsspec copies: sshfs for ssh, the local one for a shared disk. What happens beside the files goes through `call`.
+    fsspec copies files: sshfs over ssh, the local file system on a shared disk. Everything else goes through `call`.
     """
 
     files: Any  # the file system
-    links = False  # whether sent files take up no room
+    links = False  # whether sent files take no extra disk space
 
     @property
     def root(self) -> str:
         return str(self.target.folder)
 
     def call(self, name: str, **values: Any) -> Any:
-        """Call a method of RemoteFolder there. Raises Unreachable, ConfigError, CannotWrite."""
-        return getattr(self.there, name)(**values)
+        """Call a method of RemoteFolder on the target. Raises Unreachable, ConfigError, CannotWrite."""
+        return getattr(self.remote, name)(**values)
 
     @property
-    def there(self) -> RemoteFolder:
-        """The remote folder, where this machine sees it."""
+    def remote(self) -> RemoteFolder:
+        """The remote folder, if this machine sees its disk."""
         return RemoteFolder(self.root, self.record.folder, self.run)
 
     @contextlib.contextmanager
     def errors(self) -> Any:
-        """Around the work with `files`. Raises Unreachable, CannotWrite, FileNotFoundError."""
+        """Translate the errors of `files`. Raises Unreachable, CannotWrite, FileNotFoundError."""
         yield
 
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
@@ -196,7 +204,7 @@ class FolderBackend(Backend):
         missing = self.call("missing", files=contents)
         total, sent = sum(sources[sha256].stat().st_size for sha256 in missing), 0
         if not self.links and total > (free := self.call("free_bytes")):
-            raise CannotWrite(f"{self.name} has {byte_size(free)} free, {byte_size(total)} are to be sent")
+            raise CannotWrite(f"{self.name} has {byte_size(free)} free, but the run's files take {byte_size(total)}")
         for start in range(0, len(missing), BATCH):
             batch = list(missing)[start : start + BATCH]
             for sha256 in batch:
@@ -230,22 +238,19 @@ class FolderBackend(Backend):
         self.call("kill")
 
 
-def environment_checks(there: Mapping[str, Any], here: Mapping[str, Any], free: int) -> list[TargetCheck]:
-    """The environment there next to the one here (`RemoteFolder.environment`), a line a package."""
+def environment_checks(remote: Mapping[str, Any], local: Mapping[str, Any], free: int) -> list[TargetCheck]:
+    """Compare the remote environment with the local one (`RemoteFolder.environment`), one line per package."""
     title = "video-lora-workbench"
-    theirs, ours = there["versions"], here["versions"]
+    theirs, ours = remote["versions"], local["versions"]
     same = theirs[title] == ours[title]
     checks = [
-        TargetCheck("python", str(there["python"])),
+        TargetCheck("python", str(remote["python"])),
         TargetCheck("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
     ]
     for name in PACKAGES:
         found = theirs[name] or "missing"
-        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot go on there)"
+        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot resume there)"
         checks.append(TargetCheck(name, found + note, "" if theirs[name] else f"pip install {name} there"))
-    gpus = "; ".join(there["gpus"])
-    checks.append(
-        TargetCheck("GPU", gpus or "none", "" if gpus else "fine for the built-in model, too slow for others")
-    )
-    checks.append(TargetCheck("free disk", byte_size(free)))
-    return checks
+    gpus = "; ".join(remote["gpus"])
+    remedy = "" if gpus else "fine for the built-in model, too slow for others"
+    return [*checks, TargetCheck("GPU", gpus or "none", remedy), TargetCheck("free disk", byte_size(free))]

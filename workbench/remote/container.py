@@ -1,12 +1,13 @@
-"""`python -m workbench.remote.container REPOSITORY FOLDER RUN SECONDS`: what a job of the Hub does, in its container.
+"""`python -m workbench.remote.container REPOSITORY FOLDER RUN SECONDS`: the program of a Hub job's container.
 
-It fetches the bundle, starts the run in a remote folder, and reports in two ways. Lines of the job's own log that begin
-with MARK carry heartbeat, log and metrics at once; other files go into the repository as commits, a checkpoint or a
-preview at a time. Commands come through the repository, too. Before the time limit the run saves and ends.
+It downloads the bundle and starts the run in a remote folder. It reports in two ways: lines of the job's own log that
+begin with MARK carry heartbeat, log and metrics immediately; all other files are committed to the repository as they
+appear. Commands come through the repository, too. Before the time limit the run saves and ends.
 
     FOLDER/bundle.json      path in the remote folder -> SHA-256; the files are in contents/
     FOLDER/control.json     [[number, command, payload], ...]
-    FOLDER/out/             the run's files;  FOLDER/out.json      what poll says of them, and how the run ended
+    FOLDER/out/             the run's files
+    FOLDER/out.json         what poll reports about them, and how the run ended
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ LIVE = (jobs.LOG, METRICS, SESSIONS)
 POLL_SECONDS, AGAIN_SECONDS = 1.0, 10.0
 COMMAND_SECONDS = float(os.environ.get("WORKBENCH_COMMAND_SECONDS", "5"))
 PUSH_SECONDS = float(os.environ.get("WORKBENCH_PUSH_SECONDS", "30"))
-WARNING_SECONDS = 300.0  # before the time limit
-LAST_SECONDS = 600.0  # that the Hub may be silent
+WARNING_SECONDS = 300.0  # how long before the time limit the run is asked to save and end
+LAST_SECONDS = 600.0  # how long the Hub may not answer
 T = TypeVar("T")
-CHUNK = 32_000  # characters of a file in one line
+CHUNK = 32_000  # bytes of a file in one line
 KIND = "dataset"
-BATCH = 500  # paths a request, files a commit
+BATCH = 500  # paths per request
 Content = Path | bytes
 
 
@@ -47,24 +48,24 @@ Content = Path | bytes
 
 
 class HubFolder:
-    """A private dataset repository of the Hub as a folder that two machines write and read: each `put` is a commit.
+    """A private dataset repository used as a folder that two machines share. Each `put` is a commit.
 
-    huggingface_hub finds the token itself (a login, or HF_TOKEN in a job); nothing here reads it.
+    huggingface_hub finds the token by itself: a login, or HF_TOKEN in a job.
     """
 
     def __init__(self, repo_id: str) -> None:
         self.repo_id = repo_id
 
     def create(self) -> None:
-        """Create it, private, if it does not exist. Raises ConfigError when it is public, Unreachable."""
+        """Create the repository, private, if it does not exist. Raises ConfigError if it is public, Unreachable."""
         api = hub.client()
         with explained(self.repo_id):
             api.create_repo(self.repo_id, repo_type=KIND, private=True, exist_ok=True)
             if not api.dataset_info(self.repo_id).private:
-                raise ConfigError(f"{self.repo_id} is public, and clips and weights would be, too: name another one")
+                raise ConfigError(f"{self.repo_id} is public, so clips and weights would be, too: name another one")
 
     def missing(self, paths: Iterable[str]) -> list[str]:
-        """Those of the paths that are not in it. Raises ConfigError, Unreachable."""
+        """Return the paths that the repository does not have. Raises ConfigError, Unreachable."""
         wanted, present, api = list(paths), set[str](), hub.client()
         with explained(self.repo_id):
             for start in range(0, len(wanted), BATCH):
@@ -73,7 +74,7 @@ class HubFolder:
         return [path for path in wanted if path not in present]
 
     def put(self, files: Mapping[str, Content], message: str, gone: Iterable[str] = ()) -> str:
-        """Add or replace files, and remove some, as one commit; its id. Raises ConfigError, Unreachable."""
+        """Add or replace some files and remove others in one commit; return its id. Raises ConfigError, Unreachable."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         changes: list[CommitOperationAdd | CommitOperationDelete] = [CommitOperationDelete(path) for path in gone]
@@ -82,14 +83,14 @@ class HubFolder:
             return str(hub.client().create_commit(self.repo_id, changes, commit_message=message, repo_type=KIND).oid)
 
     def get(self, path: str, commit: str = "") -> bytes:
-        """A small file's content. Raises FileNotFoundError, ConfigError, Unreachable."""
+        """Return the content of a small file. Raises FileNotFoundError, ConfigError, Unreachable."""
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "file"
             self.fetch(path, target, commit)
             return target.read_bytes()
 
     def fetch(self, path: str, target: Path, commit: str = "") -> None:
-        """Copy a file to here, as it was with a commit, or is now.
+        """Download a file as of a commit, or the newest version.
 
         Raises FileNotFoundError, ConfigError, Unreachable, CannotWrite.
         """
@@ -105,9 +106,9 @@ class HubFolder:
 
 @contextlib.contextmanager
 def explained(what: str) -> Iterator[None]:
-    """The errors of workbench.hub for callers that try again: ConfigError for what that does not fix, else Unreachable.
+    """Translate the errors of workbench.hub for callers that try again.
 
-    Raises FileNotFoundError as well.
+    Raises Unreachable if trying again may help, ConfigError if not, and FileNotFoundError.
     """
     try:
         with hub.explained(what):
@@ -122,7 +123,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 class JobContainer:
-    """The run in its remote folder, and the repository beside it."""
+    """A run in its remote folder, reported to the log and the repository."""
 
     def __init__(self, repository: HubFolder, folder: str, run: str, seconds: float) -> None:
         self._repository, self._folder = repository, folder
@@ -135,7 +136,7 @@ class JobContainer:
         self._last_beat: dict[str, Any] = {}
 
     def run_to_end(self) -> int:
-        """The whole job; returns its exit code."""
+        """Do the whole job and return its exit code."""
         files: dict[str, str] = json.loads(retry(lambda: self._repository.get(f"{self._folder}/bundle.json")))
         wanted = sorted(set(files.values()))
         for number, sha256 in enumerate(wanted):
@@ -161,16 +162,18 @@ class JobContainer:
             if now > self._end:
                 jobs.stop(self._home)
             time.sleep(POLL_SECONDS)
-        self._finish()
+        last = self._local.poll()
+        self._report_growth(last)
+        retry(lambda: self._push(last, whole=True))
         return int(found["result"].get("exit_code", ExitCode.BUG))
 
     def _report_growth(self, found: dict[str, Any]) -> None:
-        """Heartbeat and what growing files have gained since the last time, as lines of this job's log."""
+        """Write the heartbeat and what growing files have gained since the last call to this job's log."""
         beat = {name: value for name, value in found["beat"].items() if name not in ("time", "still")}
         self._report({**beat, "state": found["state"]})
         for name in LIVE:
             size, at = found["growing"].get(name, 0), self._reported.get(name, 0)
-            at = 0 if size < at else at  # it was cut back
+            at = 0 if size < at else at  # the file was truncated
             with contextlib.suppress(FileNotFoundError), (self._home / name).open("rb") as file:
                 file.seek(at)
                 while at < size and (data := file.read(min(CHUNK, size - at))):
@@ -184,14 +187,17 @@ class JobContainer:
             write_line({"beat": beat})
 
     def _push(self, found: dict[str, Any], whole: bool = False) -> None:
-        """Commit files that are new or changed, and remove those that are gone. Raises Unreachable."""
+        """Commit new and changed files and delete removed ones. Raises Unreachable.
+
+        whole: this is the last push; include growing files and how the run ended.
+        """
         files = dict(found["files"])
         if whole:
             files |= {name: [size, 0] for name, size in found["growing"].items()}
         changed = [name for name, facts in files.items() if self._pushed.get(name) != facts]
         with tempfile.TemporaryDirectory(dir=self._local.folder, prefix=".push-") as held:
             for name in changed:
-                try:  # the run may remove a checkpoint or a preview while the Hub takes it
+                try:  # link each file first: the run may remove a checkpoint or preview during the upload
                     link_or_copy(self._home / name, Path(held) / name)
                 except FileNotFoundError:
                     del files[name]
@@ -212,14 +218,9 @@ class JobContainer:
                     self._done = number
                     self._local.send(command, payload)
 
-    def _finish(self) -> None:
-        found = self._local.poll()
-        self._report_growth(found)
-        retry(lambda: self._push(found, whole=True))
-
 
 def retry(request: Callable[[], T]) -> T:
-    """What `request` returns, tried again while the Hub does not answer. Raises Unreachable after LAST_SECONDS."""
+    """Call `request` until the Hub answers, and return its result. Raises Unreachable after LAST_SECONDS."""
     end = time.monotonic() + LAST_SECONDS
     while True:
         try:

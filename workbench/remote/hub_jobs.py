@@ -1,7 +1,7 @@
-"""Jobs of the Hub: a container that the Hub starts, a private repository through which files go there and come back.
+"""Runs as jobs of the Hub: the Hub starts a container, and files travel through a private repository.
 
-The container's log carries heartbeat and metrics within seconds, commits carry everything else (container). The token
-is that of `hf auth login`; the job gets it as a secret of the Jobs API.
+The container's log carries heartbeat and metrics within seconds; commits carry everything else (container). The token
+comes from `hf auth login`, and the job gets it as a secret of the Jobs API.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workbench.remote.container import LIVE, MARK, HubFolder, explained
 
 MODULE = "workbench.remote.container"
 OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
-POLL_SECONDS, SOON_SECONDS = 10.0, 2.0  # between two requests to the Hub about the job; once its log has ended
-AGAIN_SECONDS = 5.0  # between two tries to read its log
-FILES_AT_ONCE, BYTES_AT_ONCE = 200, 1 << 30  # of a commit
+POLL_SECONDS, SOON_SECONDS = 10.0, 2.0  # between requests about the job; the same once its log has ended
+AGAIN_SECONDS = 5.0  # between attempts to read its log
+FILES_AT_ONCE, BYTES_AT_ONCE = 200, 1 << 30  # in one commit
 
 
 class HubJobsBackend(Backend):
@@ -48,12 +48,12 @@ class HubJobsBackend(Backend):
 
     @cached_property
     def _who(self) -> dict[str, Any]:
-        """Whose job it is; requested once, because the Hub limits this request."""
+        """The account that owns the job. Requested once, because the Hub limits the rate of this request."""
         with explained("the account"):
             return {"namespace": self.target.namespace or client().whoami()["name"]}
 
     def check(self) -> list[TargetCheck]:
-        self._complete()
+        self._require_settings()
         with explained("the account"):
             about = client().whoami()
             hardware = [one.name for one in client().list_jobs_hardware()]
@@ -63,8 +63,8 @@ class HubJobsBackend(Backend):
         found.append(TargetCheck("hardware", self.target.flavor, remedy))
         return [*found, TargetCheck("repository", f"{self.target.repository}, private")]
 
-    def _complete(self) -> None:
-        """Raises ConfigError for a setting that is missing, or when nobody is logged in."""
+    def _require_settings(self) -> None:
+        """Raise ConfigError if a required setting is empty or nobody is logged in."""
         from huggingface_hub import get_token
 
         for name, example in (("repository", "OWNER/NAME"), ("image", "an image with the workbench installed")):
@@ -74,7 +74,7 @@ class HubJobsBackend(Backend):
             raise ConfigError(f"nobody is logged in to the Hub: {MAY_WRITE}")
 
     def connect(self) -> None:
-        self._complete()
+        self._require_settings()
         if self.record.job:
             self._listen()
 
@@ -86,15 +86,15 @@ class HubJobsBackend(Backend):
 
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
         self._repository.create()
-        here = {f"contents/{sha256}": file for sha256, file in files.values()}
-        missing = self._repository.missing(here)
-        total, done = sum(here[path].stat().st_size for path in missing), 0
+        contents = {f"contents/{sha256}": file for sha256, file in files.values()}
+        missing = self._repository.missing(contents)
+        total, done = sum(contents[path].stat().st_size for path in missing), 0
         batch: dict[str, Path | bytes] = {}
         size = 0
         for path in missing:
             progress(done + size, total)
-            batch[path] = here[path]
-            size += here[path].stat().st_size
+            batch[path] = contents[path]
+            size += contents[path].stat().st_size
             if len(batch) >= FILES_AT_ONCE or size > BYTES_AT_ONCE:
                 self._repository.put(batch, f"{self.run}: clips and state")
                 batch, done, size = {}, done + size, 0
@@ -134,7 +134,7 @@ class HubJobsBackend(Backend):
         if not self.record.job or self._log is None:
             return RemoteState(False, "new", {}, {}, {}, {}, "")
         log, alive = self._log, self._alive()
-        newest = log.commit if alive else ""  # what no longer changes needs no commit to stay as it was listed
+        newest = log.commit if alive else ""  # once the job has ended, the newest version is the right one
         if newest != self._commit or not alive:
             self._read_out(newest)
         files, end = dict(self._out.get("files", {})), self._out.get("end", {})
@@ -173,7 +173,7 @@ class HubJobsBackend(Backend):
 
     def _never_ended(self) -> dict[str, Any]:
         if self.record.stop_requested:
-            message = f"Stopped on {self.name}; start it again to go on."
+            message = f"Stopped on {self.name}; start it again to continue."
             return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
         cause = self._message or (self._log.last if self._log else "") or self._stage.lower()
         message = f"the Hub ended the job before the run did: {cause[-400:]}"
@@ -206,9 +206,9 @@ class HubJobsBackend(Backend):
 
 
 class _JobLog:
-    """The job's log as it comes: the newest heartbeat and commit, and files that grow, put together from its lines.
+    """The job's log, followed in a thread: the newest heartbeat and commit, and the growing files its lines carry.
 
-    Every request returns the log from its beginning, so nothing is lost by a second one.
+    Every request returns the log from its beginning, so reading it again loses nothing.
     """
 
     def __init__(self, job: str, who: dict[str, Any], folder: Path) -> None:
@@ -216,12 +216,12 @@ class _JobLog:
         self.over, self.ended = threading.Event(), False
         self._who = who
         self._lock = threading.Lock()
-        # What was sent, or fetched before: the lines go on from there.
+        # The log's lines continue what was sent or fetched before.
         kept = {name: folder / name for name in LIVE if name != jobs.LOG}
         self._files = {name: bytearray(path.read_bytes()) for name, path in kept.items() if path.exists()}
 
     def follow(self) -> None:
-        """Read it to its end, however often that takes."""
+        """Read the log to its end, trying again as often as needed."""
         while not self.over.is_set():
             try:
                 with explained("the job's log"):

@@ -1,12 +1,12 @@
-"""The folder on the other side: a store of files by content, and a small workspace a run, made of links into it.
+"""The folder on a target: a content-addressed store, and a small workspace for each run, made of links into the store.
 
     ROOT/store/SHA256             every file that was ever sent, once
-    ROOT/cache/, ROOT/locks/      encoded tensors and device locks, shared by all runs there
+    ROOT/cache/, ROOT/locks/      encoded tensors and device locks, shared by all runs on the target
     ROOT/folders/NAME-ID/         a workspace with one run: runs/NAME, datasets/..., links to cache and locks
-    ROOT/folders/NAME-ID/bundle.json    path -> SHA-256: what was sent last
+    ROOT/folders/NAME-ID/bundle.json    path -> SHA-256 of what was sent last
 
-It holds the clips as they were when the run was sent, whatever becomes of the dataset. Every method takes and returns
-plain JSON, so that `server` can offer it to another machine.
+Clips stay as they were when the run was sent, even if the dataset changes later. Every method takes and returns plain
+JSON, so that `server` can offer it to another machine.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from workbench.workspace import confined, disk, make_folder, read_json, read_obj
 
 STORE, FOLDERS, BUNDLE = "store", "folders", "bundle.json"
 SHARED = ("cache", "locks")
-BELOW = "folder:"  # in a sent config.json: the rest of the text is a path below the remote folder
-# What belongs to the job's process on its own side, or is true only there.
+BELOW = "folder:"  # prefix of a path below the remote folder, in a sent config.json
+# What each side keeps for itself.
 OWN = {jobs.CONFIG, jobs.PROCESS, jobs.HEARTBEAT, jobs.RESULT, jobs.CONTROL, REMOTE, PARENT, "stars.json", "wandb"}
-GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # files that grow, or folders of such
+GROWING = (jobs.LOG, METRICS, SESSIONS, "tensorboard/")  # append-only files, or folders of them
 
 
 class RemoteFolder:
-    """The folder of one run below a target's root. The run's name is "" where none is concerned."""
+    """The folder of one run below a target's root. The run's name may be "" for methods that need no run."""
 
     def __init__(self, root: str, name: str, run: str) -> None:
         self.root, self._name, self._run = Path(root).expanduser().resolve(), name, run
@@ -51,7 +51,7 @@ class RemoteFolder:
 
     @property
     def home(self) -> Path:
-        """The run's folder in it."""
+        """The run's own folder."""
         return self.folder / "runs" / self._run
 
     def run_folder(self) -> str:
@@ -59,7 +59,7 @@ class RemoteFolder:
 
     @staticmethod
     def environment() -> dict[str, Any]:
-        """Versions and GPUs of this machine."""
+        """Return this machine's versions and GPUs."""
         found = {}
         for name in ("video-lora-workbench", *checkpoints.PACKAGES):
             try:
@@ -70,7 +70,7 @@ class RemoteFolder:
         return {"python": platform.python_version(), "versions": found, "gpus": gpus}
 
     def free_bytes(self) -> int:
-        """Bytes that are free where the root is, or will be."""
+        """Return the free bytes on the root's disk."""
         path = self.root
         while not path.exists():
             path = path.parent
@@ -79,24 +79,21 @@ class RemoteFolder:
     # ---- what was sent
 
     def missing(self, files: Mapping[str, str]) -> dict[str, str]:
-        """Which contents of path -> SHA-256 are neither stored nor at their path already: SHA-256 -> where to write.
+        """Return which of these files (path -> SHA-256) this machine lacks, as SHA-256 -> where to write it.
 
         Raises CannotWrite.
         """
-        wanted = {sha256: path for path, sha256 in files.items() if not (self.root / STORE / sha256).is_file()}
-        lacking = sorted(sha256 for sha256, path in wanted.items() if not self._present(path, sha256))
+        unstored = {sha256: path for path, sha256 in files.items() if not (self.root / STORE / sha256).is_file()}
+        missing = sorted(sha256 for sha256, path in unstored.items() if not self._present(path, sha256))
         make_folder(self.root / STORE)
-        return {sha256: str(self.part(sha256)) for sha256 in lacking}
+        return {sha256: str(self.part(sha256)) for sha256 in missing}
 
     def part(self, sha256: str) -> Path:
-        """Where a file is written on its way into the store."""
+        """Return where to write a file that is to be stored."""
         return self.root / STORE / f".{_checked(sha256)}.part"
 
     def store(self, contents: Sequence[str]) -> None:
-        """Take files that were written to their `part` into the store.
-
-        Raises CannotWrite for one that is not complete.
-        """
+        """Verify files that were written to their `part`, and store them. Raises CannotWrite if one is incomplete."""
         for sha256 in contents:
             path = self.part(sha256)
             if not path.is_file() or file_sha256(path) != sha256:
@@ -106,7 +103,7 @@ class RemoteFolder:
                 disk.replace(path, path.with_name(sha256))
 
     def assemble(self, files: Mapping[str, str]) -> None:
-        """Make the remote folder hold exactly what was sent. Raises ConfigError, CannotWrite."""
+        """Make the remote folder match what was sent. Raises ConfigError, CannotWrite."""
         target, home = self.folder, self.home
         with writing(target):
             for name in SHARED:
@@ -114,14 +111,14 @@ class RemoteFolder:
                 target.mkdir(parents=True, exist_ok=True)
                 if not (target / name).exists():
                     disk.link_folder(Path("../..") / name, target / name)
-            if not jobs.status(home).state.alive:  # what an earlier start left says nothing of the next one
-                gone = () if f"runs/{self._run}/{METRICS}" in files else (METRICS,)  # it begins at step 0
-                for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *gone):
+            if not jobs.status(home).state.alive:  # remove what an earlier start left
+                old = () if f"runs/{self._run}/{METRICS}" in files else (METRICS,)  # the run begins at step 0
+                for name in (jobs.RESULT, jobs.HEARTBEAT, jobs.PROCESS, *old):
                     (home / name).unlink(missing_ok=True)
             sent = {Path(path).parts[3] for path in files if path.startswith(f"runs/{self._run}/{checkpoints.FOLDER}/")}
-            for other in (home / checkpoints.FOLDER).glob("*"):
-                if other.name not in sent:  # where the run is now is what was sent
-                    shutil.rmtree(other, ignore_errors=True)
+            for checkpoint in (home / checkpoints.FOLDER).glob("*"):
+                if checkpoint.name not in sent:  # the run continues from the one that was sent
+                    shutil.rmtree(checkpoint, ignore_errors=True)
             for path, sha256 in files.items():
                 if not self._present(path, sha256):
                     link_or_copy(self.root / STORE / _checked(sha256), self._destination(path))
@@ -129,34 +126,37 @@ class RemoteFolder:
         write_json(target / BUNDLE, dict(files))
 
     def _present(self, path: str, sha256: str) -> bool:
-        """Whether a file is at its path; of encoded tensors the name says enough."""
+        """Whether a file is already at its path. Encoded tensors are identified by their names."""
         target = self._destination(path)
         return target.is_file() and (path.startswith("cache/") or file_sha256(target) == sha256)
 
     def _destination(self, path: str) -> Path:
-        """Where a sent file goes: below the folder, or below the shared cache that it links to. Raises ConfigError."""
+        """Return where a sent file goes: into the folder or the shared cache it links to. Raises ConfigError."""
         first, *rest = Path(path).parts
         return confined(self.root / first, Path(*rest)) if first in SHARED and rest else confined(self.folder, path)
 
     # ---- the run in it
 
     def start(self) -> None:
-        """Start the run, or let it go on; one that runs is left alone. Raises ConfigError, CannotWrite."""
+        """Start or resume the run; a run that is alive is left alone. Raises ConfigError, CannotWrite."""
         Run(self.home).start()
 
     def poll(self, listing: str = "") -> dict[str, Any]:
-        """What the run is doing, and the files it has.
+        """Return what the run is doing and which files it has, as a dictionary:
 
-        state: of jobs.Status;  beat, result: its files' content;  death: what is known of a process that was killed
-        growing: path -> bytes of files that grow;  files: path -> [bytes, time of change in ns] of the others, None
-        when they are as in the `listing` asked with;  listing: a short name of them
+        state: of jobs.Status.
+        beat, result: content of heartbeat.json and result.json.
+        death: what is known about a process that was killed.
+        growing: path -> bytes of append-only files.
+        files: path -> [bytes, modification time in ns] of the other files; None if they match the given `listing`.
+        listing: a hash of `files`.
         """
         home, growing, files = self.home, dict[str, int](), dict[str, list[int]]()
         for path in _synced(home):
             name = path.relative_to(home).as_posix()
             try:
                 facts = path.stat()
-            except FileNotFoundError:  # being removed
+            except FileNotFoundError:  # it was just removed
                 continue
             if name.startswith(GROWING):
                 growing[name] = facts.st_size
@@ -175,16 +175,16 @@ class RemoteFolder:
         }
 
     def send(self, command: jobs.Command, payload: dict[str, Any]) -> None:
-        """Leave a command for the run. Raises CannotWrite."""
+        """Send the run a command. Raises CannotWrite."""
         jobs.send(self.home, command, payload)
 
     def kill(self) -> None:
-        """End the run's process at once."""
+        """Kill the run's process."""
         jobs.kill(self.home)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """The same file under another name; a copy where files change in place, or where there are no links.
+    """Hard-link a file, or copy it if it may change in place or the disk has no links.
 
     Raises FileNotFoundError, CannotWrite.
     """
@@ -204,7 +204,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def synced(name: str) -> bool:
-    """Whether a file of a run's folder, by its path there, is brought back."""
+    """Whether a file of a run's folder, given its path in it, is brought back."""
     parts = Path(name).parts
     return not any(part.startswith(".") for part in parts) and parts[0] not in OWN
 
@@ -217,7 +217,7 @@ def _synced(home: Path) -> Iterator[Path]:
 
 
 def _resolve_paths(folder: Path, config: Path) -> None:
-    """Turn the settings that name files of the bundle into paths of this machine."""
+    """Turn settings that name files of the bundle into absolute paths on this machine."""
 
     def resolved(value: Any) -> Any:
         if isinstance(value, list):
@@ -231,5 +231,5 @@ def _resolve_paths(folder: Path, config: Path) -> None:
 
 def _checked(sha256: str) -> str:
     if len(sha256) != 64 or not all(letter in "0123456789abcdef" for letter in sha256):
-        raise ConfigError(f"{sha256[:80]!r} is no SHA-256: both sides must run the same version of the workbench")
+        raise ConfigError(f"{sha256[:80]!r} is not a SHA-256: both sides must run the same version of the workbench")
     return sha256

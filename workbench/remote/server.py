@@ -1,8 +1,8 @@
-"""`python -m workbench.remote.server`: the methods of `RemoteFolder`, called through stdin, answered on stdout.
+"""`python -m workbench.remote.server`: serve the methods of `RemoteFolder` over stdin and stdout.
 
-A message is a line with its length in bytes, then so many bytes of JSON: {"call": NAME, "of": [ROOT, NAME, RUN],
-"with": {...}} one way, {"value": ...} or {"error": SENTENCE, "code": EXIT_CODE} the other. READY comes first, so that
-the output of a login shell is skipped. It ends with its stdin, and the runs it started go on.
+A message is a line with its length in bytes, followed by that many bytes of JSON. Requests are {"call": NAME, "of":
+[ROOT, NAME, RUN], "with": {...}}, answers {"value": ...} or {"error": SENTENCE, "code": EXIT_CODE}. READY comes first,
+so that clients can skip the output of a login shell. The server ends with its stdin; the runs it started keep going.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CALLS = ("environment", "free_bytes", "missing", "store", "assemble", "run_folde
 
 
 def main() -> None:
-    """Answer until stdin ends."""
-    # What a library prints must not come between the answers.
+    """Answer requests until stdin ends."""
+    # Redirect stdout to stderr, so that nothing a library prints gets between the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     answers.write(READY)
@@ -43,7 +43,7 @@ def answer(question: Any) -> dict[str, Any]:
 
 
 def read(stream: IO[bytes]) -> Any:
-    """The next message, None at the end."""
+    """Read the next message; None at the end."""
     line = stream.readline()
     return json.loads(stream.read(int(line))) if line.strip() else None
 

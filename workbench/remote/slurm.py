@@ -1,6 +1,6 @@
-"""A Slurm cluster, through submitit. The nodes must see the remote folder under the same path, on a shared disk.
+"""Runs on a Slurm cluster, through submitit. All nodes must see the remote folder under the same path (a shared disk).
 
-Submitit calls `NodeRun` on a node, again after each time limit or preemption: the run saves, ends and is queued again.
+Submitit calls `NodeRun` on a node. At a time limit or preemption the run saves, ends and is queued again.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from workbench.workspace import Workspace, disk, make_folder, named_paths, writi
 
 OVER = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 INTERRUPTED = ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
-POLL_SECONDS = 30.0  # between two requests to Slurm, which many users share
-SOON_SECONDS = 3.0  # once the run has ended
-TIMES = 1000  # a run may be queued again
+POLL_SECONDS = 30.0  # between requests to Slurm, which many users share
+SOON_SECONDS = 3.0  # the same once the run has ended
+TIMES = 1000  # how often a run may be queued again
 LOG_LINES = 3
 
 
 class LinkedFiles(LocalFileSystem):
-    """This machine's disk, where a copy is the same file under another name."""
+    """The local disk, where copying makes a hard link."""
 
     def cp_file(self, path1: str, path2: str, **_: Any) -> None:
         link_or_copy(Path(path1), Path(path2))
 
 
 class SlurmBackend(FolderBackend):
-    """One run as a job of Slurm, or of submitit's local executor."""
+    """One run as a Slurm job, or as a job of submitit's local executor."""
 
     kind = "slurm"
     imports = ("submitit",)
@@ -68,12 +68,11 @@ class SlurmBackend(FolderBackend):
                 disk.link_folder(self.workspace.cache, base / "cache")
 
     def close(self) -> None:
-        """No connection is held."""
+        """Do nothing: there is no connection."""
 
     def upload(self, files: Mapping[str, tuple[str, Path]], progress: Progress) -> None:
-        # Slurm gives out the devices, so runs on its nodes do not wait for one another.
-        locks = self.there.folder / "locks"
-        make_folder(locks)
+        # Slurm assigns the devices, so each run gets locks of its own and does not wait for others.
+        make_folder(self.remote.folder / "locks")
         super().upload(files, progress)
 
     def check(self) -> list[TargetCheck]:
@@ -83,8 +82,8 @@ class SlurmBackend(FolderBackend):
                 remedy = "" if shutil.which(name) else "use the workbench on a machine from which jobs are submitted"
                 found.append(TargetCheck(name, shutil.which(name) or "missing", remedy))
         found.append(TargetCheck("folder", self.root))
-        own = self.there.environment()
-        checks = environment_checks(own, own, self.there.free_bytes())
+        environment = self.remote.environment()
+        checks = environment_checks(environment, environment, self.remote.free_bytes())
         return [*found, *(line for line in checks if line.title != "GPU")]
 
     def start(self) -> str:
@@ -94,7 +93,7 @@ class SlurmBackend(FolderBackend):
         return self.submit(NodeRun(self.root, self.record.folder, self.run))
 
     def submit(self, work: Callable[[], str]) -> str:
-        """Let a node call `work`; returns the job's number. Raises ConfigError."""
+        """Submit `work` to a node and return the job's id. Raises ConfigError."""
         with _refusals():
             return str(self._executor().submit(work).job_id)
 
@@ -128,11 +127,11 @@ class SlurmBackend(FolderBackend):
     # ---- polling
 
     def poll(self, listing: str) -> RemoteState:
-        found = self.there.poll(listing)
-        begun, alive = (self.there.home / jobs.PROCESS).exists(), self._alive(bool(found["result"]))
+        found = self.remote.poll(listing)
+        begun, alive = (self.remote.home / jobs.PROCESS).exists(), self._alive(bool(found["result"]))
         if not self.record.job:
             found["state"] = jobs.State.NEW.value
-        elif alive:  # its process is on another machine, which this one cannot see
+        elif alive:  # this machine cannot see its process on another one
             found["state"] = (jobs.State.RUNNING if begun and found["beat"] else jobs.State.STARTING).value
         elif not found["result"] and not begun and self._state not in INTERRUPTED:
             found["result"] = self._never_began()
@@ -144,10 +143,10 @@ class SlurmBackend(FolderBackend):
         )
 
     def _alive(self, ended: bool = False) -> bool:
-        """Whether the job is queued or at work; Slurm is polled now and then, sooner once the run has ended."""
+        """Whether the job is queued or running. Slurm is asked only every POLL_SECONDS, or SOON_SECONDS at the end."""
         if not self.record.job:
             return False
-        if self.target.executor == "local":  # its number is that of its supervising process
+        if self.target.executor == "local":  # its id is the pid of its supervising process
             return platform.start_time(int(self.record.job)) is not None
         if time.monotonic() - self._polled > (SOON_SECONDS if ended else POLL_SECONDS):
             self._polled = time.monotonic()
@@ -162,19 +161,18 @@ class SlurmBackend(FolderBackend):
 
     def _never_began(self) -> dict[str, Any]:
         if self.record.stop_requested:
-            message = f"Stopped while it waited at {self.name}; start it again to queue it again."
+            message = f"Stopped while it waited on {self.name}; start it again to queue it again."
             return ended(jobs.State.STOPPED, ExitCode.STOPPED, message)
         logs = sorted((Path(self.root) / "submitit").glob(f"{self.record.job}_0_log.*"))
         lines = [line for log in logs for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        message = (
-            f"{self.name} ended the job before the run began: {' '.join(lines[-LOG_LINES:])[-500:] or self._state}"
-        )
+        cause = " ".join(lines[-LOG_LINES:])[-500:] or self._state
+        message = f"{self.name} ended the job before the run began: {cause}"
         return ended(jobs.State.FAILED, ExitCode.BAD_CONFIG, message)
 
     # ---- commanding
 
     def send(self, command: str, payload: dict[str, Any]) -> None:
-        if command == "stop" and not (self.there.home / jobs.PROCESS).exists():
+        if command == "stop" and not (self.remote.home / jobs.PROCESS).exists():
             self._cancel()  # there is no process yet to take the command
         else:
             super().send(command, payload)
@@ -194,7 +192,7 @@ class SlurmBackend(FolderBackend):
 
 @contextlib.contextmanager
 def _refusals() -> Any:
-    """What Slurm or submitit refuses, in a sentence. Raises ConfigError."""
+    """Turn an error of Slurm or submitit into a ConfigError."""
     import submitit
 
     try:
@@ -205,13 +203,16 @@ def _refusals() -> Any:
 
 
 def submit_encoding(workspace: Workspace, target: str, encoding: Path, nodes: int) -> list[str]:
-    """Submit a job a node; returns their numbers. encoding: the folder of this machine's job. Raises ConfigError."""
+    """Submit one encoding job per node and return their ids. Raises ConfigError.
+
+    encoding: the folder of this machine's encoding job, whose settings the nodes use.
+    """
     record = RemoteRecord(target=target, folder=f"encode-{encoding.parent.name[:8]}")
     backend = make_backend(workspace, "encoding", record)
     if not isinstance(backend, SlurmBackend):
         raise ConfigError(
-            f"{target} is of the kind {backend.kind}: shared work needs nodes that see this disk, a target of the kind "
-            f"slurm. On a machine reached by ssh, run workbench encode there"
+            f"{target} is of the kind {backend.kind}: shared work needs a target of the kind slurm, whose nodes see "
+            "this disk. On a machine reached by ssh, run workbench encode there"
         )
     backend.connect()
     return [backend.submit(NodeEncoding(encoding)) for _ in range(nodes)]
@@ -229,14 +230,14 @@ class NodeRun:
     run: str
 
     def __call__(self) -> str:
-        """Run it to its end; returns how it ended. Raises ConfigError when this machine does not see the folder."""
-        there = RemoteFolder(self.root, self.folder, self.run)
-        _check_seen(there.home)
-        there.start()
-        return jobs.wait(there.home, poll=1.0).state.value
+        """Run it to its end and return its state. Raises ConfigError if this machine does not see the folder."""
+        remote = RemoteFolder(self.root, self.folder, self.run)
+        _check_seen(remote.home)
+        remote.start()
+        return jobs.wait(remote.home, poll=1.0).state.value
 
     def checkpoint(self) -> Any:
-        """Save and end, to go on when it is started again; the name is submitit's."""
+        """Save and end, then be queued again. Submitit calls this method by its name."""
         from submitit.helpers import DelayedSubmission
 
         home = RemoteFolder(self.root, self.folder, self.run).home
@@ -247,19 +248,19 @@ class NodeRun:
 
 @dataclass(frozen=True)
 class NodeEncoding:
-    """This machine's part of the encoding that a job's folder describes."""
+    """This machine's part of an encoding; template: the folder of the job that began it."""
 
     template: Path
 
     def __call__(self) -> str:
-        """To the end; raises ConfigError when this machine does not see the folder."""
+        """Encode to the end and return the job's state. Raises ConfigError if this machine does not see the folder."""
         _check_seen(self.template)
-        own = machine_of(self.template.parent)
-        if not (own / jobs.CONFIG).exists():
-            own.mkdir(parents=True, exist_ok=True)
-            (own / jobs.CONFIG).write_bytes((self.template / jobs.CONFIG).read_bytes())
-        jobs.start(own, MODULE)
-        return jobs.wait(own, poll=1.0).state.value
+        folder = machine_of(self.template.parent)
+        if not (folder / jobs.CONFIG).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / jobs.CONFIG).write_bytes((self.template / jobs.CONFIG).read_bytes())
+        jobs.start(folder, MODULE)
+        return jobs.wait(folder, poll=1.0).state.value
 
 
 def _check_seen(folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""A machine reached by ssh: sshfs (fsspec over asyncssh) carries files, `server` answers calls on the same connection.
+"""Runs on a machine reached by ssh: sshfs (fsspec over asyncssh) copies files, `server` answers calls.
 
-Keys, agent, jump hosts and known hosts are those of the user's ssh config. A host whose key is not known is refused,
-and no setting changes that.
+Both use one connection. Keys, agent, jump hosts and known hosts come from the user's ssh config. A host whose key is
+not known is always refused.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from workbench.workspace import named_paths
 if TYPE_CHECKING:
     import asyncssh
 
-ANSWER_SECONDS = 120.0  # hashing a large checkpoint there takes its time
+ANSWER_SECONDS = 120.0  # the target may have to hash a large checkpoint
 CONNECT_SECONDS = 20.0
-KEEPALIVE_SECONDS = 10.0  # between two signs of life of a silent connection
+KEEPALIVE_SECONDS = 10.0
 MODULE = "workbench.remote.server"
 
 
@@ -61,7 +61,7 @@ class SshBackend(FolderBackend):
                 raise ConfigError(f"the ssh config turns off the check of {host}'s key: remove UserKnownHostsFile none")
             self.files = SSHFileSystem(
                 host,
-                known_hosts=(),  # those of the user; sshfs by itself would accept any key
+                known_hosts=(),  # use the user's; by default sshfs accepts any key
                 keepalive_interval=KEEPALIVE_SECONDS,
                 login_timeout=CONNECT_SECONDS,
                 connect_timeout=CONNECT_SECONDS,
@@ -132,11 +132,9 @@ class SshBackend(FolderBackend):
 
     def check(self) -> list[TargetCheck]:
         self.connect()
-        here, there = RemoteFolder.environment(), self.call("environment")
-        return [
-            TargetCheck("host", self.target.host),
-            *environment_checks(there, here, self.call("free_bytes")),
-        ]
+        remote, local = self.call("environment"), RemoteFolder.environment()
+        checks = environment_checks(remote, local, self.call("free_bytes"))
+        return [TargetCheck("host", self.target.host), *checks]
 
     def start(self) -> str:
         self.call("start")
@@ -150,19 +148,19 @@ class SshBackend(FolderBackend):
 async def _disconnect(connection: asyncssh.SSHClientConnection) -> None:
     connection.abort()
     await connection.wait_closed()
-    await asyncio.sleep(0.05)  # its transports end after it
+    await asyncio.sleep(0.05)  # its transports close a little later
 
 
 @contextlib.contextmanager
 def _refusals(host: str) -> Iterator[None]:
-    """What connecting again does not fix. Raises ConfigError."""
+    """Raise ConfigError for errors that connecting again would not fix."""
     import asyncssh
 
     try:
         yield
     except asyncssh.HostKeyNotVerifiable as error:
         raise ConfigError(
-            f"the key of {host} is not known, or has changed: connect once with `ssh {host}` and compare it"
+            f"the key of {host} is not known, or has changed: connect once with `ssh {host}` and verify the key"
         ) from error
     except (asyncssh.PermissionDenied, PermissionError) as error:
         raise ConfigError(f"{host} accepts none of your keys: `ssh {host}` must work without a password") from error
@@ -171,5 +169,5 @@ def _refusals(host: str) -> Iterator[None]:
 
 
 def _quoted(path: str) -> str:
-    """A path for the shell there, which knows what ~ is."""
+    """Quote a path for the remote shell, which has to expand ~."""
     return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)

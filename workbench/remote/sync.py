@@ -1,13 +1,12 @@
-"""Sends all that a run needs to a target, and keeps its folder here equal to the one there until it ends.
+"""Send everything that a run needs to a target, and keep its local folder in sync with the remote one until it ends.
 
-A bundle is the run's settings, its clips, its newest checkpoint, and encoded tensors. A path in it is one below the
-remote folder, which is a workspace of its own; a file of this machine that a setting names (start_from, preview_images)
-goes to `inputs/`, and the sent config.json says so.
+A bundle holds the run's settings, its clips, its newest checkpoint, and encoded tensors, by their paths in the remote
+folder, which is a workspace of its own. Local files that settings name (start_from, preview_images) go to `inputs/`,
+and the sent config.json refers to them there.
 
-Growing files are read at every poll; all others are fetched beside that, so that a large checkpoint delays no
-heartbeat. A checkpoint appears here when it is complete. Commands that are left in the folder here are passed on.
-A lost connection is made again, however long that takes. The job here ends as the one there ended, with the same
-message.
+Append-only files are read at every poll. All others are fetched by a thread, so a large checkpoint delays no heartbeat;
+a checkpoint appears locally once it is complete. Commands in the local folder are passed on. A lost connection is made
+again, however long that takes. The local job ends the way the remote one did, with the same message.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from workbench.workspace import Workspace, confined, disk, named_paths, read_obj
 
 POLL_SECONDS = 1.0
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # between attempts to connect again
-BLOCK = 4 << 20  # bytes of one read
-TAIL = 256  # bytes by which a growing file is recognized
-SEEN = "seen.json"  # in the scratch folder: path -> [bytes, time of change] of what was fetched
+BLOCK = 4 << 20  # bytes per read
+TAIL = 256  # bytes at the end of a growing file that are compared before more is appended
+SEEN = "seen.json"  # in the scratch folder: path -> [bytes, modification time] of what was fetched
 COMMANDS: tuple[jobs.Command, ...] = ("save", "preview", "pause", "resume", "stop")
-# Of the run's folder, besides its settings and its newest checkpoint.
+# Sent from the run's folder, besides its settings and newest checkpoint.
 STATE = ("dataset.lock.json", PARENT, SESSIONS, METRICS, "stars.json", "tracker.json")
 Files = dict[str, tuple[str, Path]]
 
@@ -54,9 +53,10 @@ Files = dict[str, tuple[str, Path]]
 
 
 def bundle(workspace: Workspace, run: Run, progress: Callable[[int], None] = lambda count: None) -> Files:
-    """path in the remote folder -> (SHA-256, file here); progress: called with the number of files read, may raise.
+    """Collect the files to send, as path in the remote folder -> (SHA-256, local file).
 
-    Raises ConfigError when something the settings name is not there.
+    Calls `progress` with the number of files read so far. Raises ConfigError if the settings name something that does
+    not exist, and what `progress` raises.
     """
     found: Files = {}
     for path, file in _files(workspace, run):
@@ -70,8 +70,7 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
     for name in dict.fromkeys(name for _, name in datasets_of(settings)):
         yield from _dataset(workspace.dataset(name), f"datasets/{name}")
     config = settings.model_dump(mode="json")
-    for path, file in _named(workspace, settings, config):
-        yield path, file
+    yield from _named(workspace, settings, config)
     sent = run.folder / SCRATCH / jobs.CONFIG
     write_json(sent, config)
     yield f"{home}/{jobs.CONFIG}", sent
@@ -86,7 +85,7 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
 
 
 def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
-    """Records, clips, the first frames that came with them, and what lies beside them."""
+    """Yield a dataset's records, clips, first frames and companion files."""
     for name in (INFO, METADATA):
         if (folder / name).is_file():
             yield f"{path}/{name}", folder / name
@@ -97,7 +96,7 @@ def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
 
 
 def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:
-    """Files that settings name; `config` then names them by their paths in the remote folder."""
+    """Yield the files that settings name, and replace their paths in `config` with those in the remote folder."""
     if (lora := initial_lora(workspace, settings)) is not None:
         if lora.is_relative_to(workspace.runs):
             yield f"runs/{settings.start_from}/{lora.name}", lora
@@ -115,7 +114,7 @@ def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, obje
 
 
 def _input(file: Path) -> str:
-    """By its path here: the same file has the same path there every time."""
+    """Return a file's path in the bundle, which depends only on its local path."""
     return f"inputs/{hashlib.sha256(str(file).encode()).hexdigest()[:12]}/{file.name}"
 
 
@@ -123,13 +122,13 @@ def _input(file: Path) -> str:
 
 
 class Detached(Exception):
-    """Raised to end this process without a result: the run goes on elsewhere, or died there."""
+    """Raised to end this process without a result: the run continues elsewhere, or died there."""
 
 
 class RemoteJob(jobs.Job):
-    """The job here. It ends with the run's result there, which `main` puts into `there`."""
+    """The local job. It ends with `remote_result`, the run's result on the target, which `main` sets."""
 
-    there: Mapping[str, Any]
+    remote_result: Mapping[str, Any]
 
     @property
     def signalled(self) -> bool:
@@ -137,7 +136,7 @@ class RemoteJob(jobs.Job):
         return self._stop_signal.is_set()
 
     def take(self, command: jobs.Command) -> dict[str, Any] | None:
-        """As in jobs.Job, but a signal counts as no command."""
+        """Take a command, but do not count a signal as one."""
         if command == "stop" and self.signalled and not (self.folder / jobs.CONTROL / command).exists():
             return None
         return super().take(command)
@@ -146,11 +145,11 @@ class RemoteJob(jobs.Job):
         if status is not jobs.State.FINISHED:
             super()._end(status, message)
             return
-        self.exit_code = ExitCode(self.there.get("exit_code", ExitCode.BUG))
-        self._write_result(dict(self.there))
+        self.exit_code = ExitCode(self.remote_result.get("exit_code", ExitCode.BUG))
+        self._write_result(dict(self.remote_result))
 
     def write_death(self, death: Mapping[str, Any]) -> None:
-        """Record what the run's process there died of, so that the message here is the same."""
+        """Record what the remote process died of, so that the local message is the same."""
         with contextlib.suppress(CannotWrite):
             write_json(self.folder / jobs.PROCESS, {**read_object(self.folder / jobs.PROCESS), **death})
 
@@ -164,7 +163,7 @@ class RemoteJob(jobs.Job):
 
 
 class RunSync:
-    """One run on a target, from its sending to its end."""
+    """Sends a run to a target and follows it to its end."""
 
     def __init__(self, folder: Path, job: RemoteJob, backend: Backend, record: RemoteRecord) -> None:
         self._folder, self._job, self._backend, self._record = folder, job, backend, record
@@ -176,12 +175,12 @@ class RunSync:
         self._fetching: Future[None] | None = None
         self._pending: list[tuple[jobs.Command, dict[str, Any]]] = []
         self._last_beat: dict[str, Any] = {}
-        self._sent_from: list[int] = []  # the step with which it began there, if any
+        self._sent_from: list[int] = []  # the step of the checkpoint that was sent, if any
 
     def run_to_end(self) -> dict[str, Any]:
-        """Send the run, or find it on the target, and follow it to its end; returns its result.
+        """Send the run, unless it is on the target already, follow it to its end and return its result.
 
-        Raises Detached when the run goes on without this process, or died there.
+        Raises Detached if the run continues without this process, or died on the target.
         """
         self._report(f"connecting to {self._record.target}")
         self._backend.connect()
@@ -213,16 +212,16 @@ class RunSync:
             self._report(f"sending to {record.target}", sent // 1_000_000, -(-total // 1_000_000), message="in MB")
 
         self._retry(lambda: self._backend.upload(files, progress))
-        # What an earlier start there wrote is in the log here already.
+        # The local log already has what an earlier start wrote.
         record.log_bytes = self._retry(lambda: self._backend.poll("")).growing.get(jobs.LOG, 0)
-        record.open = True  # before it starts: from now on it may be running there
+        record.open = True  # set before it starts: from now on it may be running on the target
         record.save(self._folder)
         record.job = self._retry(self._backend.start)
         record.save(self._folder)
         log(f"sent to {record.target}, {len(files)} files")
 
     def _pass_on(self) -> None:
-        """Commands that were left here. A stop is recorded: a target may also stop a run by itself."""
+        """Pass on local commands. A stop is recorded to tell it from a run that the target stops by itself."""
         self._leave_if_signalled()
         for command in COMMANDS:
             if (payload := self._job.take(command)) is not None:
@@ -236,7 +235,7 @@ class RunSync:
             self._pending.pop(0)
 
     def _leave_if_signalled(self) -> None:
-        """SIGTERM: this process ends, the run goes on; a run that was asked to stop before is ended by force."""
+        """On SIGTERM end this process but not the run; if the run was asked to stop before, kill it."""
         if self._job.signalled:
             if self._record.stop_requested:
                 with contextlib.suppress(Unreachable):
@@ -244,14 +243,14 @@ class RunSync:
             raise Detached(f"the run continues on {self._record.target}: start it again to follow it")
 
     def _retry(self, request: Any) -> Any:
-        """What `request` returns, tried again as often as the connection is lost."""
+        """Call `request`, connecting again as often as the connection is lost, and return its result."""
         attempts = 0
         while True:
             try:
                 return request()
             except Unreachable as error:
                 if self._last_beat:
-                    message = f"{error}; the run there goes on, trying again"
+                    message = f"{error}; the run continues there, trying to reconnect"
                     self._job.beat(**{**self._last_beat, "message": message, "patient": True})
                 else:
                     self._report(f"{self._record.target} does not answer", message=str(error))
@@ -263,7 +262,7 @@ class RunSync:
                 with contextlib.suppress(Unreachable):
                     self._backend.connect()
 
-    # ---- in the folder here
+    # ---- in the local folder
 
     def _take(self, state: RemoteState) -> None:
         beat = {name: value for name, value in state.beat.items() if name not in ("time", "still")}
@@ -278,15 +277,15 @@ class RunSync:
             self._grow(path, size)
         if self._fetching is None or self._fetching.done():
             if self._fetching is not None:
-                with contextlib.suppress(Unreachable):  # the next poll finds out
+                with contextlib.suppress(Unreachable):  # the next poll will notice
                     self._fetching.result()
             self._fetching = self._fetcher.submit(self._fetch_new, dict(self._files), self._listing)
         self._record.synced_at = time.time()
 
     def _grow(self, path: str, size: int, verify: bool = False) -> None:
-        """Append what a growing file has gained; one that was cut back is read anew. verify: also compare its end.
+        """Append what a growing file has gained; reread it if it was truncated. verify: compare its end in any case.
 
-        The log here has lines of its own, so the record says how much of the other it holds.
+        The local log has lines of its own, so the record says how much of the remote log it contains.
         """
         target = self._target(path)
         if path == jobs.LOG:
@@ -322,7 +321,7 @@ class RunSync:
         return b"".join(parts)
 
     def _fetch_new(self, files: Mapping[str, Sequence[int]], listing: str) -> None:
-        """Fetch all other files that are new or changed: checkpoints as a whole, JSON (it says "done") last.
+        """Fetch the other files that are new or changed: checkpoints as a whole, JSON last because it marks completion.
 
         Raises Unreachable, CannotWrite.
         """
@@ -353,7 +352,7 @@ class RunSync:
             temporary.unlink(missing_ok=True)
 
     def _fetch_checkpoint(self, name: str, files: Mapping[str, Sequence[int]], listing: str) -> None:
-        """Fetch a checkpoint, completely or not at all; one that is removed meanwhile is left out."""
+        """Fetch a checkpoint completely or not at all. One that is removed in the meantime is skipped."""
         prefix = f"{checkpoints.FOLDER}/{name}/"
         paths = [path for path in files if path.startswith(prefix)]
         final = self._target(prefix.rstrip("/"))
@@ -371,26 +370,23 @@ class RunSync:
                 return
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-            settings = self._run.settings
-            checkpoints.retire(
-                self._folder, settings.keep_checkpoints, settings.keep_every, int(name.removeprefix("step-"))
-            )
+            keep, every = self._run.settings.keep_checkpoints, self._run.settings.keep_every
+            checkpoints.retire(self._folder, keep, every, int(name.removeprefix("step-")))
         self._seen |= {path: list(files[path]) for path in paths}
 
     def _target(self, path: str) -> Path:
-        """Where a file of the target goes here. Raises ConfigError for one that a run does not have."""
+        """Return the local path of a remote file. Raises ConfigError if runs have no such file."""
         if not synced(path):
-            raise ConfigError(f"{self._record.target} offers the file {path[:120]!r}, which a run does not have")
+            raise ConfigError(f"{self._record.target} offers the file {path[:120]!r}, which no run has")
         return confined(self._folder, path)
 
     def _finish(self) -> dict[str, Any] | None:
-        """Fetch everything; the run's result, None when it was only interrupted and is sent again.
+        """Fetch the rest and return the run's result; None if it was only interrupted and is sent again.
 
-        Raises Detached when it died there.
+        Raises Detached if it died.
         """
-        self._job.beat(
-            **{**self._last_beat, "message": f"fetching the rest from {self._record.target}", "patient": True}
-        )
+        message = f"fetching the rest from {self._record.target}"
+        self._job.beat(**{**self._last_beat, "message": message, "patient": True})
         if self._fetching is not None:
             with contextlib.suppress(Unreachable):
                 self._fetching.result()
@@ -401,7 +397,7 @@ class RunSync:
         self._retry(lambda: self._fetch_new(self._files, state.listing))
         progressed = self._run.checkpoints[-1:] != self._sent_from
         if state.interrupted and progressed and not self._record.stop_requested:
-            log(f"{self._record.target} stopped the run; it is sent again")
+            log(f"{self._record.target} stopped the run; sending it again")
             self._send_run()
             return None
         self._record.open = False
@@ -415,11 +411,11 @@ class RunSync:
 
     def _report(self, phase: str, step: int = 0, total: int = 0, message: str = "") -> None:
         self._leave_if_signalled()
-        self._job.check_stop("Stopped before it was sent; start it again to go on.")
+        self._job.check_stop("Stopped before it was sent; start it again to continue.")
         self._job.beat(phase, step, total, message=message, patient=True)
 
     def close(self) -> None:
-        """Close the connection. What is being fetched is fetched again another time."""
+        """Close the connection. Files that are being fetched will be fetched again next time."""
         self._fetcher.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(Unreachable, CannotWrite):
             self._backend.close()

@@ -1,19 +1,18 @@
-"""The disk, which every part and every face meets on: a workspace is a folder of plain files.
+"""The workspace: a folder of plain files, shared by page, notebooks, shell and background jobs.
 
-    layout          where things live: datasets, runs, samples ... and which paths lead outside
-    names           names that are safe as folder names
-    files           writes that are all or nothing; JSON that anybody may have edited
-    records         files of a known shape, read whole or not at all
-    disk            what differs between operating systems: locks, renames, links
-    folders         what a person does with a whole run or dataset: notes, the bin
-    named_paths     paths that a person writes, kept to the folders that are open
-    safetensors_header   what is in a file of weights, without its weights
-    lora_names      what LoRAs are called, and which file a name stands for
-    strange_names   files that the workbench did not create
-    zip_stream      files as a zip, on the disk or piece by piece
+    layout               where datasets, runs, samples ... live, and which paths lead outside
+    names                names that are safe as folder names
+    files                atomic writes, and reading JSON that anybody may have edited
+    records              files with records of a known shape
+    disk                 differences between operating systems: locks, renames, links
+    folders              notes and groups of a run or dataset, and the bin
+    named_paths          paths that a person writes, limited to allowed folders
+    safetensors_header   names, shapes and metadata of a safetensors file
+    lora_names           names of LoRAs and the files they stand for
+    strange_names        files that the workbench did not create
+    zip_stream           zip archives, written to disk or streamed
 
-What is inside the files belongs to the parts: clips, jobs, runs, sampler own their formats. This module names what
-others use most.
+The formats of the files belong to other packages: clips, jobs, runs, sampler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of a workspace: written whole or not at all, read as what they should hold. Done is written last."""
+"""Write files atomically, and read files that anybody may have edited."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from typing import Any
 from workbench.errors import CannotWrite, ConfigError
 from workbench.workspace import disk
 
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON writes it
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as escaped in JSON
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Any:
-    """Turn an OSError while writing into one sentence. Raises CannotWrite."""
+    """Turn an OSError while writing into a CannotWrite with one sentence."""
     try:
         yield
     except OSError as error:
@@ -38,15 +38,15 @@ def writing(path: Path) -> Any:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, unless it is there. Raises CannotWrite."""
+    """Make a folder and its parents if they do not exist. Raises CannotWrite."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Gigabytes of weights that nobody edits get a second name where the disk allows it; all else is copied.
+    """Hard-link weights, which nobody edits, if the disk allows it; copy other files. Raises OSError.
 
-    For shutil.copytree. Raises OSError.
+    Meant as the copy_function of shutil.copytree.
     """
     real = os.path.realpath(source)
     if source.endswith(".safetensors"):
@@ -58,17 +58,14 @@ def link_or_copy(source: str, target: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path for a file, flushed to the disk and renamed to `path` when the block ends without an error.
-
-    Raises CannotWrite.
-    """
-    # A page's handlers are threads of one process and may write the same file.
+    """Yield a temporary path; if the block succeeds, flush that file and rename it to `path`. Raises CannotWrite."""
+    # The thread id is part of the name because two threads of a page may write the same file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             yield temporary
-            with temporary.open("r+b") as file:  # Windows flushes what is open for writing alone
+            with temporary.open("r+b") as file:  # Windows only flushes files open for writing
                 os.fsync(file.fileno())
             disk.replace(temporary, path)
         finally:
@@ -77,32 +74,29 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """Write a file so that it is there whole or not at all: see `replacing`. Raises CannotWrite.
-
-    mode: who may read and write it, less what the process's umask takes away
-    """
+    """Write a file atomically. mode: its permissions, minus the process's umask. Raises CannotWrite."""
     opened = partial(os.open, mode=mode)
     with replacing(path) as temporary, open(temporary, "wb", opener=opened) as file:
         file.write(data)
 
 
 def append_line(path: Path, text: str) -> None:
-    """Add a line to a file that grows, on a line of its own even after a torn one. Raises CannotWrite."""
+    """Append a line to a file, first ending an incomplete last line. Raises CannotWrite."""
     with writing(path), path.open("ab+") as file:
-        torn = False
+        incomplete = False
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
-            torn = file.read(1) != b"\n"
-        file.write((b"\n" if torn else b"") + text.encode() + b"\n")
+            incomplete = file.read(1) != b"\n"
+        file.write((b"\n" if incomplete else b"") + text.encode() + b"\n")
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files below a folder; links below it count as links."""
+    """Return the bytes of a file, or of all files below a folder. Links below it are not followed."""
     if path.is_file():
         return path.stat().st_size
     total, left = 0, [path]
     while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:  # removed meanwhile
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:  # it may just have been removed
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     left.append(Path(entry.path))
@@ -112,7 +106,7 @@ def size_of(path: Path) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename inside the folder survive a power cut (where the system lets folders be opened)."""
+    """Make a rename inside the folder survive a power cut, on systems that can open folders."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -122,17 +116,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str, mode: int = 0o666) -> None:
-    """As write_bytes, in UTF-8."""
+    """Write text atomically, in UTF-8. Raises CannotWrite."""
     write_bytes(path, text.encode(), mode)
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
-    """As write_bytes, as indented JSON. NaN and Infinity, which JSON does not have, become null."""
+    """Write indented JSON atomically. NaN and Infinity, which JSON does not have, become null. Raises CannotWrite."""
     write_text(path, json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n", mode)
 
 
 def finite(value: Any) -> Any:
-    """The same with None for what is no number: JSON has no word for it."""
+    """Replace NaN and infinities in nested values with None, because JSON has no word for them."""
     if isinstance(value, dict):
         return {key: finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -141,17 +135,16 @@ def finite(value: Any) -> Any:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content; b"" where there is none, or nothing that can be read."""
+    """Return a file's content; b"" if it does not exist or cannot be read."""
     with contextlib.suppress(OSError):
         return path.read_bytes() if path.is_file() else b""
     return b""
 
 
 def from_json(text: str | bytes) -> Any:
-    """The value of a JSON text, in which half a surrogate pair, that no file can hold, is replaced by "\ufffd".
+    """Parse JSON. Unpaired surrogates, which cannot be written to a file, become "\ufffd".
 
-    NaN and Infinity, which earlier versions wrote, are None. Raises ValueError, also where it is nested too deeply to
-    be read.
+    NaN and Infinity, which earlier versions wrote, become None. Raises ValueError, also if it is nested too deeply.
     """
     try:
         value = json.loads(text, parse_constant=lambda _: None)
@@ -169,7 +162,7 @@ def _storable(value: Any) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file's object; {} when it is missing, not JSON or no object."""
+    """Read a JSON file's object; {} if the file is missing, not JSON or not an object."""
     with contextlib.suppress(ConfigError):
         value = read_json(path)
         return value if isinstance(value, dict) else {}
@@ -177,20 +170,20 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_to_change(path: Path) -> dict[str, Any]:
-    """A JSON file's object, to be changed and written again; {} when it is missing.
+    """Read a JSON file's object in order to change and rewrite it; {} if the file is missing.
 
-    Raises ConfigError for a damaged file: what a person has put into it would be lost.
+    Raises ConfigError if it is damaged, because rewriting would lose what a person put into it.
     """
     if not path.exists() and not path.is_symlink():
         return {}
     value = read_json(path)
     if not isinstance(value, dict):
-        raise ConfigError(f"{path} holds no JSON object: fix or remove it")
+        raise ConfigError(f"{path} does not hold a JSON object: fix or remove it")
     return value
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file's value. Raises ConfigError when it is missing or not JSON."""
+    """Read a JSON file. Raises ConfigError if it is missing or not JSON."""
     try:
         return from_json(disk.patiently(lambda: path.read_text(encoding="utf-8-sig")))
     except FileNotFoundError:

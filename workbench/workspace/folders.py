@@ -1,8 +1,9 @@
-"""What a person does with the whole folder of a run or a dataset: write notes, put it into a group, remove it.
+"""Notes and groups of runs and datasets, and the bin that holds removed ones.
 
-NAME/notes.txt, NAME/group.txt      what a person wrote about it
-.removed/ID/NAME/...                the bin: the folder NAME as it was; ID is its name, or NAME-2 for a second one of
-                                    that name. Nothing is deleted.
+    NAME/notes.txt, NAME/group.txt      what a person wrote about it
+    .removed/ID/NAME/...                the bin: the removed folder NAME. ID is NAME, or NAME-2 for a second one.
+
+Nothing is deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REMOVED = ".removed"
 
 
 class NotedFolder:
-    """The folder of a run or a dataset, with what a person wrote about it."""
+    """The folder of a run or dataset, with a person's notes about it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,27 +36,26 @@ class NotedFolder:
 
     @property
     def notes(self) -> str:
-        """What a person wrote about it, "" without any."""
+        """A person's notes; "" without any."""
         return _read(self.folder / NOTES)[:MOST_NOTES]
 
     def write_notes(self, text: str) -> None:
-        """Replace the notes. Raises ConfigError where they are too long, CannotWrite."""
+        """Replace the notes. Raises ConfigError if they are too long, CannotWrite."""
         if len(text) > MOST_NOTES:
             raise ConfigError(f"the notes have {len(text)} characters, and {MOST_NOTES} is the limit: shorten them")
         write_text(self.folder / NOTES, text.strip())
 
     @property
     def group(self) -> str:
-        """The label under which lists show it together with others, "" without one."""
+        """The label of the group that lists show it in; "" without one."""
         return " ".join(_read(self.folder / GROUP).split())[:MOST_GROUP]
 
     def set_group(self, label: str) -> None:
-        """Put it into a group, "" into none. Raises ConfigError where the label is too long, CannotWrite."""
+        """Put it into a group, or into none with "". Raises ConfigError if the label is too long, CannotWrite."""
         label = " ".join(label.split())
         if len(label) > MOST_GROUP or not label.isprintable():
-            raise ConfigError(
-                f"the group {label[:80]!r} cannot be used: at most {MOST_GROUP} characters, all printable"
-            )
+            rule = f"at most {MOST_GROUP} characters, all printable"
+            raise ConfigError(f"the group {label[:80]!r} cannot be used: {rule}")
         write_text(self.folder / GROUP, label)
 
 
@@ -67,28 +67,28 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Bin:
-    """The bin beside the folders of a kind. parent: where those are;  kind: what they are called: run, dataset"""
+    """The bin for folders of one kind. parent: the folder that holds them;  kind: "run" or "dataset"."""
 
     parent: Path
     kind: str
 
     @property
     def names(self) -> list[str]:
-        """What can be restored, removed last first."""
+        """The folders that can be restored, most recently removed first."""
         found = [path for path in (self.parent / REMOVED).glob("*") if is_slug(path.name) and self._inside(path.name)]
         return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)]
 
     def put(self, folder: Path) -> str:
-        """Move a folder into the bin; returns the name by which it is restored. Raises CannotWrite."""
+        """Move a folder into the bin and return the name that restores it. Raises CannotWrite."""
         slot = fresh_folder(self.parent / REMOVED, folder.name)
         with writing(slot):
             disk.replace(folder, slot / folder.name)
         return slot.name
 
     def restore(self, name: str, taken: Container[str] = ()) -> Path:
-        """Move a folder back; under another name where its own is one of `taken`.
+        """Move a folder back, under a new name if its own is one of `taken`.
 
-        Raises Unknown where there is none, ConfigError where another folder has its name; CannotWrite.
+        Raises Unknown if it is not in the bin, ConfigError if another folder has its name, CannotWrite.
         """
         inside = self._inside(checked_slug(name))
         if inside is None:
@@ -96,10 +96,7 @@ class Bin:
             raise Unknown(f"there is no removed {self.kind} {name!r}: choose one of {known}")
         target = self.parent / inside.name
         if target.exists():
-            raise ConfigError(
-                f"there is a {self.kind} {inside.name!r} again: remove that one first, which gives this one its name "
-                f"back"
-            )
+            raise ConfigError(f"a {self.kind} named {inside.name!r} already exists: remove or rename it first")
         if inside.name in taken:
             target = fresh_folder(self.parent, inside.name, taken)
         with writing(target):
@@ -108,6 +105,6 @@ class Bin:
         return target
 
     def _inside(self, name: str) -> Path | None:
-        """The folder in one slot of the bin, None where there is none."""
+        """Return the folder in one slot of the bin, or None."""
         found = [path for path in (self.parent / REMOVED / name).glob("*") if is_slug(path.name) and path.is_dir()]
         return found[0] if len(found) == 1 else None

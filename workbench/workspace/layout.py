@@ -1,6 +1,6 @@
-"""Where things live in a workspace, the folder that page, notebooks, shell and background jobs share.
+"""Where things are in a workspace.
 
-A path that comes from a record or a request is `confined` to a folder before it is opened.
+Paths that come from a record or a request must go through `confined` before they are opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.workspace.files import read_object, writing
 from workbench.workspace.names import LORA_NAME, checked_slug, is_slug, slugify, step_of
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
-LONGEST = 160  # characters of the longest path below a workspace: a temporary file of a run with a long name
+LONGEST = 160  # characters of the longest path inside a workspace: a temporary file of a run with a long name
 FORMER_NAMES = ".former_names.json"
 
 
@@ -31,15 +31,15 @@ class Workspace:
 
     @classmethod
     def open(cls, root: Path | str | None = None) -> Workspace:
-        """Open (or create) the given folder, else $WORKBENCH_HOME, else ./workspace.
+        """Open or create the given folder, else $WORKBENCH_HOME, else ./workspace.
 
-        Raises CannotWrite; ConfigError where the system takes no path that is as long as those in it would be.
+        Raises CannotWrite, or ConfigError if paths in it would be too long for the system.
         """
         chosen = Path(root or os.environ.get(ENVIRONMENT_VARIABLE) or "workspace").expanduser().resolve()
         if len(str(chosen)) + LONGEST > disk.longest_path():
             raise ConfigError(
-                f"the workspace {chosen} has a path of {len(str(chosen))} characters, at most "
-                f"{disk.longest_path() - LONGEST} here: choose another folder, or switch on long paths in Windows"
+                f"the path of the workspace {chosen} has {len(str(chosen))} characters, and this system allows at most "
+                f"{disk.longest_path() - LONGEST}: choose another folder, or enable long paths in Windows"
             )
         workspace = cls(chosen)
         with writing(chosen):
@@ -49,7 +49,7 @@ class Workspace:
 
     @classmethod
     def of(cls, folder: Path) -> Workspace:
-        """The workspace that the folder of a run, a dataset or a job lies in."""
+        """Return the workspace of a run, dataset or job, given its folder."""
         return cls(folder.absolute().parent.parent)
 
     @property
@@ -81,9 +81,9 @@ class Workspace:
         return self.root / "locks"
 
     def model(self, name: str) -> str:
-        """The model that a name stands for: the folder of `runs/NAME`, a finished run that trained all weights.
+        """Resolve `runs/NAME`, a finished run that trained all weights, to its folder; return other names unchanged.
 
-        Any other name is returned as it is. Raises ConfigError for a run that left no model.
+        Raises ConfigError if the run made no model.
         """
         match = LORA_NAME.fullmatch(name)
         if match is None or match[2] is None:
@@ -93,7 +93,7 @@ class Workspace:
             return str(folder)
         reason = "is not a finished run that trained all weights (method full)"
         if match[3] is not None:
-            reason = "names a checkpoint, and only a run's end result is a model"
+            reason = "names a checkpoint, but only a run's final result is a model"
         elif (folder / "lora.safetensors").is_file():
             reason = f"trained a LoRA: choose the model that it was trained on, with {name} as the LoRA"
         sentence = f"model is {name}, which {reason}"
@@ -107,32 +107,31 @@ class Workspace:
         return inline_html.heading(str(self.root)) + inline_html.table(("", "count", "names"), rows)
 
     def dataset(self, slug: str) -> Path:
-        """The folder of a dataset, there or not, also by a name that it had before.
+        """Return a dataset's folder, whether it exists or not. Former names work, too.
 
-        Raises ConfigError for a name that is no slug.
+        Raises ConfigError if the name is not a slug.
         """
         folder = self.datasets / checked_slug(slug)
         return folder if folder.exists() else self.datasets / self.former_names.get(slug, slug)
 
     @property
     def former_names(self) -> dict[str, str]:
-        """What datasets were called before they were renamed -> what they are called now."""
+        """Former name of a renamed dataset -> its current name."""
         names = read_object(self.datasets / FORMER_NAMES)
         return {old: new for old, new in names.items() if isinstance(new, str) and is_slug(new)}
 
     def run(self, slug: str) -> Path:
-        """The folder of a training run, there or not. Raises ConfigError for a name that is no slug."""
+        """Return a run's folder, whether it exists or not. Raises ConfigError if the name is not a slug."""
         return self.runs / checked_slug(slug)
 
     def grid(self, slug: str) -> Path:
-        """The folder of a grid of videos, there or not. Raises ConfigError for a name that is no slug."""
+        """Return a grid's folder, whether it exists or not. Raises ConfigError if the name is not a slug."""
         return self.grids / checked_slug(slug)
 
     def inside(self, path: str | Path) -> Path:
-        """The file of this workspace that a record names, links resolved.
+        """Resolve a path in a record to a file of this workspace. Raises ConfigError if it is elsewhere.
 
-        The folder of a run or a dataset may be a link to another disk; links below it must stay in it. Raises
-        ConfigError for a file that lies elsewhere.
+        The folder of a run or dataset may be a link to another disk, but links inside it must not leave it.
         """
         whole = Path(os.path.normpath(self.root / path))
         parts = whole.relative_to(self.root).parts if whole.is_relative_to(self.root) else ()
@@ -140,9 +139,9 @@ class Workspace:
 
 
 def fresh_folder(parent: Path, title: str, taken: Container[str] = ()) -> Path:
-    """Make a folder for the title under a name that is not taken: cats, cats-2, cats-3 ... Raises CannotWrite.
+    """Make a folder named after the title: cats, or cats-2, cats-3 ... if that exists. Raises CannotWrite.
 
-    Two who ask at the same time get two folders. taken: names that are not free without a folder, too
+    Concurrent calls get different folders. taken: further names that are not free.
     """
     names = numbered(title)
     with writing(parent):
@@ -155,27 +154,27 @@ def fresh_folder(parent: Path, title: str, taken: Container[str] = ()) -> Path:
 
 
 def numbered(title: str) -> Iterator[str]:
-    """Yield the names that a title may get, in order: cats, cats-2, cats-3 ..."""
+    """Yield the folder names for a title, in order: cats, cats-2, cats-3 ..."""
     stem = slugify(title)
     yield stem
     yield from (f"{stem[:58]}-{count}" for count in itertools.count(2))
 
 
 def step_folders(parent: Path) -> dict[int, Path]:
-    """The folders in parent that are named by a step, by that step, lowest first; all else is left out."""
+    """Return the step folders in a folder, by step in ascending order."""
     found = {step: path for path in parent.glob("step-*") if (step := step_of(path.name)) is not None and path.is_dir()}
     return dict(sorted(found.items()))
 
 
 def confined(root: Path, relative: str | Path) -> Path:
-    """The path below root, links resolved: the one way from a path in a record or a request to a file.
+    """Resolve a path from a record or a request, which must stay below root.
 
-    Raises ConfigError when it leads outside, by itself or through a link, and for what is no path.
+    Raises ConfigError if it leads outside, directly or through a link, or is not a valid path.
     """
     try:
         path, base = (root / relative).resolve(), root.resolve()
-    except (OSError, ValueError, RuntimeError) as error:  # a null byte, links in a circle
-        raise ConfigError(f"{str(relative)[:120]!r} is no path that can be read: check its spelling") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a null byte, a loop of links
+        raise ConfigError(f"the path {str(relative)[:120]!r} cannot be read: check its spelling") from error
     if not path.is_relative_to(base):
         raise ConfigError(f"the path {str(relative)[:120]!r} leads outside {root.name}: name a file inside it")
     return path

@@ -1,7 +1,7 @@
-"""The one way from a path that a person wrote to a file: expanded, links resolved, below a folder that is open here.
+"""Resolve paths that a person writes, and refuse those outside the folders that this process may read.
 
-A page that other machines can reach is confined to some folders, and so are the imports that it starts; a visitor of
-the demo, and all that they start, to their own. Everything else may read what its user may.
+A page that other machines can reach is confined to some folders, as are the imports it starts; a visitor of the demo,
+with everything they start, to their own folder. All other processes may read whatever their user may.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from typing import Any
 
 from workbench.errors import ConfigError
 
-VARIABLE = "WORKBENCH_ROOTS"  # a JSON list of folders, to which a process is confined from its beginning
+VARIABLE = "WORKBENCH_ROOTS"  # a JSON list of folders that a process is confined to from its start
 _roots: list[Path] = []
 
 
 def confine(roots: Sequence[Path]) -> None:
-    """From now on this process takes only paths below these folders; none: any."""
+    """Accept only paths below these folders from now on, or any path if there are none."""
     _roots[:] = [root.resolve() for root in roots]
 
 
 def roots() -> list[Path]:
-    """List the folders below which a path must lie; none: any path will do."""
+    """List the folders that paths must be in. An empty list allows any path."""
     return _roots or [Path(root).resolve() for root in json.loads(os.environ.get(VARIABLE, "[]"))]
 
 
 def variables(folders: Sequence[Path]) -> dict[str, str]:
-    """Return the variable that confines a job to these folders."""
+    """Return the environment variable that confines a job to these folders."""
     return {VARIABLE: json.dumps([str(folder) for folder in folders])} if folders else {}
 
 
 def resolve(path: Path | str, name: str = "the path") -> Path:
-    """Return the file or folder that a person names. name: of the setting, for the sentence. Raises ConfigError."""
+    """Resolve a path that a person wrote. name: the setting, for the message. Raises ConfigError."""
     text = str(path)
     try:
         found = Path(text).expanduser().resolve()
-        found.exists()  # raises for what no system takes as a name
+        found.exists()  # raises if the system cannot handle the name
     except (OSError, ValueError, RuntimeError) as error:
-        sentence = f"{name} is {text[:80]!r}, which is no path that can be read: check its spelling"
+        sentence = f"{name} is {text[:80]!r}, a path that cannot be read: check its spelling"
         raise ConfigError(sentence, {name: sentence}) from error
     if (allowed := roots()) and not any(found.is_relative_to(root) for root in allowed):
         below = f"{' or '.join(map(str, allowed))}{' (started with --root)' if _roots else ''}"
@@ -50,19 +50,19 @@ def resolve(path: Path | str, name: str = "the path") -> Path:
 
 
 def checked(path: Path | str, name: str = "the path") -> Path:
-    """As `resolve`, under the very name that was given, by which captions are found: absolute, links unresolved.
+    """Check a path like `resolve`, but keep its links, because captions are found by the name that was given.
 
-    It must lie below an open folder, and lead into one.
+    Both the path and what it links to must be in an allowed folder. Raises ConfigError.
     """
     resolve(path, name)
-    found = Path(os.path.abspath(Path(path).expanduser()))  # ".." is taken out of the name, whatever is a link in it
+    found = Path(os.path.abspath(Path(path).expanduser()))  # removes ".." without following links
     if not resolve(found, name).is_dir():
         resolve(found.parent, name)
     return found
 
 
 def check_setting(name: str, value: Any) -> None:
-    """Raises ConfigError when a setting that may name files, beside other things, names one that is not open here."""
+    """Raise ConfigError if a setting names a file outside the allowed folders. It may also hold other things."""
     if roots():
         for text in value if isinstance(value, tuple | list) else [value]:
             for one in {text.strip(), text.strip().rpartition("=")[0]} if isinstance(text, str) else ():  # a LoRA=SCALE
@@ -71,7 +71,7 @@ def check_setting(name: str, value: Any) -> None:
 
 
 def names_file(text: str) -> bool:
-    """Whether it is a path, and no name of a model, a run or a repository."""
+    """Whether a text is a path rather than the name of a model, run or repository."""
     if not text:
         return False
     if text.startswith(("/", "~", ".", "\\")) or "\0" in text or ".." in PurePosixPath(text).parts:

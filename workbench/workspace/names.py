@@ -1,4 +1,4 @@
-"""Names that are safe as folder names on every system, so that a workspace can be moved; what they stand for."""
+"""Names that are safe as folder names on every system, so that a workspace can be moved."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import unicodedata
 from workbench.errors import ConfigError
 
 SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # of Windows, with any suffix
+DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # reserved on Windows, with any suffix
 STEP = re.compile(r"step-([0-9]{8,12})")
-# What LoRAs of a workspace are called: runs/RUN, runs/RUN@STEP, loras/NAME.
+# The name of a LoRA: runs/RUN, runs/RUN@STEP, loras/NAME.
 LORA_NAME = re.compile(rf"(runs)/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|(loras)/({SLUG.pattern})")
 
 
 def slugify(title: str) -> str:
-    """A folder name from any text: "Été, 2 clips!" -> "ete-2-clips"; "untitled" when nothing is left."""
+    """Make a folder name from any text: "Été, 2 clips!" -> "ete-2-clips"; "untitled" if nothing is left."""
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     joined = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", plain))
     stripped = joined.strip("-._")
@@ -25,23 +25,23 @@ def slugify(title: str) -> str:
 
 
 def is_slug(name: str) -> bool:
-    """Whether the name may be that of a dataset, a run, a grid or a LoRA, on every system: a workspace can be moved."""
+    """Whether a dataset, run, grid or LoRA may have this name."""
     return SLUG.fullmatch(name) is not None and ".." not in name and not name.endswith(".") and not DEVICES.match(name)
 
 
 def checked_slug(name: str) -> str:
-    """The name itself, if it may be a folder name. Raises ConfigError."""
+    """Return the name if it may be a folder name. Raises ConfigError."""
     if DEVICES.match(name):
-        raise ConfigError(f"the name {name[:80]!r} is that of a device on Windows: use {slugify(name)!r}")
+        raise ConfigError(f"the name {name[:80]!r} is reserved on Windows: use {slugify(name)!r}")
     if not is_slug(name):
         raise ConfigError(
-            f"the name {name[:80]!r} cannot be used: small letters, digits, '.', '_' and '-' only, at most 64: "
-            f"use {slugify(name)!r}"
+            f"the name {name[:80]!r} cannot be used: names have at most 64 lowercase letters, digits, '.', '_' and "
+            f"'-': use {slugify(name)!r}"
         )
     return name
 
 
 def step_of(name: str) -> int | None:
-    """The step of a folder that is named by one: "step-00000250" is 250; None for any other name, also for a copy's."""
+    """Return the step in a step folder's name: "step-00000250" -> 250; None for any other name."""
     match = STEP.fullmatch(name)
     return int(match[1]) if match is not None and name == f"step-{int(match[1]):08d}" else None

@@ -1,6 +1,6 @@
-"""Files of a workspace that hold records: one of a known shape, read whole or not at all, or one record a line.
+"""Read files with records, either one of a known shape or one per line, and cache what was read.
 
-Anybody may have written into a workspace: a person, another version, a disk that failed.
+A record may be damaged, or come from a person or another version.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from workbench.errors import ConfigError
 from workbench.workspace.files import from_json, read_bytes, read_json
 
-LATEST = 1e11  # seconds since the epoch: no calendar goes much further
+LATEST = 1e11  # Unix time; calendars do not go much further
 T = TypeVar("T")
-
-
 _READ: dict[tuple[Path, str], tuple[Any, Any]] = {}
 _MOST_KEPT = 20_000
 
 
 def read_once(path: Path, read: Callable[[Path], T], *more: Any) -> T:
-    """What `read` returns for a file, read again when the file, or `more`, has changed. Raises what `read` raises."""
+    """Return `read(path)`, cached until the file or `more` changes. Raises what `read` raises."""
     try:
         about = path.stat()
     except OSError:
@@ -40,24 +38,24 @@ def read_once(path: Path, read: Callable[[Path], T], *more: Any) -> T:
 
 
 class Kept(Generic[T]):
-    """What a reader that reads again and again made of each thing; made again once the thing's mark has changed."""
+    """A cache for a reader that polls: one value per name, made again when its mark changes."""
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[Any, T]] = {}
 
     def of(self, name: Hashable, mark: Any, make: Callable[[], T]) -> T:
-        """Return what was made of it, now if its mark is another one."""
+        """Return the value of a name, calling `make` if there is none with this mark."""
         if name not in self._kept or self._kept[name][0] != mark:
             self._kept[name] = mark, make()
         return self._kept[name][1]
 
     def forget(self, name: Hashable) -> None:
-        """Let it be made again."""
+        """Drop a value."""
         self._kept.pop(name, None)
 
 
 def read_record(path: Path, shape: Any) -> Any:
-    """A JSON file's value as it is; None where it is missing, no JSON or not of that shape, a type of pydantic's."""
+    """Read a JSON file; None if it is missing, not JSON or not of this shape (any type that pydantic knows)."""
     with contextlib.suppress(ConfigError, ValidationError):
         value = read_json(path)
         _adapter(shape).validate_python(value, strict=True)
@@ -66,7 +64,7 @@ def read_record(path: Path, shape: Any) -> Any:
 
 
 def sound(record: Any, shape: type[BaseModel]) -> dict[str, Any]:
-    """The record without those of its values that break the shape's rules; {} of what is no record at all."""
+    """Return a record without the values that break the shape's rules; {} if it is not an object."""
     if not isinstance(record, dict):
         return {}
     try:
@@ -78,7 +76,7 @@ def sound(record: Any, shape: type[BaseModel]) -> dict[str, Any]:
 
 
 def broken_rule(error: ValidationError) -> str:
-    """Say in a few words what is wrong with a record: its first field that breaks a rule, and which."""
+    """Say in a few words what is wrong with a record: the first invalid field and the rule it breaks."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"][:200].replace("\n", " "))))
 
@@ -89,7 +87,7 @@ def _adapter(shape: Any) -> TypeAdapter[Any]:
 
 
 def json_lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """The objects of JSON Lines; a line that was torn, or that is no object, is left out."""
+    """Yield the objects of JSON Lines, skipping lines that are incomplete or hold something else."""
     for line in data.split(b"\n"):
         with contextlib.suppress(ValueError):
             value = from_json(line.decode("utf-8", errors="replace")) if line.strip() else None
@@ -98,5 +96,5 @@ def json_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON Lines file, none where there is no file that can be read."""
+    """Read the objects of a JSON Lines file; none if it cannot be read."""
     return list(json_lines(read_bytes(path)))

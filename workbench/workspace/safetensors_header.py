@@ -1,4 +1,4 @@
-"""The header of a safetensors file: what is in it, without its weights. No torch."""
+"""Read the header of a safetensors file: names, shapes and metadata, without the weights. No torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes a number, by safetensors' names of dtypes
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes per number, by safetensors' dtype names
 INTEGERS = {"I64": 8, "I32": 4, "I16": 2, "U8": 1}
 BYTES = FLOATS | INTEGERS | {"F64": 8, "I8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
 MOST_BYTES = 16 * 1024**2
@@ -17,7 +17,7 @@ HEAD_BYTES = 9
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a file: its dtype as safetensors names it, and where its bytes are, counted from the file's start."""
+    """A tensor in a file: its safetensors dtype, its shape, and the byte range in the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself. begin: where the first tensor's bytes are, counted from the file's start"""
+    """The header of a file. begin: the offset of the tensors' bytes in the file."""
 
     tensors: Mapping[str, Stored]
     metadata: Mapping[str, str]
@@ -42,14 +42,14 @@ class Header:
 
 
 def is_safetensors(path: Path) -> bool:
-    """Whether a file begins as safetensors files do. Raises OSError."""
+    """Whether a file begins like a safetensors file. Raises OSError."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
     return head[8:] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= path.stat().st_size - 8
 
 
 def read_header(path: Path) -> Header:
-    """Read names, shapes and metadata, no tensor. Raises OSError; ValueError with what is wrong with the file."""
+    """Read a file's header. Raises OSError, or ValueError saying what is wrong with the file."""
     if not is_safetensors(path):
         raise ValueError("it does not begin as one")
     with path.open("rb") as file:
@@ -66,7 +66,7 @@ def read_header(path: Path) -> Header:
 
 
 def _stored(entry: Mapping[str, Any], base: int) -> Stored:
-    """Raises ValueError, KeyError, TypeError."""
+    """Read a tensor's entry in the header. Raises ValueError, KeyError, TypeError."""
     first, last = entry["data_offsets"]
     shape = tuple(int(size) for size in entry["shape"])
     if not 0 <= first <= last or min(shape, default=0) < 0:

@@ -1,6 +1,6 @@
-"""Files that the workbench did not create: copies, backups, files of other programs. Readers leave them out.
+"""Find files in a workspace that the workbench did not create, such as copies and backups. Readers ignore them.
 
-Names that begin with a point belong to this workbench or to the system, and are not looked at.
+Names that begin with a dot belong to the workbench or the system and are not reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workbench.workspace.layout import Workspace
 from workbench.workspace.names import is_slug, step_of
 
 CACHED = re.compile(r"[0-9a-f]{40}\.safetensors")
-FOLDERS = "downloads|encoding|reconstructions|measured|strips|plans|converted|loras|page"  # of the cache
+FOLDERS = "downloads|encoding|reconstructions|measured|strips|plans|converted|loras|page"  # in the cache
 Rule = Callable[[Path], bool]
 
 
@@ -27,7 +27,7 @@ def _step(path: Path) -> bool:
     return step_of(path.name) is not None and path.is_dir()
 
 
-# Of previews: the first frame of one, and what else it was told.
+# In a run's previews: the first frames and other inputs they were given.
 SHOWN = re.compile(r"(picture-\d+|told-[0-9a-f]{8}-[a-z0-9_-]+)\.(png|mp4)")
 RULES: dict[str, Rule] = {
     "datasets": _folder,
@@ -43,21 +43,17 @@ RULES: dict[str, Rule] = {
 
 
 def strange_names(workspace: Workspace) -> list[Path]:
-    """What no reader looks at, below the workspace."""
-    return sorted(path for pattern, rule in RULES.items() for path in _in(workspace.root, pattern, rule))
+    """List the files of a workspace that readers ignore."""
+    folders = [(folder, rule) for pattern, rule in RULES.items() for folder in workspace.root.glob(pattern)]
+    return sorted(path for folder, rule in folders for path in _strange(folder, rule))
 
 
 def strange_in(folder: Path, pattern: str) -> list[Path]:
-    """The same in one folder, by the rule of a pattern above: "runs", "runs/*/checkpoints"."""
-    return sorted(_entries(folder, RULES[pattern]))
+    """List the ignored files of one folder, by the rule of a pattern such as "runs" or "runs/*/checkpoints"."""
+    return sorted(_strange(folder, RULES[pattern]))
 
 
-def _in(root: Path, pattern: str, rule: Rule) -> Iterator[Path]:
-    for folder in root.glob(pattern):
-        yield from _entries(folder, rule)
-
-
-def _entries(folder: Path, rule: Rule) -> Iterator[Path]:
+def _strange(folder: Path, rule: Rule) -> Iterator[Path]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith((".", "_")) and not rule(Path(entry.path)):
@@ -65,7 +61,7 @@ def _entries(folder: Path, rule: Rule) -> Iterator[Path]:
 
 
 def sentence(paths: list[Path], root: Path, most: int = 5) -> str:
-    """A sentence that names them, "" where there are none."""
+    """Name the files in a sentence; "" if there are none."""
     if not paths:
         return ""
     names = ", ".join(repr(str(path.relative_to(root))) for path in paths[:most])

@@ -1,4 +1,4 @@
-"""Files as one zip, stored as they are since videos do not shrink: on a disk, or piece by piece for a connection."""
+"""Write files as a zip archive, to disk or streamed. Without compression, because videos do not shrink."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from workbench.workspace.files import writing
 
 PIECE_BYTES = 1024**2
 NamedContents = Iterable[tuple[str, Path | bytes]]
-"""(name in the zip, the file to copy or its bytes)"""
+"""(name in the archive, file or content)"""
 
 
 def write_zip(path: Path, files: NamedContents) -> None:
-    """Write them to `path`. The same files give the same bytes. Raises CannotWrite."""
+    """Write an archive. The same files give the same bytes. Raises CannotWrite."""
     with writing(path), path.open("wb") as target:
         for _ in _write(target, files):
             pass
 
 
 def zip_stream(files: NamedContents) -> Iterator[bytes]:
-    """The zip in pieces of about a megabyte; nothing is kept on a disk."""
+    """Yield an archive in pieces of about a megabyte, without using the disk."""
     target = _Unsent()
     for _ in _write(target, files):
         yield target.take()
@@ -31,7 +31,7 @@ def zip_stream(files: NamedContents) -> Iterator[bytes]:
 
 
 def _write(target: IO[bytes] | _Unsent, files: NamedContents) -> Iterator[None]:
-    """Write the zip, with a stop after each piece."""
+    """Write an archive, yielding after each piece."""
     with zipfile.ZipFile(target, "w") as archive:
         for name, content in files:
             info = zipfile.ZipInfo(name)
@@ -40,7 +40,7 @@ def _write(target: IO[bytes] | _Unsent, files: NamedContents) -> Iterator[None]:
                 archive.writestr(info, content)
                 yield
                 continue
-            info.file_size = content.stat().st_size  # so that a large one gets its large fields
+            info.file_size = content.stat().st_size  # tells zipfile when to use 64-bit fields
             with content.open("rb") as file, archive.open(info, "w") as member:
                 while piece := file.read(PIECE_BYTES):
                     member.write(piece)
@@ -48,7 +48,7 @@ def _write(target: IO[bytes] | _Unsent, files: NamedContents) -> Iterator[None]:
 
 
 class _Unsent(io.RawIOBase):
-    """A file that cannot be read again: holds what was written until it is taken."""
+    """A write-only file that holds what was written until it is taken."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -365,7 +365,7 @@ def test_when_nobody_answers_the_job_ends_with_the_reason(dataset: Dataset, serv
     task.start(settings(server, processes=2))
     status = task.wait(PATIENCE)
     assert status.state == jobs.State.FAILED
-    assert "workers end again and again" in status.message
+    assert "workers keep failing" in status.message
     assert status.exit_code == 69
 
 
