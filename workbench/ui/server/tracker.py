@@ -1,7 +1,6 @@
-"""trackio's dashboard: its own web application under /trackio of the page's server.
+"""trackio's dashboard, its own web application under /trackio of the page's server.
 
-It is loaded when somebody first looks at it and reads WORKSPACE/trackio. What it could change (names of runs, their
-removal) it refuses, because nobody is given its write token.
+It loads at the first request and reads WORKSPACE/trackio. It is read-only, because nobody gets its write token.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 def routes(workspace: Workspace) -> list[Any]:
-    """What the page's server is launched with (`app_kwargs={"routes": ...}`) to serve the dashboard."""
+    """Return the routes that serve the dashboard."""
     from starlette.routing import Mount
 
     return [Mount(PATH, app=Mounted(Dashboard(workspace)))]
 
 
 class Dashboard:
-    """trackio's web application, made at its first request."""
+    """trackio's web application, made at the first request."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -51,7 +50,7 @@ class Dashboard:
     def _made(self) -> Any:
         with self._lock:
             if self._app is None and importlib.util.find_spec("trackio"):
-                os.environ["TRACKIO_DIR"] = str(self._workspace.root / FOLDER)  # read when it is imported
+                os.environ["TRACKIO_DIR"] = str(self._workspace.root / FOLDER)  # read at import
                 from trackio.server import build_starlette_app_only
 
                 self._app, _ = build_starlette_app_only()
