@@ -80,7 +80,7 @@ def test_the_example_of_home_is_explored_as_a_run_is(filled: Site, page: Page) -
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")
-    page.get_by_text("Before training, as it began").wait_for()
+    page.get_by_text("Before training, at the start").wait_for()
     assert here(page) == "#/train/example"
 
 
