@@ -1,4 +1,4 @@
-"""The model cards of the tiny models: what they are, how they were made, what was measured."""
+"""Write the model cards of the tiny models: what they are, how they were trained, and their accuracy."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ control video of edges, and may be told frames, too. diffusers has no pipeline t
 
 
 def row(title: str, report: dict[str, float], prefix: str = "") -> str:
-    """One line of the table of accuracies."""
+    """Return a line of the accuracy table."""
     shares = [report[f"{prefix}{part}"] for part in ("background", "colour", "shape", "motion", "all")]
     return f"| {title} | " + " | ".join(f"{share:.0%}" for share in shares) + " |"
 
@@ -316,10 +316,7 @@ def write_card(
     prompts: dict[str, float],
     small: dict[str, float],
 ) -> None:
-    """Write README.md into the pipeline's folder; `vae`, `prompts` and `small` are reports of the checks.
-
-    small: of prompts for small shapes
-    """
+    """Write the text-to-video card from the reports of the VAE, of prompts, and of prompts for small shapes."""
     rows = [
         row("known shapes through the VAE and back", vae, "known "),
         row("new shapes (ring, cross) through the VAE and back", vae, "new "),
@@ -335,7 +332,7 @@ def write_card(
 def write_image_card(
     folder: Path, facts: dict[str, object], captioned: dict[str, float], alone: dict[str, float]
 ) -> None:
-    """The same for the image-to-video pipeline; `captioned` and `alone` are the reports with and without captions."""
+    """Write the image-to-video card. `captioned` and `alone` are reports with and without captions."""
     rows = [row("first frame and caption", captioned), row("first frame, empty caption", alone)]
     psnr = {"sampled_psnr": captioned["first frame PSNR"], "vae_psnr": captioned["first frame PSNR, VAE"]}
     (folder / "README.md").write_text(IMAGE_CARD.format(rows="\n".join(rows), **psnr, **facts), encoding="utf-8")
@@ -345,7 +342,7 @@ def write_image_card(
 def write_phenaki_card(
     folder: Path, facts: dict[str, object], tokenizer: dict[str, float], prompts: dict[str, float]
 ) -> None:
-    """The same for tiny-phenaki; `tokenizer` and `prompts` are the reports of the two checks."""
+    """Write the card of tiny-phenaki from the reports of its tokenizer and prompts."""
     rows = [
         row("known shapes through the tokenizer and back", tokenizer, "known "),
         row("new shapes (ring, cross) through the tokenizer and back", tokenizer, "new "),
@@ -358,7 +355,7 @@ def write_phenaki_card(
 
 
 def write_wan_cards(folder: Path, facts: dict[str, object], vae: dict[str, float], prompts: dict[str, float]) -> None:
-    """The same for tiny-wan and the two that share its weights; `vae` and `prompts` are reports of the checks."""
+    """Write the cards of tiny-wan and its two siblings from the reports of its VAE and prompts."""
     rows = [
         row("known shapes through the VAE and back", vae, "known "),
         row("new shapes (ring, cross) through the VAE and back", vae, "new "),
