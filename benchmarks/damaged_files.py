@@ -1,9 +1,10 @@
-"""Damaged files of a workspace: `python benchmarks/damaged_files.py [--json FILE] [--smallest]`.
+"""Read a workspace with damaged files: `python benchmarks/damaged_files.py [--json FILE] [--smallest]`.
 
-A workspace with every kind of file is written; then one file at a time is damaged, in some forty ways (flipped bits,
-bytes that are not UTF-8, cut and emptied files, JSON of another shape, a folder or a dangling link in its place), and
-everything that page, shell, notebook and API show is read. Counted are damages after which a reader failed: raised
-what is no sentence, refused a list, left out what is whole. The goal is none. Every damage is drawn from --seed.
+It writes a workspace with every kind of file, then damages one file at a time in some forty ways (flipped bits, bytes
+that are not UTF-8, truncated and empty files, JSON of another shape, a folder or a dangling link in its place) and
+reads everything that page, shell, notebook and API show. It counts damages after which a reader failed: raised
+something other than a sentence, refused a whole list, or omitted intact items. The goal is zero. --seed draws every
+damage.
 """
 
 from __future__ import annotations

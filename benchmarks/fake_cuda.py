@@ -139,7 +139,7 @@ def _on_the_card(held: Sequence[Any] = ()) -> str:
 
 
 def session(run: Run, slot: Slot | None = None) -> Session:
-    """A session in which previews that fail are errors, as everything else is."""
+    """Return a session in which failed previews are errors, like everything else."""
     from accelerate.state import AcceleratorState
 
     from workbench.jobs import Job

@@ -83,7 +83,7 @@ def p95(times: list[float]) -> float:
 
 
 async def told(client: httpx.AsyncClient, run: Run, sessions: int, seconds: float) -> list[float]:
-    """Milliseconds from a written step to the moment at which a session hears of it, of all sessions and steps."""
+    """Return milliseconds from a written step until a session hears of it, for all sessions and steps."""
     written: dict[int, float] = {}
     times: list[float] = []
     done = asyncio.Event()

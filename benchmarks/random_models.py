@@ -1,4 +1,4 @@
-"""Models of any size with random weights, and clips for them: speed and memory do not depend on what is known."""
+"""Make models of any size with random weights, and clips for them: speed and memory do not depend on values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_TEXT = {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}  # stands
 
 
 def random_transformer(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
-    """Of these sizes, with weights as large as those of a trained one."""
+    """Make a transformer of these sizes, with weights of the usual magnitude."""
     from diffusers import CogVideoXTransformer3DModel
 
     with torch.device("meta"):
@@ -55,9 +55,9 @@ def random_transformer(config: dict[str, Any], device: torch.device, dtype: torc
 
 
 def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], dtype: torch.dtype) -> Path:
-    """A random CogVideoX of these sizes in diffusers' layout, unless it is there.
+    """Write a random CogVideoX of these sizes in diffusers' layout, unless it exists.
 
-    It is made on the GPU where there is one: drawing billions of numbers takes minutes on a processor.
+    It is made on the GPU if there is one, because drawing billions of numbers takes minutes on a CPU.
     """
     if (folder / "model_index.json").exists():  # which is written last
         return folder
@@ -90,7 +90,7 @@ def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], 
 
 
 def make_clips(workspace: Workspace, count: int, frames: int, size: tuple[int, int], fps: float = 8) -> None:
-    """The dataset `squares` with so many clips of (width, height) unless it is there."""
+    """Make the dataset `squares` with so many clips of (width, height), unless it exists."""
     from tests.drawing import COLORS, draw
 
     if (workspace.datasets / "squares").exists():

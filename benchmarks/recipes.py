@@ -1,16 +1,16 @@
-"""Recipes against each other on new concepts: how soon does a LoRA show its concept, and what do known prompts lose?
+"""Compare recipes on new concepts: how soon does a LoRA show its concept, and what do known prompts lose?
 
     python benchmarks/recipes.py --json FILE                                   every recipe on the concepts for tuning
     python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
     python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.3 --seeds 1 2 3
 
-A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept
-and, as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by
-assets/tiny_check.py at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the
-share of known prompts that are fully right, "leak" the share of known prompts that show the concept. The base model
-stands in the first row. A checkpoint's LoRA holds the weights that are trained, the last one those that are exported:
-their average, for a recipe that has one (EMA, schedule-free). Seconds are those of the steps alone; they compare where
-nothing else runs. The file is written after each run, and runs that it holds are not done again.
+A recipe is a few settings that differ from the demo's. All recipes read equally many clips, from 24 clips of the
+concept and, if they ask for them, 64 known ones. Samples of untrained prompts are judged by assets/tiny_check.py at
+three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the share of known prompts that
+are fully right, "leak" the share of known prompts that show the concept. The first row is the base model. A
+checkpoint's LoRA holds the training weights, the last one the exported weights: their average, if the recipe has one
+(EMA, schedule-free). Seconds are those of the steps alone, and comparable only on an otherwise idle machine. The file
+is written after each run, and runs in it are not repeated.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ Row = dict[str, Any]
 
 
 class Bench:
-    """One concept on the built-in model: its datasets, its prompts, and what the base model makes of them."""
+    """One concept on the built-in model: its datasets, its prompts, and the base model's results."""
 
     def __init__(self, concept: str, workspace: Workspace, model: Model, most: int | None) -> None:
         """most: prompts of each kind; all without it"""
@@ -135,7 +135,7 @@ class Bench:
         }
 
     def measure(self, recipe: str, seed: int, steps: int) -> tuple[list[Row], list[torch.Tensor]]:
-        """Rows at three checkpoints, and the last one's samples."""
+        """Return rows at three checkpoints, and the last one's samples."""
         settings = changed(self.settings, RECIPES[recipe], steps).changed(seed=seed)
         run = Run.create(self.workspace, settings, f"{self.concept}-{recipe}-{seed}")
         concepts.finish(run)
@@ -152,7 +152,7 @@ class Bench:
 
 @contextmanager
 def trained(pipeline: tiny_models.Pipeline, folder: Path) -> Iterator[None]:
-    """The stock pipeline with what a run's folder, or a checkpoint's, holds: a LoRA, weights, or both."""
+    """Return the stock pipeline with the LoRA, weights, or both in the folder of a run or checkpoint."""
     files = [folder / WEIGHTS, folder / ALSO, *sorted((folder / "transformer").glob("*.safetensors"))]
     before = {name: value.clone() for name, value in pipeline.transformer.state_dict().items()}
     for file in files:
@@ -180,9 +180,9 @@ def import_pictures(workspace: Workspace, concept: str) -> None:
 
 
 def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> TrainSettings:
-    """The demo's settings with a recipe's, four checkpoints, and nothing that costs time.
+    """Return the demo's settings with a recipe's, four checkpoints, and nothing that costs extra time.
 
-    steps: of the demo's batch size; with smaller batches there are more
+    steps: for the demo's batch size; smaller batches get more
     """
     steps = steps * CLIPS // recipe.get("batch_size", CLIPS)
     steps -= steps % 4
@@ -205,7 +205,7 @@ def main() -> None:
 
 
 def measured(options: argparse.Namespace) -> list[Row]:
-    """All rows: those of the file, and what was missing there."""
+    """Return all rows: those in the file, and newly measured ones."""
     rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     groups = {"tuning": TUNING, "aside": ASIDE}
     _, model = find_model(default_model())

@@ -1,9 +1,9 @@
-"""How far bf16 latents are from those of the stock pipeline and of fp32: `python benchmarks/stock_precision.py`.
+"""Measure how far bf16 latents are from the stock pipeline's and from fp32: `python benchmarks/stock_precision.py`.
 
-Every random miniature of each family with a diffusers pipeline makes one clip in four steps, here and there, in bf16
-and in fp32, from the same seed, prompt and picture, without guidance and with it. A distance is the root mean square of
-what differs, as a share of the latents that they are held against. "ours, stock" is 0 where both compute the same;
-docs/performance.md says why it is not elsewhere.
+Every random miniature of each family with a diffusers pipeline generates a clip in four steps, here and with the
+pipeline, in bf16 and fp32, from the same seed, prompt and picture, with and without guidance. A distance is the root
+mean square of the difference relative to the reference latents. "ours, stock" is 0 if both compute the same;
+docs/performance.md explains the exceptions.
 """
 
 from __future__ import annotations
