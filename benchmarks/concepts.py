@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=embedded, default=embedded)
     parser.add_argument("--concepts", nargs="+", choices=tiny_world.CONCEPTS, help="instead of three for each model")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
     options = parser.parse_args()

@@ -27,10 +27,10 @@ from workbench.workspace import Workspace  # noqa: E402
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], most=1, only="presets/bad.json")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=1000, help="damages of each file at most")
-    parser.add_argument("--only", default="", help="kinds of files that begin so")
-    parser.add_argument("--damage", default="", help="damages that are called so, such as value")
-    parser.add_argument("--folder", type=Path, help="where the workspace is written; one that is there is used again")
+    parser.add_argument("--most", type=int, default=1000, help="most damages per file")
+    parser.add_argument("--only", default="", help="prefix of kinds of files")
+    parser.add_argument("--damage", default="", help="name of damages, such as value")
+    parser.add_argument("--folder", type=Path, help="folder of the workspace; an existing one is reused")
     options = parser.parse_args()
     tried, failed, examples = Counter[str](), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as folder:

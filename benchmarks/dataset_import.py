@@ -43,7 +43,7 @@ def write_clips(folder: Path, count: int, size: tuple[int, int], seconds: int) -
         if number < SCENES:
             write_scene(path, number, size, seconds)
         else:
-            void = b"\xec\x88" + number.to_bytes(8, "big")  # EBML's element that says nothing
+            void = b"\xec\x88" + number.to_bytes(8, "big")  # EBML's void element
             path.write_bytes(paths[number % SCENES].read_bytes() + void)
         paths.append(path)
     return paths
@@ -78,7 +78,7 @@ def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> N
         file.mux(sound.encode())
 
 
-# ---- the three that read them ---------------------------------------------------------------------------------------
+# ---- the three readers ----------------------------------------------------------------------------------------------
 
 
 def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
@@ -173,11 +173,11 @@ def memory(process: psutil.Process) -> int:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], clips=2, rounds=1, loaded=1, size=(96, 64), seconds=1)
     parser.add_argument("--clips", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=4, help="in how many turns the two go through the clips")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of the two through the clips")
     parser.add_argument("--size", type=int, nargs=2, default=(1280, 720), help="width and height of the clips")
     parser.add_argument("--seconds", type=int, default=5, help="length of the clips")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--loaded", type=int, default=8, help="clips for the loader: it keeps 0.2 GB of each")
+    parser.add_argument("--loaded", type=int, default=8, help="clips for the loader, which keeps 0.2 GB of each")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("paths", type=Path, nargs="*", help=argparse.SUPPRESS)
@@ -195,7 +195,7 @@ def compare(options: argparse.Namespace, base: Path) -> None:
     found: dict[str, list[tuple[float, float, float]]] = {"ours": [], "plain": []}
     for number in range(options.rounds):
         part = paths[number :: options.rounds]
-        for role in sorted(found, reverse=bool(number % 2)):  # each is first as often as second
+        for role in sorted(found, reverse=bool(number % 2)):  # alternate which one is first
             found[role].append(measured(role, part, base / f"{role}{number}", options.cores))
     loaded = min(options.loaded, len(paths))
     found["loader"] = [measured("loader", paths[:loaded], base, options.cores)]

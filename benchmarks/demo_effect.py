@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("lora", type=Path, nargs="?")
     parser.add_argument("--model", default=demo.MODEL, help="a built-in text-to-video model")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheet", type=Path, help="also write a contact sheet of the concept's samples (PNG)")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ from common import arguments, machine, report
 
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parent, HERE / "results"
-SHORTEST = 20.0  # seconds: with less left no row is begun
+SHORTEST = 20.0  # seconds; with less left, no further row starts
 TAIL = 400  # characters of a failed row's output
 Row = dict[str, Any]
 
@@ -123,7 +123,7 @@ def fastest(block: str, folders: Sequence[Path]) -> list[str]:
     return [min(ours, key=lambda row: row["seconds"])["level"]] if ours else []
 
 
-# ---- what is there already
+# ---- existing results
 
 
 def file_of(block: str, folder: Path) -> Path:
@@ -160,7 +160,7 @@ def measure(asked: Asked, seconds: float) -> Row:
             row |= outcomes(report_file)
         elif code == 0:
             row |= last_row(output)
-        elif "OutOfMemoryError" in output:  # a result, too
+        elif "OutOfMemoryError" in output:  # also a result
             row["out of memory"] = True
         else:
             row["failed"] = "its time was over" if code is None else output[-TAIL:]
@@ -225,10 +225,10 @@ def write(block: str, folder: Path, rows: Sequence[Row]) -> None:
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rehearse=True)
     parser.add_argument("block", nargs="?", choices=[*rehearsal(""), "all"])
-    parser.add_argument("--minutes", type=float, default=9.0, help="in which the whole ends")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where they are written")
-    parser.add_argument("--work", type=Path, metavar="FOLDER", help="where models are kept for the next row")
-    parser.add_argument("--rehearse", action="store_true", help="the same scripts on a processor, on small models")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="folder of the results")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="folder that keeps models for the next row")
+    parser.add_argument("--rehearse", action="store_true", help="the same scripts on a CPU with small models")
     options = parser.parse_args()
     # Not set by --smallest: argparse gives a positional argument that is left out its default at the very end.
     one = options.block or ("profile" if options.smallest else "all")

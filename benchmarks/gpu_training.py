@@ -239,7 +239,7 @@ def measure_one(model: str, level: str, profile: Path | None) -> dict[str, Any]:
     step = reference_step(size, level, device) if level in REFERENCES else our_step(size, LEVELS[level], device)
     times = []
     for number in range(WARM_UP + STEPS):
-        if on_gpu and number == 1:  # what loading needed is not the step's
+        if on_gpu and number == 1:  # exclude the memory of loading
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         step(number)
@@ -286,7 +286,7 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], models=["tiny"], levels=["full"])
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["2b", "5b", "1.5-5b"])
     parser.add_argument("--levels", nargs="+", choices=[*LEVELS, *REFERENCES], default=[*REFERENCES, *LEVELS])
-    parser.add_argument("--profile", type=Path, help="also write which kernels took the time, into this folder")
+    parser.add_argument("--profile", type=Path, help="also write the slowest kernels into this folder")
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "LEVEL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -300,7 +300,7 @@ def main() -> None:
         for level in options.levels:
             rows.append(measure(model, level, options))
             print(json.dumps(rows[-1]), flush=True)
-            if options.json:  # what is measured is kept, however this ends
+            if options.json:  # keep the measurements in any case
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.with_suffix(".partial.json").write_text(json.dumps(rows, indent=2))
     columns = list(dict.fromkeys(key for row in rows for key in row))

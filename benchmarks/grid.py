@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--speed", choices=["exact", "fast", "low-memory"], default="exact")
     parser.add_argument("--prompts", type=int, default=3)
     parser.add_argument("--scales", type=int, default=len(SCALES))
-    parser.add_argument("--steps", type=int, default=60, help="of the run, which saves three times")
+    parser.add_argument("--steps", type=int, default=60, help="steps of the run, which saves three times")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         report(measure(Workspace.open(Path(folder) / "workspace"), options), options.json)

@@ -43,7 +43,7 @@ from workbench.workspace import Workspace  # noqa: E402
 CALLS, FLOOD = 2000, 10_000
 THREADS = 4
 MARKUP = '<img src="//evil.example/x">'
-EXAMPLES: list[str] = []  # what led to an answer of 500 and above
+EXAMPLES: list[str] = []  # cause of an answer with status 500 or above
 VALUES: list[Any] = [
     None,
     True,
@@ -88,7 +88,7 @@ VALUES: list[Any] = [
 
 
 MOST_GROWN = 150.0  # MB
-HUB = "502"  # what the Hub refuses, or that it cannot be reached
+HUB = "502"  # refused by the Hub, or the Hub is unreachable
 COUNTED = ("answers of 500", "the page answers")
 
 
@@ -96,9 +96,7 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--flood", type=int, default=FLOOD)
-    parser.add_argument(
-        "--each", type=int, default=0, help="requests of each kind by itself; their memory, kind by kind"
-    )
+    parser.add_argument("--each", type=int, default=0, help="requests of each kind, to measure memory by kind")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -134,14 +132,14 @@ def fill(folder: Path) -> Workspace:
 def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, int]]:
     chance, server = random.Random(options.seed), psutil.Process(page.process.pid)
     with page.client() as client:
-        for _ in range(3):  # what the first requests load stays loaded
+        for _ in range(3):  # the first requests load modules that stay
             client.get("/")
         called = Counter[str]()
         for one in operations():
             called[str(call(client, f"{one.noun}/{one.verb}", {}))] += 1
         before = megabytes(server)
         calls(page, client, chance, options.calls, called)
-        flood(client, page.url, chance, options.flood // 10)  # what the first ones leave stays, and no more
+        flood(client, page.url, chance, options.flood // 10)  # only what the first ones leave may stay
         between = megabytes(server)
         flooded = flood(client, page.url, chance, options.flood)
         after = megabytes(server)
@@ -208,7 +206,7 @@ def hostile(one: Operation, chance: random.Random) -> Any:
 
 def deep(levels: int) -> Any:
     value: Any = []
-    for _ in range(min(levels, 900)):  # what json.dumps itself can write
+    for _ in range(min(levels, 900)):  # json.dumps can write it
         value = [value]
     return value
 
@@ -222,7 +220,7 @@ def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
         return answer.status_code
     except httpx.TransportError:
         return 0
-    except (ValueError, httpx.InvalidURL):  # not even httpx sends it
+    except (ValueError, httpx.InvalidURL):  # httpx does not send it
         return 1
 
 

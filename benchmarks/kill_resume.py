@@ -68,7 +68,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int] | N
         while run.status.state.alive and not trained_to(run, before + 1) and time.monotonic() < began + rest:
             time.sleep(0.005)
     else:
-        goal = before + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        goal = before + chance.randint(1, most)  # resuming truncates the metrics to that checkpoint
         while run.status.state.alive and not trained_to(run, goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
@@ -99,7 +99,7 @@ def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
 
 
 def main() -> None:
-    # Each run would try for itself how many threads are fastest, and the two are compared to the bit.
+    # Otherwise each run would choose its own number of threads, and results would differ in bits.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = arguments(__doc__.splitlines()[0], kills=1, save_every=3)
     parser.add_argument("--kills", type=int, default=60)
@@ -114,7 +114,7 @@ def main() -> None:
         want = finish(alone)
         shutil.rmtree(alone.folder)
 
-        run = Run.create(workspace, settings, "run")  # the same name: a LoRA says which run made it
+        run = Run.create(workspace, settings, "run")  # the same name, because a LoRA names its run
         began, phases, lost = time.monotonic(), dict[str, int](), list[int]()
         while len(lost) < options.kills:
             killed = kill_once(run, chance, 2 * options.save_every)

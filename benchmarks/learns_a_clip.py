@@ -108,12 +108,12 @@ def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets:
 def main() -> None:
     parser = common.arguments(__doc__.splitlines()[0], steps=2)
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seeds", type=int, default=2, help="so many runs of each family")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each family")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--targets", default=EVERY_LINEAR, help="a preset or a regular expression over layer names")
-    parser.add_argument("--family", default="", help="one family alone")
+    parser.add_argument("--family", default="", help="a single family")
     options = parser.parse_args()
     torch.manual_seed(0)
     chosen = [one for one in families() if one.schedulers and options.family in ("", one.name)]

@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 FIRST_MS, NEXT_MS, UPDATE_MS, TICK_MS = 3000.0, 1000.0, 2000.0, 100.0
-SECONDS = 3  # as many ticks
+SECONDS = 3  # ticks
 MEASURED, PREVIEWED, SAVED = 100, 500, 10_000  # every so many steps
 PROMPTS = ("a red ring moves left on a black background", "a blue ring turns")
-# A chart is painted when its curves are there.
+# A chart is painted once its curves exist.
 CHART = "main wb-chart svg path.line"
 # When the browser has painted them: in the task after the frame that follows their being there. Playwright itself looks
 # again when the page has done all else that it does as it opens, up to 0.4 s later.

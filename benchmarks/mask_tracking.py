@@ -115,7 +115,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", most=2)
     parser.add_argument("--clips", type=Path, help="folder of clips")
     parser.add_argument("--painted", type=Path, help="folder of painted masks")
-    parser.add_argument("--most", type=int, default=99, help="drawn clips at most")
+    parser.add_argument("--most", type=int, default=99, help="most drawn clips")
     options = parser.parse_args()
     cases = list(drawn())[: options.most]
     if options.clips and options.painted:

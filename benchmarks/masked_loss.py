@@ -167,9 +167,9 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
-    parser.add_argument("--write-clips", action="store_true", help="draw the clips and masks anew, and do no more")
+    parser.add_argument("--write-clips", action="store_true", help="only draw the clips and masks again")
     options = parser.parse_args()
     if options.write_clips:
         write_clips(KEPT)

@@ -261,7 +261,7 @@ def main() -> None:
     smallest = {"models": ["ltx-video-2b-0.9.5"], "only": memory.TRAINING + ", full"}
     parser = arguments((__doc__ or "").splitlines()[0], **smallest)
     parser.add_argument("--models", nargs="+", choices=(*MODELS, *BRANCHED), metavar="NAME", default=list(MODELS))
-    parser.add_argument("--only", default="", metavar="TEXT", help="the rows whose name has it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose name contains this")
     parser.add_argument("--whole", action="store_true", help="simulate all blocks")
     options = parser.parse_args()
     found, every = known(options.json), list(cases())

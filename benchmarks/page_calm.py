@@ -93,12 +93,12 @@ COUNTS = """() => {
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sizes=["390x844"], places=["home"])
-    parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure in place of this workbench's")
-    parser.add_argument("--workspace", type=Path, help="what the workbench shows; else an empty one")
+    parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure instead of this workbench's")
+    parser.add_argument("--workspace", type=Path, help="workspace to show; default: an empty one")
     parser.add_argument("--places", nargs="+", default=["home", "run", "compare", "sample"], choices=PLACES)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--themes", nargs="+", default=["light"], choices=["light", "dark"])
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screen as a PNG")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screenshot as a PNG")
     options = parser.parse_args()
     path = find()
     if path is None:

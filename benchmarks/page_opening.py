@@ -85,7 +85,7 @@ FETCHED = """() => [...performance.getEntriesByType('navigation'), ...performanc
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sessions=3, rounds=1)
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help="so many open the page at once")
+    parser.add_argument("--sessions", type=int, default=SESSIONS, help="sessions that open the page at once")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="openings of each address, one after the other")
     options = parser.parse_args()
     path = find()

@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=450)
     parser.add_argument("--prompts", type=int, default=16, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workspace", type=Path, help="where datasets and runs stay, instead of a temporary folder")
+    parser.add_argument("--workspace", type=Path, help="folder that keeps datasets and runs")
     parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
     options = parser.parse_args()
     _, model = find_model(default_model())

@@ -76,7 +76,7 @@ def measure(workspace: Workspace, settings: TrainSettings, count: int) -> dict[s
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], methods=["full"], cases=["1 ddp", "2 fsdp"])
     parser.add_argument("--methods", nargs="+", default=["full", "lora"])
-    parser.add_argument("--cases", nargs="+", default=["1 ddp", "2 ddp", "2 fsdp"], help="processes, how they share")
+    parser.add_argument("--cases", nargs="+", default=["1 ddp", "2 ddp", "2 fsdp"], help="processes and how they share")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from workbench.jobs.devices import pick_device
 from workbench.workspace import Workspace
 
 SEED = 0
-# One that a processor can train.
+# Small enough for a CPU.
 MEDIUM: dict[str, Any] = {
     "attention_head_dim": 64,
     "num_attention_heads": 8,
@@ -31,7 +31,7 @@ MEDIUM: dict[str, Any] = {
     "use_rotary_positional_embeddings": True,
 }
 SMALL_VAE: dict[str, Any] = {"block_out_channels": [8, 16, 32, 32], "sample_height": 128, "sample_width": 128}
-SMALL_TEXT = {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}  # stands for T5, as wide as is asked for
+SMALL_TEXT = {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}  # in place of T5, with the requested width
 
 
 def random_transformer(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
@@ -59,7 +59,7 @@ def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], 
 
     It is made on the GPU if there is one, because drawing billions of numbers takes minutes on a CPU.
     """
-    if (folder / "model_index.json").exists():  # which is written last
+    if (folder / "model_index.json").exists():  # written last
         return folder
     from diffusers import AutoencoderKLCogVideoX, CogVideoXDDIMScheduler, CogVideoXPipeline
     from transformers import T5Config, T5EncoderModel

@@ -46,9 +46,9 @@ from workbench.workspace import Workspace
 from workbench.workspace.lora_names import ALSO
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
-# Of each kind one. Nothing was tuned on them: they were drawn when the candidates were measured on the others.
+# One of each kind. Nothing was tuned on them: they were chosen after the candidates were measured on the others.
 ASIDE = ("gradient", "rectangle", "cyan", "across", "grows", "two")
-SAMPLING_STEPS = 15  # fewer than the model's 25: verdicts agree, and judging takes a third of the time
+SAMPLING_STEPS = 15  # fewer than the model's 25; verdicts agree in a third of the time
 CLIPS = 4  # in a step of the demo
 NO_KNOWN_CLIPS: dict[str, Any] = {"regularization_dataset": None}
 PICTURES, KNOWN_AND_PICTURES = "pictures", "known-and-pictures"  # datasets
@@ -58,16 +58,16 @@ WITH_PICTURES: dict[str, Any] = {
     "regularization_dataset": KNOWN_AND_PICTURES,
     "buckets": [f"{frames}x{tiny_world.SIZE}x{tiny_world.SIZE}" for frames in (tiny_world.FRAMES, 1)],
 }
-# A step with output preservation takes about as long as one of twice as many clips without.
+# A step with output preservation takes about as long as one without it on twice as many clips.
 PRESERVED = NO_KNOWN_CLIPS | {
     "batch_size": CLIPS // 2,
     "preservation_prompts": [spec.caption() for spec in tiny_world.known_demo_specs()[:16]],
 }
-# Keeps what the base model predicts by clips alone, which a run needs that changes the base model's own weights.
+# Preserves with clips alone, as a run that changes the base model's own weights must.
 TOWARDS_CLIPS: dict[str, Any] = {"regularization_target": "clips"}
 ALL_WEIGHTS = TOWARDS_CLIPS | {"method": "full", "learning_rate": 1e-3}
 ENDS = ["patch_embed", "proj_out", "norm_out", "norm_final"]
-# The demo's until these were measured.
+# The demo's settings before these measurements.
 BEFORE = {"targets": "attention+feed-forward", "batch_size": 8, "alpha": 16.0, "regularization_target": "clips"}
 RECIPES: dict[str, dict[str, Any]] = {
     "demo": {},
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=1400)
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--sheets", type=Path, help="also write contact sheets of the last samples into this folder")
     options = parser.parse_args()
     rows = measured(options)

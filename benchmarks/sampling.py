@@ -149,10 +149,10 @@ def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspac
         mine = ours(case, mode, workspace, files)
         pairs, alike = [], []
         for number in (-1, *range(rounds)):
-            order = (mine, theirs) if number % 2 else (theirs, mine)  # whoever comes second finds a busier machine
+            order = (mine, theirs) if number % 2 else (theirs, mine)  # the second one finds a busier machine
             done = {generate: timed(generate, number % 3) for generate in order}
             (a, here), (b, there) = done[mine], done[theirs]
-            if number >= 0:  # the first warms both up
+            if number >= 0:  # the first round warms both up
                 pairs.append((a, b))
                 alike.append(decibels(here, there))
         a, b = (statistics.median(column) for column in zip(*pairs, strict=True))

@@ -72,7 +72,7 @@ def measure(base: Path, count: int, processes: int) -> float:
 
 def main() -> None:
     parser = arguments(__doc__ or "", clips=12)
-    parser.add_argument("--clips", type=int, default=128, help="how many clips; each is encoded twice, once mirrored")
+    parser.add_argument("--clips", type=int, default=128, help="number of clips; each is encoded twice, once mirrored")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         speeds = {processes: measure(Path(folder), options.clips, processes) for processes in (1, 2)}

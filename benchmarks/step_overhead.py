@@ -154,7 +154,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], cases=["plain"], rounds=1, steps=1, warm_up=1)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40, help="steps a round")
+    parser.add_argument("--steps", type=int, default=40, help="steps per round")
     parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps before the first round")
     options = parser.parse_args()
     rows = [measure(CASES[name], options.rounds, options.steps, options.warm_up) for name in options.cases]

@@ -27,8 +27,8 @@ from workbench.families import families  # noqa: E402
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], families=["wan"], toys=1, scales=[1.0])
     parser.add_argument("--families", nargs="+", default=[one.name for one in families() if one.has_pipeline])
-    parser.add_argument("--toys", type=int, default=100, help="at most so many miniatures a family")
-    parser.add_argument("--scales", nargs="+", type=float, default=[1.0, 3.0], help="of guidance; 1 is none")
+    parser.add_argument("--toys", type=int, default=100, help="most miniatures per family")
+    parser.add_argument("--scales", nargs="+", type=float, default=[1.0, 3.0], help="guidance scales; 1 is none")
     options = parser.parse_args()
     rows = []
     for family in (one for one in families() if one.name in options.families):

@@ -41,7 +41,7 @@ class Training:
             text=True,
             env=environment,
         )
-        assert self.answer() == (0.0, 0.0)  # it is ready
+        assert self.answer() == (0.0, 0.0)  # ready
 
     def begin(self, threads: int, seconds: float) -> None:
         assert self.process.stdin is not None
@@ -121,9 +121,9 @@ def one_round(first: Training, second: Training, threads: int, seconds: float) -
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], rounds=1, seconds=0.01, spins=["0"], threads=[1])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.5, help="how long each is measured in a round")
+    parser.add_argument("--seconds", type=float, default=1.5, help="seconds of each measurement in a round")
     parser.add_argument("--spins", nargs="+", default=list(SPINS))
-    parser.add_argument("--batch-size", type=int, default=1, help="clips a step")
+    parser.add_argument("--batch-size", type=int, default=1, help="clips per step")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1])
     options = parser.parse_args()
     rows = []

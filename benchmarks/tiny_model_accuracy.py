@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "tiny-cogvideox")
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--held-out", type=int, default=64, help="prompts or first frames")
-    parser.add_argument("--together", type=int, nargs="+", default=[16, 1], help="samples drawn at once")
+    parser.add_argument("--together", type=int, nargs="+", default=[16, 1], help="samples per batch")
     parser.add_argument("--guidance", type=float, nargs="+", help="the model's own")
     parser.add_argument("--seed", type=int, default=0, help="noise i has seed SEED + i")
     parser.add_argument("--threads", type=int, default=2)

@@ -47,7 +47,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
-TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random ones, for the smallest form
+TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 48, 32, 6
 COLORS = 4  # of each caption in the reference's clips
 PREFIX = 5
@@ -91,7 +91,7 @@ class Mode:
     wanted: dict[str, str]
 
 
-# ---- clips and what is told of them
+# ---- clips and their inputs
 
 
 def pixels(clip: Tensor) -> np.ndarray:
@@ -347,10 +347,10 @@ def main() -> None:
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
     )
     parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
-    parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="of text, of frames, of control")
+    parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, help="instead of each mode's own")
-    parser.add_argument("--prompts", type=int, help="at most so many instead of all")
+    parser.add_argument("--prompts", type=int, help="limit")
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
     options = parser.parse_args()

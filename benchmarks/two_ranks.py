@@ -74,7 +74,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int
     if chance.random() < WHILE_LOADING:
         time.sleep(chance.uniform(0.5, 6.0))
     else:
-        goal = whole(run) + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        goal = whole(run) + chance.randint(1, most)  # resuming truncates the metrics to that checkpoint
         while run.status.state.alive and not (run.status.step >= goal and done(run) >= goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
@@ -143,7 +143,7 @@ def main() -> None:
         report(rows, None if options.kills else options.json)
         if options.kills:
             shutil.rmtree(workspace.runs / "by-2")
-            # The same name: a LoRA says which run made it.
+            # The same name, because a LoRA names its run.
             run = Run.create(workspace, settings.changed(gpus=2), "by-2")
             began = time.monotonic()
             hits = [kill_once(run, chance, 2 * every) for _ in range(options.kills)]
