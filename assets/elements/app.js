@@ -176,14 +176,14 @@ class App extends WorkbenchElement {
     this.takeDrops();
   }
 
+  get running() { return this.overview?.active.find((run) => run.state === 'running'); }
   get palette() { return this.querySelector('wb-palette'); }
   get open() { return this.querySelector('main').firstElementChild; }
 
   view() {
     const [place = ''] = this.path;
-    const { lost, kept } = this.server;
+    const { server: { lost, kept }, running } = this;
     this.className = [lost && 'lost', this.dropping && 'dropping'].filter(Boolean).join(' ');
-    const running = this.overview?.active.find((run) => run.state === 'running');
     return html`<a class="button primary skip" href="#main" data-do="skip">Skip to the page</a>
       <wb-rail .place=${place} .overview=${this.overview}></wb-rail>
       <div style="min-width:0"><div class="lost-banner" role="alert">${lost && html`${icon('warn')}<span><b>Connection lost.</b> Reconnecting; figures are from ${
@@ -249,7 +249,7 @@ class App extends WorkbenchElement {
   }
 
   nameWindow() {
-    const running = this.overview?.active.find((run) => run.state === 'running');
+    const { running } = this;
     const first = this.server.lost ? 'Offline' : running?.share !== null && running?.share !== undefined ? percent(running.share) : '';
     const place = PLACES[this.path[0] ?? ''];
     const object = this.open?.heading || (this.path[1] && this.path[1] !== 'new' ? this.path[1] : place?.title ?? 'Not found');

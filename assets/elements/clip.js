@@ -220,14 +220,11 @@ class ClipPage extends WorkbenchElement {
     if (!corner) return;
     event.preventDefault();
     const stage = this.querySelector('.stage').getBoundingClientRect(), { source } = this;
-    const move = ({ clientX, clientY }) => {
+    followPointer(({ clientX, clientY }) => {
       const x = ((clientX - stage.left) / stage.width) * source.width, y = ((clientY - stage.top) / stage.height) * source.height;
       this.box = draggedCrop(this.crop ?? [0, 0, source.width, source.height], corner, x, y, source.width, source.height);
       this.keep();
-    };
-    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); };
-    window.addEventListener('pointermove', move);
-    window.addEventListener('pointerup', end);
+    });
   }
 
   // ---- changing the clip. A clip that is cut gets a new id.

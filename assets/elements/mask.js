@@ -195,10 +195,7 @@ class MaskPage extends WorkbenchElement {
     this.begin();
     let last = place(event);
     this.line(last, last);
-    const move = (moved) => { const now = place(moved); this.line(last, now); last = now; };
-    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); this.end(); };
-    window.addEventListener('pointermove', move);
-    window.addEventListener('pointerup', end);
+    followPointer((moved) => { const now = place(moved); this.line(last, now); last = now; }, () => this.end());
   }
 
   begin() {
@@ -220,10 +217,7 @@ class MaskPage extends WorkbenchElement {
     pen.globalCompositeOperation = 'source-over';
   }
 
-  end() {
-    this.stroke = 0;
-    return this.save();
-  }
+  end() { this.stroke = 0; return this.save(); }
 
   // Save the painting of this frame.
   async save() {

@@ -181,6 +181,13 @@ const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}
 const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
   class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
+// Follow the pointer until it is released. move(event): while it moves;  end(): afterwards
+function followPointer(move, end = () => {}) {
+  const stop = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', stop); end(); };
+  window.addEventListener('pointermove', move);
+  window.addEventListener('pointerup', stop);
+}
+
 // Download a file from the server, as `name` or under its own name.
 const save = (href, download) => Object.assign(document.createElement('a'), { href, download }).click();
 const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => save(await page.transport.file(path), name);

@@ -196,8 +196,7 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
     """
     code = 0
     for number, run in enumerate(runs):
-        newest = functools.partial(_newest_losses, curves_of(run))
-        status = watch(lambda run=run: run.status, newest, (lambda: None) if number else begin)  # type: ignore[misc]
+        status = _watch_run(run, (lambda: None) if number else begin)
         if status is None:
             what = "The run continues" if len(runs) == 1 else "The runs continue"
             again = f"{what}. Watch: workbench runs follow {run.name}; stop: workbench runs stop {run.name}"
@@ -205,6 +204,11 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
             return 0
         code = code or _report(run, status)
     return code
+
+
+def _watch_run(run: Run, begin: Callable[[], object]) -> jobs.Status | None:
+    curves = curves_of(run)
+    return watch(lambda: run.status, lambda: _newest_losses(curves), begin)
 
 
 def _newest_losses(curves: Curves) -> str:

@@ -8,23 +8,22 @@ from __future__ import annotations
 import importlib.util
 import os
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 
 from workbench.ui.server.bodies import Mounted
 from workbench.workspace import Workspace
 
 PATH = "/trackio"
 FOLDER = "trackio"  # of the workspace
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 def routes(workspace: Workspace) -> list[Any]:
     """Return the routes that serve the dashboard."""
-    from starlette.routing import Mount
-
     return [Mount(PATH, app=Mounted(Dashboard(workspace)))]
 
 
@@ -36,10 +35,7 @@ class Dashboard:
         self._app: Any = None
         self._lock = threading.Lock()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import PlainTextResponse
-
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         app = self._app or await run_in_threadpool(self._made)
