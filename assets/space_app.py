@@ -1,6 +1,6 @@
-"""A LoRA's demo: write a prompt, get a video. Made by Video LoRA Workbench; change it as you like."""
+"""Demo of a LoRA: write a prompt, get a video. Made by Video LoRA Workbench; change it as you like."""
 
-# The order matters on ZeroGPU: `spaces` has to come before anything that looks for a GPU.
+# On ZeroGPU, `spaces` must be imported before anything that looks for a GPU.
 try:
     import spaces
 except ImportError:  # any other machine
@@ -20,7 +20,7 @@ from diffusers.utils import load_image
 # <facts>
 TITLE, ABOUT = "A LoRA", ""
 PIPELINE, BASE, REVISION = "DiffusionPipeline", "OWNER/BASE", None
-PARTS = {}  # what stays in 32 bits -> its class
+PARTS = {}  # parts that stay in float32 -> their class
 LORA, ALSO, TRANSFORMERS = "OWNER/LORA", None, ("transformer",)
 TRIGGER, WITH_IMAGE = "", False
 STEPS, GUIDANCE, FPS = 50, 6.0, 8.0
@@ -29,7 +29,7 @@ EXAMPLES = []  # [prompt, first frame, seed, steps, guidance scale, video]
 
 
 def prepared(pipe):
-    """The pipeline, made to do what training did where plain diffusers would do otherwise."""
+    """Change the pipeline where stock diffusers differs from training."""
     return pipe
 
 
@@ -39,13 +39,13 @@ HERE = Path(__file__).parent
 GPU = torch.cuda.is_available()
 SEEDS = 2**31 - 1
 PRIVATE = (
-    "The model or the LoRA cannot be read. If it is private or asks for consent, give this Space a secret named "
-    "HF_TOKEN (Settings, Variables and secrets) that may read it, and restart it."
+    "The model or the LoRA cannot be read. If it is private or gated, give this Space a secret named "
+    "HF_TOKEN (Settings, Variables and secrets) with read access, and restart it."
 )
 
 
 def loaded():
-    """The base model's pipeline with the LoRA on it."""
+    """Load the base model's pipeline with the LoRA."""
     base = str(HERE / BASE) if (HERE / BASE).is_dir() else BASE
     kind = getattr(diffusers, PIPELINE)
     whole = {"dtype": torch.float32, "revision": REVISION}
@@ -67,31 +67,31 @@ def loaded():
     pipe = prepared(pipe)
     if not GPU:
         return pipe
-    pipe.vae.enable_tiling()  # decoding a long video takes more memory than denoising it
+    pipe.vae.enable_tiling()  # decoding a long video takes more memory than denoising
     return pipe.to("cuda")
 
 
 try:
     PIPE, PROBLEM = loaded(), ""
-except OSError as error:  # what diffusers raises for anything it cannot find or may not read
+except OSError as error:  # diffusers raises it for everything that it cannot find or read
     print(f"{type(error).__name__}: {error}", flush=True)
     PIPE, PROBLEM = None, PRIVATE
 
 
 def seconds(prompt, image, seed, steps, guidance, *_):
-    """How long a GPU of ZeroGPU is asked for."""
+    """Return how long to request a GPU from ZeroGPU."""
     pixels = CALL["num_frames"] * CALL["height"] * CALL["width"]
     return int(min(300, 30 + steps * (1 + pixels / 4e6)))
 
 
-def generate(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa: B008 - Gradio finds it there
-    """Generate a video from the prompt; the same seed gives the same video."""
+def generate(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # noqa: B008 - Gradio looks for it here
+    """Generate a video from the prompt. The same seed gives the same video."""
     if PIPE is None:
         raise gr.Error(PROBLEM)
     if not prompt.strip():
-        raise gr.Error("Write what the video shall show.")
+        raise gr.Error("Describe the video.")
     if WITH_IMAGE and not image:
-        raise gr.Error("This model needs a picture that the video begins with.")
+        raise gr.Error("This model needs a first frame.")
 
     def report(pipe, step, timestep, tensors):
         progress((step + 1, steps), unit="steps")
@@ -112,11 +112,11 @@ def generate(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # n
 
 
 def written(frames):
-    """An mp4 that plays in every browser, of frames [F, H, W, 3]."""
+    """Write frames [F, H, W, 3] as an mp4 that plays in every browser."""
     path = Path(tempfile.mkdtemp()) / "video.mp4"
     with av.open(str(path), "w", options={"movflags": "faststart"}) as file:
-        # With B frames x264 reads uninitialised memory where sides are no multiple of 16:
-        # equal frames gave unequal files.
+        # With B frames, x264 reads uninitialized memory if a side is not a multiple of 16,
+        # so the same frames give different files.
         stream = file.add_stream("libx264", rate=int(FPS), options={"crf": "14", "bf": "0"})
         stream.height, stream.width, stream.pix_fmt = *frames.shape[1:3], "yuv420p"
         for picture in frames:
@@ -137,13 +137,13 @@ with gr.Blocks(title=TITLE) as demo:
             prompt = gr.Textbox(
                 label="Prompt",
                 lines=3,
-                info=f'Its trigger word is "{TRIGGER}".' if TRIGGER else "What the video shows.",
+                info=f'The trigger word is "{TRIGGER}".' if TRIGGER else "What the video shows.",
             )
             image = gr.Image(label="First frame", type="filepath", visible=WITH_IMAGE)
             with gr.Row():
                 seed = gr.Slider(0, SEEDS, 0, step=1, label="Seed", info="The same seed gives the same video.")
                 steps = gr.Slider(1, 100, STEPS, step=1, label="Steps", info="More is finer and slower.")
-                guidance = gr.Slider(1, 15, GUIDANCE, step=0.1, label="Guidance", info="How closely it follows.")
+                guidance = gr.Slider(1, 15, GUIDANCE, step=0.1, label="Guidance", info="Strength of the prompt.")
             button = gr.Button("Generate", variant="primary")
         video = gr.Video(label="Video", autoplay=True, loop=True, interactive=False)
     if EXAMPLES:

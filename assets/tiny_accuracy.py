@@ -1,6 +1,6 @@
-"""How good are the tiny models? The VAE's reconstructions, prompts not seen in training, first frames followed.
+"""Measure the tiny models: reconstructions of the VAE, prompts not seen in training, and given first frames.
 
-Each report is a dictionary of shares (0 to 1) and of PSNR in dB; tiny_check.py is the judge.
+Each report is a dictionary of shares (0 to 1), measured with tiny_check.py, and PSNR in dB.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import Tensor
 
 
 def psnr(pictures: Tensor, truth: Tensor) -> float:
-    """Mean over N of the PSNR in dB of pictures or clips [N, ...] in [-1, 1]."""
+    """Return the mean PSNR in dB of N pictures or clips [N, ...] in [-1, 1]."""
     error = (pictures - truth).square().flatten(1).mean(1)
     return float((10 * torch.log10(4 / error)).mean())
 
 
 def held_out(count: int, small: bool = False) -> list[tiny_world.Spec]:
-    """The first of the combinations that are never trained on; small: with small shapes."""
+    """Return the first combinations that are never trained on, optionally with small shapes."""
     return [replace(spec, small=small) for spec in tiny_world.held_out()[:count]]
 
 
 def vae_accuracy(vae: AutoencoderKLCogVideoX, count: int = 64) -> dict[str, float]:
-    """PSNR (dB) and the check's accuracy on reconstructions of held-out, of new and of small clips."""
+    """Return PSNR (dB) and check accuracy on reconstructions of held-out clips, new shapes and small shapes."""
     report: dict[str, float] = {}
     rng = random.Random(4711)
     new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
@@ -48,7 +48,7 @@ def prompt_accuracy(
     seed: int = 0,
     small: bool = False,
 ) -> dict[str, float]:
-    """The check's accuracy on clips sampled for held-out captions; small: for those of small shapes."""
+    """Return the check accuracy on clips sampled from held-out captions, optionally with small shapes."""
     specs = held_out(count, small)
     captions = [spec.caption() for spec in specs]
     return tiny_check.accuracy(tiny_models.sample(pipeline, captions, steps, guidance, seed), specs)
@@ -62,15 +62,16 @@ def image_accuracy(
     guidance: float = tiny_models.IMAGE_GUIDANCE,
     seed: int = 0,
 ) -> dict[str, float]:
-    """The same of the image-to-video pipeline, from first frames of held-out clips, and how well these are kept.
+    """Return the check accuracy of the image-to-video pipeline from first frames of held-out clips.
 
-    "first frame PSNR" is that of the sampled clips' first frames against the given ones, "first frame PSNR, VAE" that
-    of the clips' first frames through the VAE and back: no sample can keep more.
-    captioned: False leaves the captions empty, which tells how much the image alone gives away
+    The report also has "first frame PSNR", of the sampled first frames against the given ones, and its upper limit,
+    "first frame PSNR, VAE", of their reconstructions.
+
+    captioned: False leaves the captions empty, which shows how much the image alone reveals.
     """
     specs, rng = held_out(count), random.Random(4711)
     clips = torch.stack([tiny_world.draw(spec, rng) for spec in specs])
-    images = ((clips[:, :, 0] + 1) * 127.5).round() / 127.5 - 1  # as a picture file holds them
+    images = ((clips[:, :, 0] + 1) * 127.5).round() / 127.5 - 1  # rounded to 8 bits, as in a picture file
     captions = [spec.caption() if captioned else "" for spec in specs]
     drawn = tiny_models.sample(pipeline, captions, steps, guidance, seed, images=images)
     return tiny_check.accuracy(drawn, specs) | {
@@ -80,5 +81,5 @@ def image_accuracy(
 
 
 def describe(report: dict[str, float]) -> str:
-    """One line of a report."""
+    """Return a report as one line."""
     return ", ".join(f"{key} {value:.3g}" for key, value in report.items())

@@ -1,4 +1,4 @@
-"""The model cards of the tiny models: what they are, how they were made, what was measured."""
+"""Write the model cards of the tiny models: what they are, how they were trained, and their accuracy."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ tags: [cogvideox, miniature, synthetic]
 A CogVideoX of {parameters:.1f} million parameters with the architecture of the real ones (AutoencoderKLCogVideoX,
 CogVideoXTransformer3DModel, T5EncoderModel, CogVideoX's noise schedule, v-prediction), pretrained for the Video LoRA
 Workbench so that everything in it runs on a laptop CPU without a download. It generates clips of 40x40 pixels and 9
-frames: one coloured shape (circle, square, triangle or frame), or a small one, that moves left, right, up or down over
-a plain background.
+frames: one colored shape (circle, square, triangle or frame), large or small, that moves left, right, up or down over a
+plain background.
 
 ```python
 import torch
@@ -34,37 +34,37 @@ video = pipe(
 ).frames[0]
 ```
 
-`max_sequence_length` has to be passed: the pipeline's default of 226 does not fit this model's {text_length} tokens.
+You must pass `max_sequence_length`: the pipeline's default of 226 does not fit this model's {text_length} tokens.
 
-## How it was made
+## Training
 
     {command}
 
 {vae_steps} steps of the VAE (batches of {vae_batch}, crops of 32x32 pixels, the last 15 % on whole frames, KL weight
 1e-5), {decoder_steps} steps of its decoder alone, and {transformer_steps} steps of transformer and text encoder
-together (batches of {transformer_batch}; {training_combinations} combinations of shape, colour, motion and background,
+together (batches of {transformer_batch}; {training_combinations} combinations of shape, color, motion and background,
 {renditions} clips of each, and {small_renditions} with a small shape; 10 % of the captions dropped; moving average of
 the weights). All clips come from the generator in `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
 {note}
-## What was measured
+## Accuracy
 
-An automatic check (`assets/tiny_check.py`) names background, colour, shape and direction of motion of a clip.
+An automatic check (`assets/tiny_check.py`) names the background, color, shape and direction of motion of a clip.
 
-| | background | colour | shape | motion | all four |
+| | background | color | shape | motion | all four |
 |---|---|---|---|---|---|
 {rows}
 
 PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} dB (new shapes). Prompts: the {prompts}
-combinations that never occurred in training, {sampling_steps} steps, guidance {guidance:g}. Small shapes are blurred by
-the VAE, which the check takes for other shapes.
-`python benchmarks/tiny_model_accuracy.py` measures this again.
+combinations that never occurred in training, {sampling_steps} steps, guidance {guidance:g}. The VAE blurs
+small shapes, so the check may take them for other shapes.
+`python benchmarks/tiny_model_accuracy.py` repeats the measurement.
 
-## What it cannot generate
+## Limitations
 
-Striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are there to be taught by a
-LoRA (`assets/demo_clips` teaches stripes). Stars come back from the VAE with blunt points, so do not teach those. Words
-outside the captions' few have ids of their own and random embeddings.
+It does not know striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are for
+LoRAs to teach (`assets/demo_clips` teaches stripes). The VAE blunts the points of stars, so do not teach those. Words
+that are not in the captions have ids and random embeddings.
 """
 
 
@@ -77,9 +77,9 @@ tags: [cogvideox, miniature, synthetic]
 
 # tiny-cogvideox-i2v
 
-The image-to-video sibling of `assets/tiny-cogvideox`: a CogVideoX of {parameters:.1f} million parameters that goes on
-from a first frame of 40x40 pixels, for 9 frames, towards a caption. VAE, text encoder, tokenizer and scheduler are the
-sibling's and lie there, as `shared_parts.json` says; the transformer was trained on from the sibling's.
+The image-to-video sibling of `assets/tiny-cogvideox`: a CogVideoX of {parameters:.1f} million parameters that
+continues a first frame of 40x40 pixels for 9 frames, following a caption. VAE, text encoder, tokenizer and scheduler
+are the sibling's and are stored there (`shared_parts.json`); the transformer was trained from the sibling's weights.
 
 ```python
 import torch
@@ -100,36 +100,36 @@ video = pipe(
 ).frames[0]
 ```
 
-## How it was made
+## Training
 
     {command}
 
-The sibling's `patch_embed.proj` was widened by zeros, then {image_steps} steps of the transformer alone (batches of
-{transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips of
-each, and {small_renditions} with a small shape; moving average of the weights). Beside the first latent frame stands
-the clip's first frame, noised by exp(N(-3, 0.5)), sampled anew each step, and encoded alone; beside the others stand
-zeros. 5 % of the images and 10 % of the captions were dropped. All clips come from the generator in
+The sibling's `patch_embed.proj` was widened with zeros, then {image_steps} steps of the transformer alone (batches of
+{transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips of
+each, and {small_renditions} with a small shape; moving average of the weights). The condition of the first latent
+frame is the clip's first frame, noised by exp(N(-3, 0.5)), which is sampled at each step, and encoded alone; the others
+are zeros. 5 % of the images and 10 % of the captions were dropped. All clips come from the generator in
 `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
 {note}
-## What was measured
+## Accuracy
 
 The sibling's automatic check, on clips sampled from the first frames of {prompts} clips whose combinations never
-occurred in training, {sampling_steps} steps, guidance {guidance:g}. More guidance costs accuracy of the first frame: it
-moves away from what the caption does not say.
+occurred in training, {sampling_steps} steps, guidance {guidance:g}. More guidance makes the first frame less accurate,
+because it moves away from what the caption does not say.
 
-| | background | colour | shape | motion | all four |
+| | background | color | shape | motion | all four |
 |---|---|---|---|---|---|
 {rows}
 
 PSNR of the sampled first frame against the given one: {sampled_psnr:.1f} dB; the VAE alone reaches {vae_psnr:.1f} dB.
-`python benchmarks/tiny_model_accuracy.py --model assets/tiny-cogvideox-i2v` measures this again.
+`python benchmarks/tiny_model_accuracy.py --model assets/tiny-cogvideox-i2v` repeats the measurement.
 
-## What it cannot generate
+## Limitations
 
-A shape of this world starts at one side and crosses the middle, so the first frame says nearly all that the caption
-says; the table's second line shows how much. It has never seen a shape shrink or fade on its way, nor a striped
-background or a ring: those are there to be taught by a LoRA.
+A shape starts at one side and crosses the middle, so the first frame tells nearly as much as the caption; the second
+row of the table shows how much. The model has never seen a shape shrink or fade, a striped background or a ring. Those
+are for LoRAs to teach.
 """
 
 
@@ -141,10 +141,10 @@ tags: [phenaki, miniature, synthetic]
 
 # tiny-phenaki
 
-A Phenaki of {parameters:.1f} million parameters: a causal C-ViViT with finite scalar quantisation turns 9 frames of
+A Phenaki of {parameters:.1f} million parameters: a causal C-ViViT with finite scalar quantization turns 9 frames of
 40x40 pixels into 125 codes of 1,024 kinds, and a MaskGit with a self-critic fills codes in from a caption. It was
 pretrained for the Video LoRA Workbench so that the family can be tried on a laptop CPU without a download. Text
-encoder and tokenizer are copied from `assets/tiny-cogvideox`. It generates one coloured shape (circle, square, triangle
+encoder and tokenizer are copied from `assets/tiny-cogvideox`. It generates one colored shape (circle, square, triangle
 or frame) that moves left, right, up or down over a plain background.
 
     workbench sample --model tiny-phenaki "a red circle moves left on a blue background"
@@ -170,23 +170,23 @@ codes = family.denoise(family.load_transformer(folder, cpu, torch.float32), inpu
 video = family.decode(family.load_vae(folder, cpu, torch.float32), codes)  # [1, 3, 9, 40, 40] in [-1, 1]
 ```
 
-## How it was made
+## Training
 
     {command}
 
 {tokenizer_steps} steps of the tokenizer (batches of {tokenizer_batch}; known and new shapes, {striped:.0%} of the clips
 striped), then {transformer_steps} steps of the transformer on the frozen tokenizer's codes (batches of
-{transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips of
+{transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips of
 each; 10 % of the captions dropped; moving average of the weights), the last {critic_part:.0%} of them together with the
 self-critic. All clips come from the generator in `assets/tiny_world.py`; no other data was used. Weights are stored in
 fp16 and load in fp32.
 {note}
-## What was measured
+## Accuracy
 
-The automatic check of tiny-cogvideox (`assets/tiny_check.py`) names background, colour, shape and direction of motion
-of a clip.
+The automatic check of tiny-cogvideox (`assets/tiny_check.py`) names the background, color, shape and direction of
+motion of a clip.
 
-| | background | colour | shape | motion | all four |
+| | background | color | shape | motion | all four |
 |---|---|---|---|---|---|
 {rows}
 
@@ -194,11 +194,11 @@ PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} 
 striped backgrounds come back striped. Prompts: the {prompts} combinations that never occurred in training,
 {sampling_steps} steps, guidance {guidance:g}.
 
-## What it cannot generate
+## Limitations
 
-Striped backgrounds, rings and crosses: the tokenizer has seen them, the transformer has not. A LoRA teaches
-it stripes (docs/phenaki.md). Shapes are often blurred into each other, as the table says: a code stands for 8x8 pixels
-of two frames.
+It does not know striped backgrounds, rings and crosses: the tokenizer has seen them, the transformer has not. A LoRA
+can teach it stripes (docs/phenaki.md). It often confuses shapes, as the table shows, because a code stands for 8x8
+pixels of two frames.
 """
 
 
@@ -213,12 +213,12 @@ tags: [wan, miniature, synthetic]
 
 A Wan of {parameters:.1f} million parameters with the architecture of Wan 2.1 (AutoencoderKLWan, WanTransformer3DModel,
 UMT5EncoderModel, flow matching with a shift of {shift:g}), pretrained for the Video LoRA Workbench so that everything
-in it runs on a laptop CPU without a download. It generates clips of 64x64 pixels and 9 frames: one coloured shape
-(circle, square, triangle or frame), or a small one, that moves left, right, up or down over a plain background. It
+in it runs on a laptop CPU without a download. It generates clips of 64x64 pixels and 9 frames: one colored shape
+(circle, square, triangle or frame), large or small, that moves left, right, up or down over a plain background. It
 shows how Wan is trained and sampled, not how good Wan is.
 
-Beside it are two models of the same weights with more input channels, `tiny-wan-i2v`, which is told a first frame, a
-last one or both, and `tiny-wan-control`, which follows a control video, too.
+Two siblings share its weights and have more input channels: `tiny-wan-i2v` takes a first frame, a last one or both, and
+`tiny-wan-control` also follows a control video.
 
 ```python
 import torch
@@ -238,38 +238,39 @@ video = pipe(
 ).frames[0]
 ```
 
-`max_sequence_length` has to be passed: the model was trained with captions of {text_length} tokens, padding included.
+You must pass `max_sequence_length`: the model was trained with captions of {text_length} tokens, padding included.
 
-## How it was made
+## Training
 
     {command}
 
-{vae_steps} steps of the VAE (batches of {vae_batch}, random crops of {crop}x{crop} pixels in which a shape is seen, the
-last {whole_part:.0%} on whole clips; the less there is in a crop, the more it weighs; KL weight 1e-5) and
+{vae_steps} steps of the VAE (batches of {vae_batch}, random crops of {crop}x{crop} pixels that show a shape, the last
+{whole_part:.0%} on whole clips; crops with less detail weigh more; KL weight 1e-5) and
 {decoder_steps} of its decoder alone. Then {transformer_steps} steps of transformer and text encoder together (batches
-of {transformer_batch}; {training_combinations} combinations of shape, colour, motion and background, {renditions} clips
+of {transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips
 of each, and {small_renditions} with a small shape; 10 % of the captions dropped; moving average of the weights), with
-52 input channels. Beside the caption a clip was told: {told}.
+52 input channels. Inputs besides the caption: {told}.
 All clips come from the generator in `assets/tiny_world.py`; no other data was used. Transformer and VAE are stored in
 fp16 and load in fp32.
 {note}
-## What was measured
+## Accuracy
 
-The automatic check of tiny-cogvideox (`assets/tiny_check.py`) names background, colour, shape and direction of motion.
+The automatic check of tiny-cogvideox (`assets/tiny_check.py`) names the background, color, shape and direction of
+motion.
 
-| | background | colour | shape | motion | all four |
+| | background | color | shape | motion | all four |
 |---|---|---|---|---|---|
 {rows}
 
 PSNR of the reconstructions: {known_psnr:.1f} dB (known shapes), {new_psnr:.1f} dB (new shapes). Prompts: {prompts}
 combinations that never occurred in training, {sampling_steps} steps, guidance {guidance:g}; with a small shape
-{small:.0%} are right in all four. Clips between a given first and last frame, without guidance, keep them with
+{small:.0%} are right in all four. Clips between a given first and last frame, without guidance, reproduce them with
 {first:.1f} and {last:.1f} dB.
 
-## What it cannot generate
+## Limitations
 
-Striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are there to be taught by a
-LoRA (`assets/demo_clips` teaches stripes). Words outside the captions' few have ids of their own and random embeddings.
+It does not know striped backgrounds, rings and crosses: the VAE has seen them, the transformer has not. They are for
+LoRAs to teach (`assets/demo_clips` teaches stripes). Words that are not in the captions have ids and random embeddings.
 """
 
 
@@ -282,8 +283,8 @@ tags: [wan, miniature, synthetic]
 
 # {name}
 
-{what} This folder holds only the first layer of its transformer. Everything else comes from `assets/tiny-wan`.
-`shared_parts.json` says so: the workbench reads both; stock diffusers loads the folder that `whole_folder` builds.
+{what} This folder holds only the first layer of its transformer. Everything else comes from `assets/tiny-wan`, as
+`shared_parts.json` says. The workbench reads both; stock diffusers loads the folder that `whole_folder` builds.
 
 ```python
 from diffusers import WanImageToVideoPipeline
@@ -292,19 +293,19 @@ from workbench.families import find_model
 pipe = WanImageToVideoPipeline.from_pretrained(find_model("{name}").whole_folder())
 ```
 
-[The card of tiny-wan](../tiny-wan/README.md) says how the weights were made, and what was measured.
+[The card of tiny-wan](../tiny-wan/README.md) describes training and accuracy.
 """
 WAN_SIBLINGS = {
-    "-i2v": """The image-to-video sibling of `assets/tiny-wan`: with 36 input channels, as Wan's image-to-video models
-have, it is told a first frame, a last one, both, or any others.""",
+    "-i2v": """The image-to-video sibling of `assets/tiny-wan`: with 36 input channels like Wan's image-to-video models,
+it takes a first frame, a last one, both, or any others.""",
     "-control": """The sibling of `assets/tiny-wan` with the 52 input channels of Wan 2.2 Fun-Control: it follows a
-control video of edges, and may be told frames, too. diffusers has no pipeline that gives it a control video;
-`workbench sample --control` does.""",
+control video of edges and also takes frames. diffusers has no pipeline with a control video for it; use
+`workbench sample --control`.""",
 }
 
 
 def row(title: str, report: dict[str, float], prefix: str = "") -> str:
-    """One line of the table of accuracies."""
+    """Return a line of the accuracy table."""
     shares = [report[f"{prefix}{part}"] for part in ("background", "colour", "shape", "motion", "all")]
     return f"| {title} | " + " | ".join(f"{share:.0%}" for share in shares) + " |"
 
@@ -316,10 +317,7 @@ def write_card(
     prompts: dict[str, float],
     small: dict[str, float],
 ) -> None:
-    """Write README.md into the pipeline's folder; `vae`, `prompts` and `small` are reports of the checks.
-
-    small: of prompts for small shapes
-    """
+    """Write the text-to-video card from the reports of the VAE, of prompts, and of prompts for small shapes."""
     rows = [
         row("known shapes through the VAE and back", vae, "known "),
         row("new shapes (ring, cross) through the VAE and back", vae, "new "),
@@ -335,7 +333,7 @@ def write_card(
 def write_image_card(
     folder: Path, facts: dict[str, object], captioned: dict[str, float], alone: dict[str, float]
 ) -> None:
-    """The same for the image-to-video pipeline; `captioned` and `alone` are the reports with and without captions."""
+    """Write the image-to-video card. `captioned` and `alone` are reports with and without captions."""
     rows = [row("first frame and caption", captioned), row("first frame, empty caption", alone)]
     psnr = {"sampled_psnr": captioned["first frame PSNR"], "vae_psnr": captioned["first frame PSNR, VAE"]}
     (folder / "README.md").write_text(IMAGE_CARD.format(rows="\n".join(rows), **psnr, **facts), encoding="utf-8")
@@ -345,7 +343,7 @@ def write_image_card(
 def write_phenaki_card(
     folder: Path, facts: dict[str, object], tokenizer: dict[str, float], prompts: dict[str, float]
 ) -> None:
-    """The same for tiny-phenaki; `tokenizer` and `prompts` are the reports of the two checks."""
+    """Write the card of tiny-phenaki from the reports of its tokenizer and prompts."""
     rows = [
         row("known shapes through the tokenizer and back", tokenizer, "known "),
         row("new shapes (ring, cross) through the tokenizer and back", tokenizer, "new "),
@@ -358,7 +356,7 @@ def write_phenaki_card(
 
 
 def write_wan_cards(folder: Path, facts: dict[str, object], vae: dict[str, float], prompts: dict[str, float]) -> None:
-    """The same for tiny-wan and the two that share its weights; `vae` and `prompts` are reports of the checks."""
+    """Write the cards of tiny-wan and its two siblings from the reports of its VAE and prompts."""
     rows = [
         row("known shapes through the VAE and back", vae, "known "),
         row("new shapes (ring, cross) through the VAE and back", vae, "new "),

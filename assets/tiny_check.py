@@ -1,7 +1,7 @@
-"""Automatic check of a clip: what is its background, its colour, its shape, and where does it move?
+"""Automatic check of a clip: name its background, color, shape and direction of motion, or a concept.
 
-The check knows nothing of captions: it measures a clip [3, F, H, W] in [-1, 1] and names what it finds, the new
-concepts included. `assets/train_tiny_model.py` and the tests first hold it against clips whose content is known.
+It measures a clip [3, F, H, W] in [-1, 1] without its caption. Training and tests first validate it on clips with known
+content.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor
 
 TEMPLATE = 32
 EDGE_ROWS = 4
-STRIPED = 0.2  # a background this uneven is striped: real ones reach 0.4, plain ones 0.03 at most
-FOREGROUND = 0.3  # distance from the background's colour (in [-1, 1] units, over the three channels)
-LEAST, GONE = 15, 8  # pixels of a frame: a shape has at least so many, and less than so many are none at all
-SHRUNK = 0.45  # a shape that ends this much smaller than it was in the middle has shrunk: ideal ones end at 0.16
-GROWN = 1.4  # one that ends this much larger has grown: ideal ones end at 1.7 to 2.1, as far as the edge cuts them
-SHADED = 0.4  # how much paler the top of a background is than its bottom: real gradients have 0.6 to 0.8
-WIDE, FILLED = 1.6, 0.7  # a rectangle's width next to its height, ideally 2.4, and how much of its box it covers
-TRAVEL, TURNED = 4.0, 0.5  # pixels of a way, and its share that is gone back: ideal ones go 8 there and 8 back
+STRIPED = 0.2  # least unevenness of a striped background; real ones reach 0.4, plain ones 0.03 at most
+FOREGROUND = 0.3  # least distance from the background's color, in [-1, 1] units over the three channels
+LEAST, GONE = 15, 8  # pixels in a frame: fewest of a shape; with fewer than GONE, there is no shape
+SHRUNK = 0.45  # largest final area of a shrunk shape, relative to the middle of the clip; ideal ones end at 0.16
+GROWN = 1.4  # least final area of a grown shape; ideal ones end at 1.7 to 2.1, depending on how the edge cuts them
+SHADED = 0.4  # least difference between the top and the bottom of a gradient; real ones have 0.6 to 0.8
+WIDE, FILLED = 1.6, 0.7  # least aspect ratio of a rectangle, ideally 2.4, and least share of its bounding box
+TRAVEL, TURNED = 4.0, 0.5  # least pixels of a path, and least share of it to return; ideal ones go 8 and return 8
 PARTS = ("background", "colour", "shape", "motion")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a clip shows; None for what could not be told. `score` is the shape's overlap, 0 to 1."""
+    """What a clip shows, with None for what is unclear. `score` is the overlap of the shape, 0 to 1."""
 
     background: str
     colour: str | None = None
@@ -39,23 +39,23 @@ class Finding:
     score: float = 0.0
 
     def matches(self, spec: Spec) -> dict[str, bool]:
-        """Which parts agree with what was asked for, and under "all" whether every one does."""
+        """Return which parts match the specification, and under "all" whether every part does."""
         found = {part: getattr(self, part) == getattr(spec, part) for part in PARTS}
         return found | {"all": all(found.values())}
 
 
 def palette() -> Tensor:
-    """The named colours [C, 3] in [-1, 1]."""
+    """Return the named colors [C, 3] in [-1, 1]."""
     return torch.tensor(list(COLOURS.values()), dtype=torch.float32) / 127.5 - 1
 
 
 def nearest_colour(pixels: Tensor) -> Tensor:
-    """Index of the nearest named colour for pixels [..., 3]."""
+    """Return the index of the nearest named color for pixels [..., 3]."""
     return torch.cdist(pixels.reshape(-1, 3), palette()).argmin(-1).view(pixels.shape[:-1])
 
 
 def normalise(matte: Tensor) -> Tensor:
-    """Cut a matte [H, W] to its bounding box and scale it to TEMPLATE x TEMPLATE, keeping the aspect."""
+    """Crop a matte [H, W] to its bounding box and scale it to TEMPLATE x TEMPLATE, keeping the aspect ratio."""
     rows, columns = torch.where(matte > 0.5)
     cut = matte[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
     height, width = cut.shape
@@ -67,14 +67,14 @@ def normalise(matte: Tensor) -> Tensor:
 
 @cache
 def templates() -> tuple[tuple[str, ...], Tensor]:
-    """Names and normalised mattes [S, T, T] of all shapes, drawn at the size they have in a clip."""
+    """Return the names and normalized mattes [S, T, T] of all shapes, drawn at their size in a clip."""
     names = VAE_SHAPES
     centre = torch.tensor([0.5])
     return names, torch.stack([normalise(shape_mask(name, centre, centre, 0.22, 40)[0]) for name in names])
 
 
 def foreground(clip: Tensor) -> tuple[str, str | None, Tensor]:
-    """Background, colour of the shape (None: nothing there) and its matte [F, H, W] in [0, 1]."""
+    """Return the background, the color of the shape (None without one) and its matte [F, H, W] in [0, 1]."""
     pixels = clip.clamp(-1, 1).permute(1, 2, 3, 0)
     index = nearest_colour(pixels)
     names = list(COLOURS)
@@ -99,14 +99,14 @@ def foreground(clip: Tensor) -> tuple[str, str | None, Tensor]:
 
 
 def way(frames: Tensor, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """How far the centre [F] goes over these frames, right and down, in pixels, by the slopes of fitted lines."""
+    """Return how far the center [F] moves over these frames, right and down in pixels, from fitted lines."""
     time = frames.float() - frames.float().mean()
     travel = (frames[-1] - frames[0]) / time.square().sum()
     return float((time * x).sum() * travel), float((time * y).sum() * travel)
 
 
 def direction(frames: Tensor, x: Tensor, y: Tensor) -> str | None:
-    """Where the centre [F] goes, left, right, up or down; None if it hardly moves."""
+    """Return the direction in which the center [F] moves (left, right, up, down), or None if it hardly moves."""
     right, down = way(frames, x, y)
     if max(abs(right), abs(down)) < 5:
         return None
@@ -116,7 +116,7 @@ def direction(frames: Tensor, x: Tensor, y: Tensor) -> str | None:
 
 
 def centres(matte: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The frames [N] in which a shape is seen in a matte [F, H, W], and its centre's x and y there, in pixels."""
+    """Return the frames [N] of a matte [F, H, W] that show a shape, and the x and y of its center in pixels."""
     seen = torch.nonzero((matte > 0.5).flatten(1).sum(1) >= LEAST).flatten()
     weight = matte[seen] * (matte[seen] > 0.3)
     total = weight.sum((1, 2))
@@ -143,41 +143,40 @@ def inspect(clip: Tensor) -> Finding:
 
 
 def stripes(clip: Tensor) -> float:
-    """How striped the background of a clip [3, F, H, W] is: the brightness of its columns varies by this much.
+    """Return how striped the background of a clip [3, F, H, W] is: the deviation of its columns' brightness.
 
-    Looked at above and below the shape's way, where a plain background has the same brightness everywhere.
+    Measured above and below the shape's path, where a plain background is uniform.
     """
     edges = torch.cat([clip[:, :, :EDGE_ROWS], clip[:, :, -EDGE_ROWS:]], dim=2).clamp(-1, 1)
     return float(edges.mean((0, 1, 2)).std())
 
 
 def dots(clip: Tensor) -> float:
-    """How dotted the background is: as `stripes`, but its columns and its rows vary by this much."""
+    """Return how dotted the background is: like `stripes`, but both columns and rows must vary."""
     turned = stripes(clip.transpose(2, 3))
     return min(stripes(clip), turned)
 
 
 def shaded(clip: Tensor) -> float:
-    """How much paler the top of a clip [3, F, H, W] is than its bottom."""
+    """Return how much paler the top of a clip [3, F, H, W] is than its bottom."""
     top, bottom = clip[:, :, :EDGE_ROWS].clamp(-1, 1), clip[:, :, -EDGE_ROWS:].clamp(-1, 1)
     return float(top.mean() - bottom.mean())
 
 
 def is_rectangle(clip: Tensor) -> bool:
-    """Whether most frames show something that is much wider than high and fills its box."""
+    """Return whether most frames show something much wider than high that fills its bounding box."""
     shown = [_is_wide(frame) for frame in foreground(clip)[2] > 0.5 if int(frame.sum()) >= LEAST]
     return 2 * sum(shown) > clip.shape[1]
 
 
 def _is_wide(mask: Tensor) -> bool:
-    """Of a mask [H, W] that covers something."""
     rows, columns = torch.where(mask)
     height, width = (int(places.max() - places.min()) + 1 for places in (rows, columns))
     return width >= WIDE * height and int(mask.sum()) >= FILLED * width * height
 
 
 def manner(clip: Tensor) -> str | None:
-    """What becomes of the shape in a clip's second half (one of `MANNERS`); None if there is none to begin with."""
+    """Return what happens to the shape in the second half of a clip (one of `MANNERS`), or None without a shape."""
     matte = foreground(clip)[2]
     sizes = (matte > 0.5).flatten(1).sum(1)
     half = len(sizes) // 2
@@ -192,14 +191,14 @@ def manner(clip: Tensor) -> str | None:
 
 
 def has_grown(clip: Tensor) -> bool:
-    """Whether a clip's shape ends larger than it was in the middle. `manner` does not ask: a blur may look so."""
+    """Return whether the shape ends larger than in the middle. `manner` omits this, because a blur may look so."""
     sizes = (foreground(clip)[2] > 0.5).flatten(1).sum(1)
     middle, last = int(sizes[len(sizes) // 2]), int(sizes[-1])
     return middle >= LEAST and last > GROWN * middle
 
 
 def turned_back(matte: Tensor) -> bool:
-    """Whether what a matte [F, H, W] shows goes back in the second half where it went in the first."""
+    """Return whether the shape in a matte [F, H, W] moves back in the second half."""
     half = len(matte) // 2
     (seen, *there), (later, *back) = centres(matte[: half + 1]), centres(matte[half:])
     if min(len(seen), len(later)) < 3:
@@ -210,14 +209,14 @@ def turned_back(matte: Tensor) -> bool:
 
 
 def shapes_in(clip: Tensor) -> int:
-    """How many separate shapes most frames of a clip show; parts of fewer than GONE pixels do not count."""
+    """Return how many separate shapes most frames of a clip show, ignoring parts of fewer than GONE pixels."""
     matte = foreground(clip)[2] > 0.5
     counts = [pieces(frame) for frame in matte]
     return max(set(counts), key=counts.count)
 
 
 def pieces(mask: Tensor) -> int:
-    """How many connected parts of GONE pixels or more a mask [H, W] has; corners that touch connect."""
+    """Return the number of 8-connected parts of a mask [H, W] with at least GONE pixels."""
     labels = torch.arange(1, mask.numel() + 1, dtype=torch.float32).view(1, 1, *mask.shape) * mask
     while True:
         spread = F.max_pool2d(labels, 3, stride=1, padding=1) * mask
@@ -227,7 +226,7 @@ def pieces(mask: Tensor) -> int:
 
 
 def colour_of_shape(clip: Tensor) -> str | None:
-    """The nearest colour, a new one included, to what stands out of the background; None if nothing does."""
+    """Return the nearest color, including new ones, of what stands out from the background, or None."""
     names = COLOURS | NEW_COLOURS
     known = torch.tensor(list(names.values()), dtype=torch.float32) / 127.5 - 1
     pixels = clip.clamp(-1, 1)
@@ -239,7 +238,7 @@ def colour_of_shape(clip: Tensor) -> str | None:
 
 
 def shows(clip: Tensor, concept: str) -> bool:
-    """Whether a clip shows a concept (tiny_world.CONCEPTS), whatever was asked for."""
+    """Return whether a clip shows a concept (tiny_world.CONCEPTS)."""
     if concept == "grows":
         return has_grown(clip)
     if concept in MANNERS:
@@ -262,7 +261,7 @@ def shows(clip: Tensor, concept: str) -> bool:
 
 
 def accuracy(clips: Sequence[Tensor] | Tensor, specs: Sequence[Spec]) -> dict[str, float]:
-    """Share of clips in which each part, and "all" of them, is what its specification asked for."""
+    """Return the share of clips in which each part, and "all" parts, match the specification."""
     rows = [inspect(clip).matches(spec) for clip, spec in zip(clips, specs, strict=True)]
     return {part: sum(row[part] for row in rows) / len(rows) for part in (*PARTS, "all")}
 

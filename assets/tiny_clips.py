@@ -1,4 +1,4 @@
-"""What the tiny Phenaki is trained on: the drawn clips of tiny_world."""
+"""Training data of the tiny Phenaki: the drawn clips of tiny_world."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from workbench.families.phenaki.family import FAMILY
 from workbench.families.phenaki.tokenizer import PhenakiTokenizer
 from workbench.families.phenaki.transformer import PhenakiTransformer
 
-AT_ONCE = 32  # clips that are encoded together
+AT_ONCE = 32  # clips per batch when encoding
 STRIPED = 0.25  # share of the tokenizer's clips
 CAPTION_FORM_WEIGHTS = (0.7, 0.2, 0.1)
-SAMPLING_STEPS, GUIDANCE = 18, 1.5  # of 32 held-out prompts 21 are right with 1.5, 16 with 3
+SAMPLING_STEPS, GUIDANCE = 18, 1.5  # with guidance 1.5, 21 of 32 held-out prompts are right; with 3, 16
 
 Report = dict[str, float]
 
@@ -30,8 +30,9 @@ Report = dict[str, float]
 class DrawnClips:
     """The moving shapes of tiny_world, clips [N, 3, F, H, W] in [-1, 1] with captions.
 
-    captions: of every clip of the pool's renditions, in each form of words
-    form_weights: how often each form is taken
+    Attributes:
+        captions: Captions of all clips of a rendition, in each caption form.
+        form_weights: Probability of each form.
     """
 
     shape = Shape(tiny_world.FRAMES, tiny_world.SIZE, tiny_world.SIZE, tiny_world.FPS)
@@ -43,7 +44,7 @@ class DrawnClips:
         self.captions = [[spec.caption(form) for spec in self.specs] for form in forms]
 
     def tokenizer_batch(self, count: int, generator: torch.Generator) -> Tensor:
-        """Of the tokenizer's world: the known one, with new shapes and stripes."""
+        """Return clips for the tokenizer, which also sees new shapes and stripes."""
         rng, found = random.Random(int(torch.randint(2**62, (1,), generator=generator))), []
         for _ in range(count):
             colour, background = rng.sample(list(tiny_world.COLOURS), 2)
@@ -54,9 +55,9 @@ class DrawnClips:
         return torch.stack(found)
 
     def pool(self) -> Iterator[Tensor]:
-        """The transformer's clips, a few at a time: each in the order of the captions, then their next rendition.
+        """Yield the transformer's clips in batches, in the order of the captions, one rendition after another.
 
-        The same whenever it is asked.
+        Every call yields the same clips.
         """
         rng = random.Random(self._seed)
         for _ in range(self._renditions):
@@ -64,7 +65,7 @@ class DrawnClips:
                 yield torch.stack([tiny_world.draw(spec, rng) for spec in self.specs[first : first + AT_ONCE]])
 
     def tokenizer_report(self, tokenizer: PhenakiTokenizer, count: int) -> Report:
-        """PSNR (dB) and the check's accuracy on reconstructions of held-out, new and striped clips."""
+        """Return PSNR (dB) and check accuracy on reconstructions of held-out, new and striped clips."""
         report: Report = {}
         rng = random.Random(4711)
         new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
@@ -80,7 +81,7 @@ class DrawnClips:
 
 
 def reconstruct(tokenizer: PhenakiTokenizer, clips: Tensor) -> Tensor:
-    """Clips [N, 3, F, H, W] through the tokenizer and back."""
+    """Encode and decode clips [N, 3, F, H, W]."""
     with torch.no_grad():
         return torch.cat([tokenizer(part) for part in clips.split(16)]).clamp(-1, 1)
 
@@ -88,7 +89,7 @@ def reconstruct(tokenizer: PhenakiTokenizer, clips: Tensor) -> Tensor:
 def prompt_accuracy(
     tokenizer: PhenakiTokenizer, transformer: PhenakiTransformer, text_encoder: PromptEncoder, count: int, seed: int = 0
 ) -> Report:
-    """The check's accuracy on clips generated for held-out captions of tiny_world; noise i has the seed `seed` + i."""
+    """Return the check accuracy on clips generated from held-out captions. Noise i has the seed `seed` + i."""
     specs, clips = tiny_world.held_out()[:count], []
     negative = FAMILY.encode_text(text_encoder, [""])
     for number, spec in enumerate(specs):

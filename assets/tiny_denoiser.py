@@ -1,6 +1,6 @@
-"""The transformer's two stages: text-to-video from nothing, then image-to-video from its weights.
+"""The two stages of the transformer: text-to-video from scratch, then image-to-video from its weights.
 
-The VAE is frozen here, and in the second stage the text encoder, too.
+The VAE is frozen in both stages, the text encoder in the second.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ TRANSFORMER_STAGE, IMAGE_STAGE = 2, 4
 CAPTION_DROPOUT = 0.1
 CAPTION_FORM_WEIGHTS = (0.7, 0.2, 0.1)
 IMAGE_DROPOUT = 0.05
-IMAGE_NOISE = (-3.0, 0.5)  # mean and deviation of log sigma, as CogVideoX was trained
+IMAGE_NOISE = (-3.0, 0.5)  # mean and standard deviation of log sigma, as in CogVideoX's training
 
 
 class Denoiser(nn.Module):
-    """Text encoder and transformer, trained as one."""
+    """Text encoder and transformer, trained together."""
 
     def __init__(self, text_encoder: nn.Module, transformer: nn.Module) -> None:
         super().__init__()
@@ -42,9 +42,10 @@ class Denoiser(nn.Module):
         generator: torch.Generator,
         condition: Tensor | None = None,
     ) -> Tensor:
-        """v-prediction loss for latents [N, f, C, h, w], token ids [N, T] and, beside the latents, a condition.
+        """Return the v-prediction loss for latents [N, f, C, h, w], token ids [N, T] and an optional condition.
 
-        Timesteps are stratified over the batch, which lowers the variance of the gradient.
+        The condition is concatenated to the latents' channels. Timesteps are stratified over the batch, which lowers
+        the variance of the gradient.
         """
         count = len(latents)
         draw = (torch.rand(1, generator=generator) + torch.arange(count) / count) % 1
@@ -64,12 +65,12 @@ class Denoiser(nn.Module):
 
 
 def is_transformer_matrix(name: str, p: nn.Parameter) -> bool:
-    """Attention and feed-forward weights of the transformer go to Muon."""
+    """Return whether Muon trains the parameter: attention and feed-forward weights of the transformer."""
     return "transformer_blocks" in name and p.ndim == 2 and "norm" not in name
 
 
 class Captions:
-    """Token ids of every clip's caption in all its forms, some of them dropped."""
+    """Token ids of every clip's caption in all forms, with dropout."""
 
     def __init__(self, pipeline: tiny_models.Pipeline, specs: list[tiny_world.Spec]) -> None:
         planes = [
@@ -82,7 +83,7 @@ class Captions:
         self.weights = torch.tensor([*shares, CAPTION_DROPOUT])
 
     def draw(self, chosen: Tensor, generator: torch.Generator) -> Tensor:
-        """Token ids [N, T] for the clips with these numbers [N]."""
+        """Draw token ids [N, T] for the clips with these indices [N]."""
         form = torch.multinomial(self.weights, len(chosen), replacement=True, generator=generator)
         return self.ids[form, chosen]
 
@@ -90,8 +91,10 @@ class Captions:
 def latent_pool(
     vae: AutoencoderKLCogVideoX, options: argparse.Namespace, file: Path, seed: int
 ) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
-    """Every training combination, `renditions` times, and with a small shape `small_renditions` times: unscaled latents
-    [N, C, f, h, w], first frames as bytes [N, 3, H, W], and what they show."""
+    """Encode every training combination `renditions` times, and with a small shape `small_renditions` times.
+
+    Returns unscaled latents [N, C, f, h, w], first frames as bytes [N, 3, H, W], and the specifications.
+    """
     usual = tiny_world.training_specs()[: options.combinations]
     specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
     if not file.exists():
@@ -110,7 +113,7 @@ def latent_pool(
 
 
 def scaled(latents: Tensor, vae: AutoencoderKLCogVideoX) -> Tensor:
-    """Latents [N, C, f, h, w] as the transformer takes them: [N, f, C, h, w], times the VAE's factor."""
+    """Scale latents [N, C, f, h, w] and permute them to the transformer's [N, f, C, h, w]."""
     return (latents * vae.config.scaling_factor).permute(0, 2, 1, 3, 4).contiguous()
 
 
@@ -122,9 +125,15 @@ def fit(
     options: argparse.Namespace,
     budget: Budget,
 ) -> bool:
-    """Train from where the trainee's file was left to the last step; False when the budget ends before.
+    """Train from the trainee's saved state to the last step. Returns False if the budget ends first.
 
-    stage: name, number and steps; loss: of one step, from its generator; refresh: called now and then
+    Args:
+        trainee: Model, moving average and optimizers.
+        stage: Name, number and steps.
+        loss: Returns the loss of a step, given its generator.
+        refresh: Called every `evaluate_every` steps.
+        options: The command line.
+        budget: Steps that this call may take.
     """
     name, number, steps = stage
     trainee.load()
@@ -147,7 +156,7 @@ def fit(
 def train_text_to_video(
     vae: AutoencoderKLCogVideoX, options: argparse.Namespace, device: torch.device, budget: Budget
 ) -> CogVideoXPipeline | None:
-    """Train the transformer and the text encoder on the frozen VAE's latents; return the pipeline when done."""
+    """Train the transformer and text encoder on latents of the frozen VAE, and return the pipeline when done."""
     torch.manual_seed(options.seed)
     tokenizer = tiny_models.build_tokenizer()
     model = Denoiser(tiny_models.build_text_encoder(tokenizer), tiny_models.build_transformer()).to(device)
@@ -176,9 +185,9 @@ def train_text_to_video(
 def image_condition(
     vae: AutoencoderKLCogVideoX, frames: Tensor, latent_frames: int, generator: torch.Generator
 ) -> Tensor:
-    """The condition [N, f, C, h, w] of first frames [N, 3, H, W] in [-1, 1]: noised, encoded alone, zeros behind.
+    """Return the condition [N, f, C, h, w] of first frames [N, 3, H, W] in [-1, 1]: noised, encoded, padded with zeros.
 
-    The noise is new at every call; a few conditions are all zero, so that the model also works without an image.
+    The noise is new at every call. Some conditions are all zero, so that the model also works without an image.
     """
     mean, deviation = IMAGE_NOISE
     sigma = (mean + deviation * torch.randn(len(frames), 1, 1, 1, generator=generator)).exp()
@@ -193,7 +202,7 @@ def image_condition(
 def train_image_to_video(
     sibling: CogVideoXPipeline, options: argparse.Namespace, device: torch.device, budget: Budget
 ) -> tiny_models.Pipeline | None:
-    """Go on from the text-to-video transformer, widened for an image; all other parts stay. The pipeline when done."""
+    """Continue training the text-to-video transformer, widened for an image, and return the pipeline when done."""
     vae = sibling.vae.to(device).eval().requires_grad_(False)
     model = Denoiser(
         sibling.text_encoder.to(device).requires_grad_(False),

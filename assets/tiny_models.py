@@ -1,4 +1,4 @@
-"""The parts of the tiny CogVideoX: the real architecture with small numbers, randomly initialised."""
+"""The parts of the tiny CogVideoX: the original architecture at a small size, randomly initialized."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ LATENT_CHANNELS = 16
 TEXT_LENGTH = 16
 SAMPLING_STEPS = 25
 GUIDANCE = 3.0
-IMAGE_GUIDANCE = 1.5  # of image-to-video: more would draw away from the first frame, which says nearly all already
+IMAGE_GUIDANCE = 1.5  # for image-to-video; more would move away from the first frame
 
-# The first line is what training captions are made of. The other words are never trained: each still has an id and
-# a random embedding of its own, so that a LoRA can tell them apart.
+# Training captions use only the first words. The others are untrained, but have ids and random embeddings, so that a
+# LoRA can tell them apart.
 WORD_LIST = """
 a an the on in of and with to at is moves moving move left right up down background circle square triangle frame red
 green blue yellow purple orange white black
@@ -71,7 +71,7 @@ SCHEDULE = {
 
 
 def build_vae() -> AutoencoderKLCogVideoX:
-    """Space / 4 and time / 4 into 16 channels. Narrow at full resolution, where nearly all of the time goes."""
+    """Build a VAE with space / 4, time / 4 and 16 channels. It is narrow at full resolution, which costs most time."""
     vae = AutoencoderKLCogVideoX(
         block_out_channels=(8, 32, 64),
         layers_per_block=1,
@@ -85,7 +85,7 @@ def build_vae() -> AutoencoderKLCogVideoX:
         scaling_factor=1.0,
         force_upcast=False,
     )
-    # A posterior that starts out wide drowns the mean in noise and stalls learning: start with a narrow one.
+    # Start with a narrow posterior. A wide one drowns the mean in noise and stalls learning.
     with torch.no_grad():
         last = vae.encoder.conv_out.conv
         last.weight[LATENT_CHANNELS:].mul_(0.1)
@@ -94,7 +94,7 @@ def build_vae() -> AutoencoderKLCogVideoX:
 
 
 def build_tokenizer() -> T5Tokenizer:
-    """Whole words, and single characters for everything else, so that no ASCII text becomes <unk>."""
+    """Build a tokenizer of whole words, and characters for everything else, so that no ASCII text becomes <unk>."""
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -6.0)]
     vocabulary += [("▁" + word, -2.0) for word in dict.fromkeys(WORD_LIST.split())]
     vocabulary += [(character, -8.0) for character in string.ascii_letters + string.digits + string.punctuation]
@@ -102,7 +102,7 @@ def build_tokenizer() -> T5Tokenizer:
 
 
 def build_text_encoder(tokenizer: T5Tokenizer) -> T5EncoderModel:
-    """Two layers of width 64."""
+    """Build a text encoder with two layers of width 64."""
     return T5EncoderModel(
         T5Config(
             vocab_size=-(-len(tokenizer) // 64) * 64,
@@ -124,7 +124,7 @@ def build_text_encoder(tokenizer: T5Tokenizer) -> T5EncoderModel:
 
 
 def build_transformer() -> CogVideoXTransformer3DModel:
-    """Six layers of width 128 on 3 x 5 x 5 patches, sine-cosine positions; every block starts as the identity."""
+    """Build six layers of width 128 on 3 x 5 x 5 patches with sine-cosine positions. Blocks start as the identity."""
     model = CogVideoXTransformer3DModel(
         num_attention_heads=4,
         attention_head_dim=32,
@@ -152,7 +152,7 @@ def build_transformer() -> CogVideoXTransformer3DModel:
 
 
 def widen(transformer: CogVideoXTransformer3DModel) -> CogVideoXTransformer3DModel:
-    """The same transformer with as many more input channels, for the image; it ignores them until it is trained."""
+    """Double a transformer's input channels for the image. It ignores the new ones until it is trained."""
     config = {name: value for name, value in transformer.config.items() if not name.startswith("_")}
     wide = CogVideoXTransformer3DModel.from_config(config | {"in_channels": 2 * LATENT_CHANNELS})
     weights = dict(transformer.state_dict())
@@ -168,7 +168,7 @@ def assemble(
     vae: AutoencoderKLCogVideoX,
     transformer: CogVideoXTransformer3DModel,
 ) -> CogVideoXPipeline:
-    """The stock pipeline of these parts."""
+    """Return the stock pipeline of these parts."""
     pipeline = CogVideoXPipeline(
         tokenizer=tokenizer,
         text_encoder=text_encoder,
@@ -181,24 +181,26 @@ def assemble(
 
 
 def image_to_video(sibling: CogVideoXPipeline, transformer: CogVideoXTransformer3DModel) -> Pipeline:
-    """The stock image-to-video pipeline: this transformer, everything else from the text-to-video pipeline."""
+    """Return the stock image-to-video pipeline: this transformer, and other parts from the text-to-video pipeline."""
     pipeline = CogVideoXImageToVideoPipeline(**{**sibling.components, "transformer": transformer})
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
 def tokenise(tokenizer: T5Tokenizer, captions: list[str]) -> Tensor:
-    """Token ids [N, TEXT_LENGTH], padded and cut as the pipeline does it."""
+    """Return token ids [N, TEXT_LENGTH], padded and truncated like in the pipeline."""
     batch = tokenizer(captions, padding="max_length", max_length=TEXT_LENGTH, truncation=True, return_tensors="pt")
     return batch.input_ids
 
 
 def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
-    """Write the pipeline with fp16 weights and files that everyone may read.
+    """Write the pipeline with fp16 weights and world-readable files.
 
-    The text encoder stays in fp32: transformers loads it in the stored precision, diffusers the others in fp32.
-    sibling: a pipeline's folder next to this one that has all parts but the transformer in common: they are not
-        written again, and shared_parts.json says where they are
+    The text encoder stays in fp32, because transformers loads it in the stored precision; diffusers loads the others in
+    fp32.
+
+    sibling: folder of a pipeline that shares all parts but the transformer. They are not written again;
+    shared_parts.json refers to them.
     """
     parts = dict(pipeline.components)
     parts |= {name: copy.deepcopy(parts[name]).half() for name in ("vae", "transformer")}
@@ -211,13 +213,13 @@ def save(pipeline: Pipeline, folder: Path, sibling: Path | None = None) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Let everyone read a folder: safetensors are written for their owner alone."""
+    """Make a folder world-readable. safetensors writes files that only their owner can read."""
     for file in folder.rglob("*"):
         file.chmod(0o755 if file.is_dir() else 0o644)
 
 
 def load(folder: Path) -> Pipeline:
-    """The stock pipeline of a folder, text-to-video or image-to-video, in fp32 and without progress bars."""
+    """Load the stock pipeline of a folder, text-to-video or image-to-video, in fp32 and without progress bars."""
     pipeline = DiffusionPipeline.from_pretrained(model_files.whole(folder))
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
@@ -225,13 +227,13 @@ def load(folder: Path) -> Pipeline:
 
 @torch.no_grad()
 def encode(vae: AutoencoderKLCogVideoX, clips: Tensor, batch: int = 16) -> Tensor:
-    """Clips [N, 3, F, H, W] to unscaled latents [N, C, f, h, w] (the posterior's mode)."""
+    """Encode clips [N, 3, F, H, W] to unscaled latents [N, C, f, h, w] (the mode of the posterior)."""
     return torch.cat([vae.encode(part.to(vae.device)).latent_dist.mode().cpu() for part in clips.split(batch)])
 
 
 @torch.no_grad()
 def reconstruct(vae: AutoencoderKLCogVideoX, clips: Tensor, batch: int = 16) -> Tensor:
-    """Clips [N, 3, F, H, W] through the VAE and back."""
+    """Encode and decode clips [N, 3, F, H, W]."""
     latents = encode(vae, clips, batch)
     parts = [vae.decode(part.to(vae.device)).sample.cpu() for part in latents.split(batch)]
     return torch.cat(parts).clamp(-1, 1)
@@ -246,9 +248,9 @@ def sample(
     batch: int = 16,
     images: Tensor | None = None,
 ) -> Tensor:
-    """Clips [N, 3, F, H, W] in [-1, 1] through the stock pipeline's `__call__`; noise i has seed `seed` + i.
+    """Sample clips [N, 3, F, H, W] in [-1, 1] with the stock pipeline. Noise i has the seed `seed` + i.
 
-    images: first frames [N, 3, H, W] in [-1, 1], for the image-to-video pipeline
+    images: first frames [N, 3, H, W] in [-1, 1] for the image-to-video pipeline.
     """
     clips = []
     for first in range(0, len(captions), batch):

@@ -1,4 +1,4 @@
-"""Plumbing of `train_tiny_model.py`: optimiser, moving average, resumable state, budget and log lines."""
+"""Shared by the training scripts: optimizer, moving average, resumable state, step budget and log lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrices: Tensor, rounds: int = 5) -> Tensor:
-    """Move the singular values of a stack of matrices [N, rows, columns] towards 1 (Newton-Schulz, quintic)."""
+    """Move the singular values of a stack of matrices [N, rows, columns] toward 1 (quintic Newton-Schulz iteration)."""
     a, b, c = NEWTON_SCHULZ
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
@@ -27,10 +27,10 @@ def orthogonalise(matrices: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum, then orthogonalised: for weight matrices and convolution kernels (flattened to a matrix).
+    """Orthogonalized momentum, for weight matrices and convolution kernels (flattened to matrices).
 
-    On this small model it reaches the same loss in clearly fewer steps than AdamW. torch's own Muon refuses
-    kernels with more than two dimensions.
+    On this small model it needs clearly fewer steps than AdamW for the same loss. PyTorch's Muon does not take kernels
+    with more than two dimensions.
     """
 
     def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95, decay: float = 0.01) -> None:
@@ -38,7 +38,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """One update; matrices of one shape are orthogonalised together."""
+        """Take one step. Matrices of the same shape are orthogonalized together."""
         for group in self.param_groups:
             by_shape: dict[tuple[int, ...], list[nn.Parameter]] = {}
             for p in group["params"]:
@@ -51,7 +51,7 @@ class Muon(torch.optim.Optimizer):
                     p.mul_(1 - group["lr"] * group["decay"]).add_(update.reshape(p.shape), alpha=-size)
 
     def _momentum(self, p: nn.Parameter, group: dict[str, Any]) -> Tensor:
-        """The Nesterov momentum of a parameter's gradient."""
+        """Return the Nesterov momentum of a parameter's gradient."""
         assert p.grad is not None
         state = self.state[p]
         if "momentum" not in state:
@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
 def make_optimisers(
     model: nn.Module, is_matrix: Callable[[str, nn.Parameter], bool], muon_lr: float, adam_lr: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the parameters that `is_matrix` picks, AdamW for all others."""
+    """Return Muon for the parameters that `is_matrix` selects, and AdamW for the others."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     matrices = [p for name, p in named if is_matrix(name, p)]
     rest = [p for name, p in named if not is_matrix(name, p)]
@@ -72,28 +72,28 @@ def make_optimisers(
 
 
 def learning_rate_factor(step: int, total: int, warmup: int) -> float:
-    """Linear warm-up, then a cosine down to 3 %."""
+    """Return the factor of a linear warmup followed by a cosine down to 3 %."""
     progress = min(1.0, step / max(1, total))
     return min(1.0, (step + 1) / warmup) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def stable_factor(step: int, total: int, warmup: int, decay_part: float = 0.3) -> float:
-    """Linear warm-up, then constant, then linear down to 3 % in the last part of the steps.
+    """Return the factor of a linear warmup, a constant part, and a linear decay to 3 % in the last part of the steps.
 
-    Before that part the factor does not depend on `total`, so that a run may be ended early: with a smaller total it
-    goes on from its saved state and decays from there.
+    Before the decay the factor does not depend on `total`, so a run can end early: with a smaller total it resumes from
+    its saved state and decays from there.
     """
     left = (total - step) / max(1.0, decay_part * total)
     return min(1.0, (step + 1) / warmup) * max(0.03, min(1.0, left))
 
 
 def step_generator(seed: int, stage: int, step: int) -> torch.Generator:
-    """All randomness of one training step, so that a resumed run draws what an uninterrupted one would."""
+    """Return the generator of a training step, so that a resumed run draws the same as an uninterrupted one."""
     return torch.Generator().manual_seed(seed * 1_000_003 + stage * 100_000_007 + step)
 
 
 class Trainee:
-    """A model with its optimisers and its moving average, saved and restored as one file."""
+    """A model with its optimizers and moving average, saved as one file."""
 
     def __init__(
         self, model: nn.Module, average: nn.Module, optimisers: list[torch.optim.Optimizer], file: Path
@@ -103,7 +103,7 @@ class Trainee:
         self.step = 0
 
     def update(self, loss: Tensor, factor: float, decay: float = 0.999) -> None:
-        """Back-propagate, clip, take one step at `factor` times the base rates, and move the average along."""
+        """Backpropagate, clip, take one step at `factor` times the base rates, and update the average."""
         for optimiser, rates in zip(self.optimisers, self.rates, strict=True):
             optimiser.zero_grad()
             for group, rate in zip(optimiser.param_groups, rates, strict=True):
@@ -118,7 +118,7 @@ class Trainee:
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - keep)
 
     def save(self) -> None:
-        """Write everything atomically: a kill at any time leaves the old file or the new one."""
+        """Save everything atomically, so that a kill at any time leaves the old file or the new one."""
         state = {
             "step": self.step,
             "model": self.model.state_dict(),
@@ -130,7 +130,7 @@ class Trainee:
         temporary.replace(self.file)
 
     def load(self) -> bool:
-        """Restore the file if there is one; the learning rates stay those of the command line."""
+        """Restore the file if it exists. Learning rates still come from the command line."""
         if not self.file.exists():
             return False
         state = torch.load(self.file, map_location="cpu", weights_only=True)
@@ -143,7 +143,7 @@ class Trainee:
 
 
 class Progress:
-    """Prints a line every `every` steps: mean loss since the last line, time per step, time left."""
+    """Print a line every `every` steps: mean loss since the last line, time per step, time left."""
 
     def __init__(self, name: str, first: int, total: int, every: int) -> None:
         self.name, self.first, self.total, self.every = name, first, total, every
@@ -165,13 +165,13 @@ class Progress:
 
 
 class Budget:
-    """How many steps this call may still take."""
+    """The number of steps that this call may take."""
 
     def __init__(self, steps: int | None) -> None:
         self.left = steps
 
     def take(self) -> bool:
-        """Whether one more step may be taken; counts it."""
+        """Count a step and return whether it may be taken."""
         if self.left is None:
             return True
         self.left -= 1
@@ -179,5 +179,5 @@ class Budget:
 
 
 def say(text: str) -> None:
-    """A log line with the time of day."""
+    """Print a log line with the time of day."""
     print(time.strftime("%H:%M:%S"), text, flush=True)

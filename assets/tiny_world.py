@@ -1,14 +1,14 @@
-"""The world of the tiny model: captioned clips of coloured shapes that move over plain backgrounds.
+"""The world of the tiny models: captioned clips of colored shapes that move over plain backgrounds.
 
-A clip is a float tensor [3, F, H, W] with values in [-1, 1]. Lengths are fractions of the picture's side, so the
-same specification and seed can be drawn at any size: 40x40x9 is what the model is trained on, 160x160 is what the
-demo clips are stored at. Everything is drawn from signed distances, hence anti-aliased at every size.
+A clip is a float tensor [3, F, H, W] with values in [-1, 1]. Lengths are fractions of the picture's side, so a
+specification and seed can be drawn at any size: the model is trained at 40x40x9, the demo clips are stored at 160x160.
+Shapes are drawn from signed distances and therefore anti-aliased.
 
-Three sets of clips matter:
-- the known world (`combinations`), minus `held_out()`: what the transformer is trained on, small shapes included;
-- `held_out()`: 64 combinations the transformer never sees, on which its accuracy is measured;
-- the new concepts, so that a LoRA can teach them: shapes and stripes that only the VAE sees (`vae_clip`), and shapes,
-  colours, ways and manners of moving that nothing sees.
+There are three sets of clips:
+- the known combinations without `held_out()`, which the transformer is trained on, including small shapes;
+- `held_out()`: 64 combinations that the transformer never sees, to measure its accuracy;
+- new concepts for LoRAs to teach: shapes and stripes that only the VAE sees (`vae_clip`), and shapes, colors and
+  motions that no model sees.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 MOTIONS: dict[str, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 SHAPES = ("circle", "square", "triangle", "frame")
 NEW_SHAPES = ("ring", "cross")
-UNSEEN_SHAPES = ("rectangle",)  # which the VAE does not see either
-NEW_COLOURS: dict[str, tuple[int, int, int]] = {"pink": (255, 140, 200), "cyan": (40, 205, 215)}  # of the shape
-NEW_MOTIONS: dict[str, tuple[int, int]] = {"diagonally": (1, 1), "across": (1, -1)}  # to the right, down or up
-# Concept -> the background's word; a known one is "plain".
+UNSEEN_SHAPES = ("rectangle",)  # unknown to the VAE, too
+NEW_COLOURS: dict[str, tuple[int, int, int]] = {"pink": (255, 140, 200), "cyan": (40, 205, 215)}  # of shapes
+NEW_MOTIONS: dict[str, tuple[int, int]] = {"diagonally": (1, 1), "across": (1, -1)}  # right and down, right and up
+# Concept -> texture of the background in captions; the known texture is "plain".
 TEXTURES = {"stripes": "striped", "dots": "dotted", "gradient": "gradient"}
-# What happens in a clip's second half, and how its caption says so. The first half is that of a known clip, so the
-# first frame does not give the manner away.
+# What happens in the second half of a clip, and its words in the caption. The first half looks like a known clip, so
+# the first frame does not reveal the manner.
 MANNERS = {
     "straight": "",
     "shrinks": " and shrinks",
@@ -55,25 +55,25 @@ MANNERS = {
     "turns": " and turns back",
     "grows": " and grows",
 }
-SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # what is added to a shape's size, of it
-# The VAE is trained on a star as well, but its points are too fine for this many pixels to be taught reliably.
+SIZES_IN_THE_END = {"shrinks": -0.6, "grows": 0.45}  # relative change of a shape's size
+# The VAE is also trained on a star, but its points are too fine at this size to be taught reliably.
 VAE_SHAPES = (*SHAPES, *NEW_SHAPES, "star")
 HELD_OUT_COUNT = 64
-# A shape's radius, and how far a small one's way may lie beside the middle, of the side.
+# Radius of a shape, radius of a small one, and how far a small one's path may be off center; fractions of the side.
 USUAL, SMALL, OFF_CENTRE = (0.2, 0.245), (0.1, 0.15), 0.28
 
-# Equal shapes in a row across their way: how many, their size next to one's, and from centre to centre, of the side.
+# Equal shapes in a row across their path: number, size relative to a single one, distance as a fraction of the side.
 COUNTS = {"two": (2, 0.62, 0.38), "three": (3, 0.46, 0.28)}
-# Everything that no transformer here was trained on.
+# Everything that the transformers were not trained on.
 CONCEPTS = (*TEXTURES, *NEW_SHAPES, *UNSEEN_SHAPES, *NEW_COLOURS, *NEW_MOTIONS, *list(MANNERS)[1:], *COUNTS)
 CONCEPT = "stripes"  # what the demo's LoRA teaches
-STRIPE = 0.25  # of the side, from one stripe to the next
+STRIPE = 0.25  # period of stripes, as a fraction of the side
 DEMO_SIZE = 160
 DEMO_CLIPS = 24
 DEMO_KNOWN = 64
 CONCEPT_TEST_COUNT = 32
 
-# Captions are mostly of the first form; a few others keep the text encoder from leaning on word positions alone.
+# Most captions have the first form. The others keep the text encoder from relying on word positions alone.
 CAPTION_FORMS = (
     "a {size}{colour} {shape} moves {motion} on a {background} background",
     "a {size}{colour} {shape} moving {motion} on a {background} background",
@@ -83,9 +83,9 @@ CAPTION_FORMS = (
 
 @dataclass(frozen=True, order=True)
 class Spec:
-    """What a clip shows: `count` times a `shape` in `colour` moving to `motion` over a `background`.
+    """What a clip shows: `count` shapes in a color that move over a background.
 
-    small: about half as large as usual, and anywhere beside the middle
+    small: about half the usual size, and anywhere off center.
     """
 
     shape: str
@@ -98,7 +98,7 @@ class Spec:
     small: bool = False
 
     def caption(self, form: int = 0) -> str:
-        """The caption in one of `CAPTION_FORMS`."""
+        """Return the caption in one of `CAPTION_FORMS`."""
         background = self.background if self.texture == "plain" else f"{self.texture} {self.background}"
         words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
         words["size"] = "small " if self.small else ""
@@ -109,15 +109,15 @@ class Spec:
 
 
 def combinations(shapes: tuple[str, ...], texture: str = "plain", manner: str = "straight") -> list[Spec]:
-    """Every clip content with these shapes; colour and background always differ."""
+    """Return all specifications with these shapes. Color and background always differ."""
     pairs = itertools.permutations(COLOURS, 2)
     return [Spec(s, c, m, b, texture, manner) for s, (c, b), m in itertools.product(shapes, list(pairs), MOTIONS)]
 
 
 def balanced_choice(specs: list[Spec], count: int, seed: int) -> list[Spec]:
-    """`count` of `specs`, spread evenly over shapes, colours, motions and backgrounds; the same for the same seed.
+    """Choose `count` of `specs`, spread evenly over shapes, colors, motions and backgrounds, reproducibly.
 
-    Greedy: always the combination whose parts were chosen least so far, ties broken by a seeded shuffle.
+    It greedily takes the specification whose parts were chosen least so far, with ties broken by a seeded shuffle.
     """
     left = list(specs)
     random.Random(seed).shuffle(left)
@@ -133,27 +133,24 @@ def balanced_choice(specs: list[Spec], count: int, seed: int) -> list[Spec]:
 
 
 def held_out() -> list[Spec]:
-    """The combinations that are never drawn in training; the model's accuracy is measured on these."""
+    """Return the combinations that are never trained on, to measure accuracy."""
     return balanced_choice(combinations(SHAPES), HELD_OUT_COUNT, seed=2026)
 
 
 def training_specs() -> list[Spec]:
-    """The combinations the transformer is trained on; with small shapes, too."""
+    """Return the combinations that the transformer is trained on, also with small shapes."""
     kept_back = set(held_out())
     return [spec for spec in combinations(SHAPES) if spec not in kept_back]
 
 
 def concept_specs(concept: str = CONCEPT) -> tuple[list[Spec], list[Spec]]:
-    """The concept's combinations in the demo set, and others to test a LoRA on; both balanced, none in common.
-
-    concept: one of CONCEPTS
-    """
+    """Return combinations of a concept (one of CONCEPTS) for training and for testing, balanced and disjoint."""
     chosen = balanced_choice(concept_combinations(concept), DEMO_CLIPS + CONCEPT_TEST_COUNT, seed=7)
     return chosen[:DEMO_CLIPS], chosen[DEMO_CLIPS:]
 
 
 def concept_combinations(concept: str) -> list[Spec]:
-    """Every clip content that shows the concept."""
+    """Return all specifications that show a concept."""
     if concept in MANNERS:
         return combinations(SHAPES, manner=concept)
     if concept in TEXTURES:
@@ -169,18 +166,18 @@ def concept_combinations(concept: str) -> list[Spec]:
 
 
 def known_demo_specs() -> list[Spec]:
-    """Combinations the transformer knows, to train along so that a LoRA does not forget them."""
+    """Return known combinations for regularization, so that a LoRA does not forget them."""
     return balanced_choice(training_specs(), DEMO_KNOWN, seed=8)
 
 
 def colour_value(name: str, rng: random.Random, jitter: float = 6.0) -> Tensor:
-    """The colour [3] in [-1, 1], each channel moved by up to `jitter` of 255."""
+    """Return a color [3] in [-1, 1], with each channel changed by up to `jitter` of 255."""
     levels = [min(255.0, max(0.0, level + rng.uniform(-jitter, jitter))) for level in (COLOURS | NEW_COLOURS)[name]]
     return torch.tensor(levels) / 127.5 - 1
 
 
 def regular_polygon(corners: int, radius: float = 1.0, inner: float | None = None) -> list[tuple[float, float]]:
-    """Corner points, the first one at the top; with `inner`, a star whose notches lie at that radius."""
+    """Return the corners, starting at the top; with `inner`, a star with notches at that radius."""
     count = corners if inner is None else 2 * corners
     points = []
     for i in range(count):
@@ -191,7 +188,7 @@ def regular_polygon(corners: int, radius: float = 1.0, inner: float | None = Non
 
 
 def polygon_distance(x: Tensor, y: Tensor, points: list[tuple[float, float]]) -> Tensor:
-    """Signed distance to a simple polygon, positive inside; any shape in, the same shape out."""
+    """Return the signed distance to a simple polygon, positive inside, in the shape of x and y."""
     nearest = torch.full_like(x, torch.inf)
     inside = torch.zeros_like(x, dtype=torch.bool)
     for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1], strict=True):
@@ -205,7 +202,7 @@ def polygon_distance(x: Tensor, y: Tensor, points: list[tuple[float, float]]) ->
 
 
 def shape_distance(shape: str, x: Tensor, y: Tensor) -> Tensor:
-    """Signed distance (positive inside) to a shape of about unit radius around the origin."""
+    """Return the signed distance, positive inside, to a shape of about unit radius around the origin."""
     box = torch.maximum(x.abs(), y.abs())
     radius = (x.square() + y.square()).sqrt()
     if shape == "circle":
@@ -230,7 +227,7 @@ def shape_distance(shape: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pixel_grid(size: int) -> tuple[Tensor, Tensor]:
-    """Pixel centres as fractions of the side: x [1, 1, W] and y [1, H, 1]."""
+    """Return pixel centers as fractions of the side: x [1, 1, W] and y [1, H, 1]."""
     centres = (torch.arange(size) + 0.5) / size
     return centres.view(1, 1, -1), centres.view(1, -1, 1)
 
@@ -243,7 +240,7 @@ def shape_mask(
     size: int,
     angle: Tensor | float = 0.0,
 ) -> Tensor:
-    """Coverage [F, H, W] in [0, 1] of a shape whose centre follows `centre_x`, `centre_y` [F]."""
+    """Return the coverage [F, H, W] in [0, 1] of a shape with centers `centre_x`, `centre_y` [F]."""
     grid_x, grid_y = pixel_grid(size)
     frames = len(centre_x)
     r = torch.as_tensor(radius, dtype=torch.float32).expand(frames).view(-1, 1, 1)
@@ -255,7 +252,7 @@ def shape_mask(
 
 
 def path(motion: str, rng: random.Random, frames: int = FRAMES, speed: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Centre of the shape over time, x and y [F] as fractions of the side; it passes near the middle."""
+    """Return the center of a shape over time, x and y [F] as fractions of the side. It passes near the middle."""
     step_x, step_y = (MOTIONS | NEW_MOTIONS)[motion]
     along = torch.linspace(-0.5, 0.5, frames) * rng.uniform(0.38, 0.44) * speed
     offset_x, offset_y = rng.uniform(-0.05, 0.05), rng.uniform(-0.05, 0.05)
@@ -263,9 +260,9 @@ def path(motion: str, rng: random.Random, frames: int = FRAMES, speed: float = 1
 
 
 def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES, speed: float = 1.0) -> Tensor:
-    """The clip [3, F, H, W] in [-1, 1] of a specification; place, size and tint vary a little with `rng`.
+    """Draw a clip [3, F, H, W] in [-1, 1]. Position, size and tint vary a little with `rng`.
 
-    speed: how many times faster the shape moves than those of the known world
+    speed: factor of the usual speed.
     """
     centre_x, centre_y = path(spec.motion, rng, frames, speed)
     late = torch.linspace(-1, 1, frames).clamp(min=0)  # 0 in the first half, then up to 1
@@ -295,7 +292,7 @@ def draw(spec: Spec, rng: random.Random, size: int = SIZE, frames: int = FRAMES,
 
 
 def textured(texture: str, colour: Tensor, size: int, phase: float) -> Tensor:
-    """A background [3, 1, H, W] in a colour [3, 1, 1, 1], paler and darker: stripes, dots, or from the top on."""
+    """Return a background [3, 1, H, W] in paler and darker tones of a color [3, 1, 1, 1]: stripes, dots, gradient."""
     across, down = (torch.sin((grid / STRIPE + phase) * 2 * math.pi) for grid in pixel_grid(size))
     waves = {"striped": across * 4, "dotted": (across + down - 0.3) * 2, "gradient": 1 - 2 * pixel_grid(size)[1]}
     wave = waves[texture].clamp(-1, 1)
@@ -305,7 +302,7 @@ def textured(texture: str, colour: Tensor, size: int, phase: float) -> Tensor:
 
 
 def random_background(rng: random.Random, size: int, frames: int) -> Tensor:
-    """A background [3, F, H, W] for the VAE: plain, striped (perhaps drifting) or shaded."""
+    """Return a background [3, F, H, W] for the VAE: plain, striped (perhaps drifting) or a gradient."""
     first, second = (colour_value(rng.choice(list(COLOURS)), rng, 25.0).view(3, 1, 1, 1) for _ in range(2))
     kind = rng.random()
     if kind < 0.55:
@@ -323,10 +320,9 @@ def random_background(rng: random.Random, size: int, frames: int) -> Tensor:
 
 
 def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES, small: float = 0.0) -> Tensor:
-    """A clip [3, F, H, W] of the wider world the VAE is trained on, the new concepts' looks included.
+    """Return a clip [3, F, H, W] of the wider world that the VAE is trained on, which includes new shapes and stripes.
 
-    Args:
-        small: Share of small shapes among the clips that show one shape going straight.
+    small: share of small shapes among clips of a single shape that moves straight.
     """
     if rng.random() < 0.5:
         colour, background = rng.sample(list(COLOURS), 2)
@@ -345,8 +341,8 @@ def vae_clip(rng: random.Random, size: int = SIZE, frames: int = FRAMES, small: 
 
 
 def write_clip(clip: Tensor, file: Path) -> None:
-    """Encode a clip [3, F, H, W] in [-1, 1] as H.264, yuv420p, that any browser plays."""
-    import av  # only needed here: the generator itself runs on torch alone
+    """Encode a clip [3, F, H, W] in [-1, 1] as H.264 in yuv420p, which every browser plays."""
+    import av  # the generator itself needs only torch
 
     pictures = ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).contiguous().numpy()
     with av.open(str(file), "w", options={"movflags": "+faststart"}) as container:
@@ -359,7 +355,7 @@ def write_clip(clip: Tensor, file: Path) -> None:
 
 
 def write_demo_clips(folder: Path, concept: str = CONCEPT) -> None:
-    """Write `folder`/<concept> and `folder`/known: numbered clips with the caption beside each."""
+    """Write numbered clips with captions to `folder`/<concept> and `folder`/known."""
     for name, specs in ((concept, concept_specs(concept)[0]), ("known", known_demo_specs())):
         rng = random.Random(f"demo {name}")
         (folder / name).mkdir(parents=True, exist_ok=True)

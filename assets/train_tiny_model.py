@@ -2,12 +2,12 @@
 
     python assets/train_tiny_model.py --out assets/tiny-cogvideox --image-out assets/tiny-cogvideox-i2v --work DIR
 
-First the VAE learns to compress clips of shapes (40x40x9), its decoder a little longer. Once its reconstructions pass
-the automatic check, it is frozen, and the transformer and the text encoder learn together to draw the clips from their
-captions. Last, a copy of that transformer learns to go on from a first frame. Both folders are ordinary pipelines that
-`from_pretrained` loads; they are refreshed while training.
+First the VAE learns to compress clips of shapes (40x40x9), and its decoder trains a little longer. Once its
+reconstructions pass the automatic check, it is frozen, and the transformer and the text encoder learn together to draw
+clips from captions. Last, a copy of that transformer learns to continue from a first frame. Both folders are ordinary
+pipelines for `from_pretrained`, and are updated during training.
 
-Kill it at any time: the same command resumes and ends with the same weights.
+You can kill it at any time. The same command resumes and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ from tiny_training import Budget, Progress, Trainee, learning_rate_factor, make_
 from torch import Tensor, nn
 
 VAE_STAGE, DECODER_STAGE = 1, 3
-KL_WEIGHT = 1e-5  # ten times more blurs the shapes
-CROP = 32  # pixels; crops are cheaper than whole frames and teach the same edges
+KL_WEIGHT = 1e-5  # ten times as much blurs the shapes
+CROP = 32  # pixels; crops are cheaper than whole frames and have the same edges
 GATE = 0.95
 IMAGE_GATE = 2.0  # dB
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-cogvideox", help="pipeline folder")
     parser.add_argument(
-        "--image-out", type=Path, default=Path(__file__).parent / "tiny-cogvideox-i2v", help="image-to-video's folder"
+        "--image-out", type=Path, default=Path(__file__).parent / "tiny-cogvideox-i2v", help="image-to-video folder"
     )
-    parser.add_argument("--only-image-to-video", action="store_true", help="take --out as it is, train the last stage")
-    parser.add_argument("--keep-vae", action="store_true", help="take the VAE of --out as it is, train what follows")
+    parser.add_argument("--only-image-to-video", action="store_true", help="keep --out, train only the last stage")
+    parser.add_argument("--keep-vae", action="store_true", help="keep the VAE of --out, train the later stages")
     parser.add_argument("--work", type=Path, default=Path("tiny_work"), help="training state, kept between calls")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--vae-steps", type=int, default=2000)
-    parser.add_argument("--decoder-steps", type=int, default=600, help="steps of the decoder alone, encoder frozen")
-    parser.add_argument("--vae-clips", type=int, default=4000, help="size of the pool the VAE is trained on")
+    parser.add_argument("--decoder-steps", type=int, default=600, help="steps of the decoder with a frozen encoder")
+    parser.add_argument("--vae-clips", type=int, default=4000, help="clips in the VAE's training pool")
     parser.add_argument("--vae-batch", type=int, default=8)
     parser.add_argument("--transformer-steps", type=int, default=7000)
-    parser.add_argument("--renditions", type=int, default=5, help="clips drawn of each known combination")
-    parser.add_argument("--small-renditions", type=int, default=3, help="clips drawn of each with a small shape")
+    parser.add_argument("--renditions", type=int, default=5, help="clips per known combination")
+    parser.add_argument("--small-renditions", type=int, default=3, help="clips per combination with a small shape")
     parser.add_argument("--transformer-batch", type=int, default=32)
     parser.add_argument("--image-steps", type=int, default=2500, help="steps of the image-to-video transformer")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
-    parser.add_argument("--evaluate-every", type=int, default=1000, help="transformer steps between accuracies")
+    parser.add_argument("--evaluate-every", type=int, default=1000, help="transformer steps between checks")
     parser.add_argument("--combinations", type=int, help="train the transformer on the first N combinations only")
-    parser.add_argument("--check-clips", type=int, default=64, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
-    parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
+    parser.add_argument("--check-clips", type=int, default=64, help="clips per check; 0: no checks and no gate")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps; the same command resumes")
+    parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that pass")
     parser.add_argument(
-        "--image-gate", type=float, default=IMAGE_GATE, help="dB that first frames may lose to the VAE's"
+        "--image-gate", type=float, default=IMAGE_GATE, help="most dB that first frames may lose against the VAE"
     )
     parser.add_argument("--note", default="", help="a sentence for the model card")
     return parser.parse_args(arguments)
 
 
 def render_pool(count: int, seed: int) -> Tensor:
-    """`count` clips of the VAE's world as bytes [N, 3, F, H, W]."""
+    """Draw clips for the VAE as bytes [N, 3, F, H, W]."""
     rng = random.Random(seed)
     return torch.stack([((tiny_world.vae_clip(rng) + 1) * 127.5).round().byte() for _ in range(count)])
 
 
 def vae_batch(pool: Tensor, size: int, count: int, generator: torch.Generator) -> Tensor:
-    """Random crops [N, 3, F, size, size] in [-1, 1], mirrored, turned, reversed in time and with channels swapped."""
+    """Draw random crops [N, 3, F, size, size] in [-1, 1], randomly mirrored, turned, reversed and recolored."""
 
     def below(limit: int) -> int:
         return int(torch.randint(limit, (1,), generator=generator))
@@ -95,7 +95,7 @@ def vae_batch(pool: Tensor, size: int, count: int, generator: torch.Generator) -
 
 
 def vae_loss(vae: nn.Module, clips: Tensor, generator: torch.Generator) -> Tensor:
-    """Squared and absolute error of the reconstruction, and a very small KL term."""
+    """Return the squared and absolute error of the reconstruction plus a very small KL term."""
     posterior = vae.encode(clips).latent_dist
     noise = torch.randn(posterior.mean.shape, generator=generator).to(clips.device)
     error = vae.decode(posterior.mean + posterior.std * noise).sample - clips
@@ -104,12 +104,12 @@ def vae_loss(vae: nn.Module, clips: Tensor, generator: torch.Generator) -> Tenso
 
 
 def is_vae_matrix(name: str, p: nn.Parameter) -> bool:
-    """Kernels go to Muon, except those at the pixels' ends, which are better off with AdamW."""
+    """Return whether Muon trains the parameter: all kernels except the first and last, which do better with AdamW."""
     return p.ndim > 2 and "encoder.conv_in" not in name and "decoder.conv_out" not in name
 
 
 def train_vae(options: argparse.Namespace, device: torch.device, budget: Budget) -> AutoencoderKLCogVideoX | None:
-    """Train the VAE on crops, and at the end on whole frames; return its moving average when done."""
+    """Train the VAE on crops, at the end on whole frames, and return its moving average when done."""
     torch.manual_seed(options.seed)
     vae = tiny_models.build_vae().to(device)
     average = copy.deepcopy(vae).eval().requires_grad_(False)
@@ -140,7 +140,7 @@ def train_vae(options: argparse.Namespace, device: torch.device, budget: Budget)
 def train_decoder(
     vae: AutoencoderKLCogVideoX, options: argparse.Namespace, device: torch.device, budget: Budget
 ) -> AutoencoderKLCogVideoX | None:
-    """Sharpen the decoder on whole frames; the encoder, and so every latent, stays as it is."""
+    """Train only the decoder on whole frames. The encoder, and so all latents, do not change."""
     vae = copy.deepcopy(vae).requires_grad_(True)
     vae.encoder.requires_grad_(False)
     average = copy.deepcopy(vae).eval().requires_grad_(False)
@@ -165,9 +165,9 @@ def train_decoder(
 
 
 def trained_vae(options: argparse.Namespace, device: torch.device, budget: Budget) -> AutoencoderKLCogVideoX | None:
-    """After both of its stages, or with --keep-vae as it is stored; None when the budget ends before."""
+    """Return the VAE after both stages, or the stored one with --keep-vae; None if the budget ends first."""
     if options.keep_vae:
-        vae = tiny_models.build_vae()  # a loaded one's config names the folder that it came from
+        vae = tiny_models.build_vae()  # the config of a loaded one would name its folder
         vae.load_state_dict(tiny_models.load(options.out).vae.state_dict())
         return vae.to(device).eval().requires_grad_(False)
     vae = train_vae(options, device, budget)
@@ -175,7 +175,7 @@ def trained_vae(options: argparse.Namespace, device: torch.device, budget: Budge
 
 
 def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> dict[str, object]:
-    """What the model cards state apart from the measurements."""
+    """Return the facts of a model card, without the measurements."""
     parts = (pipeline.vae, pipeline.transformer, pipeline.text_encoder)
     command = "python assets/train_tiny_model.py --out assets/tiny-cogvideox --work DIR"
     if isinstance(pipeline, CogVideoXPipeline):
@@ -198,7 +198,7 @@ def card_facts(options: argparse.Namespace, pipeline: tiny_models.Pipeline) -> d
 
 
 def make_text_to_video(options: argparse.Namespace, device: torch.device, budget: Budget) -> bool:
-    """Both stages of the VAE, then the text-to-video model, written to --out; False when the budget ends before."""
+    """Train VAE and text-to-video model and write them to --out. Returns False if the budget ends first."""
     vae = trained_vae(options, device, budget)
     if vae is None:
         return False
@@ -221,7 +221,7 @@ def make_text_to_video(options: argparse.Namespace, device: torch.device, budget
 
 
 def make_image_to_video(options: argparse.Namespace, device: torch.device, budget: Budget) -> None:
-    """The image-to-video model from the text-to-video one as it is stored, written to --image-out."""
+    """Train the image-to-video model from the stored text-to-video model and write it to --image-out."""
     pipeline = train_image_to_video(tiny_models.load(options.out), options, device, budget)
     if pipeline is None:
         return
@@ -239,7 +239,7 @@ def make_image_to_video(options: argparse.Namespace, device: torch.device, budge
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run or continue all stages."""
+    """Run or resume all stages."""
     options = parse(arguments)
     torch.set_num_threads(options.threads)
     name = ("cuda" if torch.cuda.is_available() else "cpu") if options.device == "auto" else options.device

@@ -3,14 +3,14 @@
     python assets/train_tiny_phenaki.py --out assets/tiny-phenaki --work DIR
 
 First the tokenizer learns to turn clips of shapes (40x40x9) into 125 codes and back. Once its reconstructions pass the
-automatic check, it is frozen, and the transformer learns to fill in codes from captions; its self-critic learns along.
-Captions are embedded by the text encoder of tiny-cogvideox, which knows the words already and is copied.
+automatic check, it is frozen, and the transformer and its self-critic learn to fill in codes from captions. Captions
+are embedded with a copy of the text encoder of tiny-cogvideox, which already knows the words.
 
-Kill it at any time: the same command resumes and ends with the same weights. The transformer's learning
-rate is constant until the last 30 % of its steps, so that a run that is too long may be ended early: kill it and give
-the same command with fewer --transformer-steps, 10/7 of those that it has made; or more than before to train on.
+You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
+constant until the last 30 % of its steps, so a run can end early: kill it and repeat the command with
+--transformer-steps set to 10/7 of the steps so far. Or give more steps than before to train longer.
 
-A model of other clips is trained by `workbench train --model phenaki --from-scratch` (docs/phenaki.md).
+To train a model of other clips, use `workbench train --model phenaki --from-scratch` (docs/phenaki.md).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from workbench.families.phenaki.transformer import PhenakiTransformer
 
 TOKENIZER_STAGE, GENERATOR_STAGE = 11, 12
 CAPTION_DROPOUT = 0.1
-CRITIC_PART = 0.15  # of the transformer's steps, the last ones: before, there is little to criticise
+CRITIC_PART = 0.15  # share of the last steps that train the critic; before, there is little to criticize
 TOKENIZER = {
     "width": 128,
     "heads": 4,
@@ -67,7 +67,7 @@ BUILT_IN = Path(__file__).resolve().parent / "tiny-phenaki"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=BUILT_IN, help="model folder")
     parser.add_argument("--work", type=Path, default=Path("tiny_work"), help="training state, kept between calls")
@@ -76,26 +76,31 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tokenizer-steps", type=int, default=1600)
     parser.add_argument("--tokenizer-batch", type=int, default=16)
     parser.add_argument("--transformer-steps", type=int, default=1800)
-    parser.add_argument("--critic-part", type=float, default=CRITIC_PART, help="of the transformer's steps, the last")
+    parser.add_argument("--critic-part", type=float, default=CRITIC_PART, help="last share of steps, with critic")
     parser.add_argument("--transformer-batch", type=int, default=16)
-    parser.add_argument("--renditions", type=int, default=8, help="of each drawn combination")
-    parser.add_argument("--text", type=Path, default=Path(__file__).parent / "tiny-cogvideox", help="gives the words")
-    parser.add_argument("--evaluate-every", type=int, default=600, help="transformer steps between accuracies")
+    parser.add_argument("--renditions", type=int, default=8, help="clips per combination")
+    parser.add_argument(
+        "--text",
+        type=Path,
+        default=Path(__file__).parent / "tiny-cogvideox",
+        help="has the text encoder",
+    )
+    parser.add_argument("--evaluate-every", type=int, default=600, help="transformer steps between checks")
     parser.add_argument("--save-every", type=int, default=100, help="steps between saved states")
-    parser.add_argument("--check-clips", type=int, default=64, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
+    parser.add_argument("--check-clips", type=int, default=64, help="clips per check; 0: no checks and no gate")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps; the same command resumes")
     parser.add_argument("--note", default="", help="a paragraph for the model card")
-    parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that must pass")
+    parser.add_argument("--gate", type=float, default=GATE, help="least share of reconstructions that pass")
     return parser.parse_args(arguments)
 
 
 def is_matrix(name: str, p: nn.Parameter) -> bool:
-    """The blocks' matrices go to Muon, the rest to AdamW."""
+    """Return whether Muon trains the parameter: the matrices of the blocks."""
     return p.ndim == 2 and any(part in name for part in ("attn", ".ff."))
 
 
 def train_tokenizer(clips: DrawnClips, options: argparse.Namespace, budget: Budget) -> PhenakiTokenizer | None:
-    """The moving average of the trained tokenizer; None when the budget ends before."""
+    """Train the tokenizer and return its moving average, or None if the budget ends first."""
     torch.manual_seed(options.seed)
     tokenizer = PhenakiTokenizer(**TOKENIZER)
     average = copy.deepcopy(tokenizer).eval().requires_grad_(False)
@@ -109,7 +114,7 @@ def train_tokenizer(clips: DrawnClips, options: argparse.Namespace, budget: Budg
             return None
         generator = step_generator(options.seed, TOKENIZER_STAGE, trainee.step)
         batch = clips.tokenizer_batch(options.tokenizer_batch, generator)
-        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):  # the fastest here
+        with torch.autocast("cpu", torch.bfloat16), sdpa_kernel(SDPBackend.MATH):  # the fastest combination on a CPU
             loss = FAMILY.vae_loss(tokenizer, batch)
         trainee.update(loss, learning_rate_factor(trainee.step, options.tokenizer_steps, warmup=60), decay=0.995)
         progress.add(trainee.step, loss.item())
@@ -121,7 +126,7 @@ def train_tokenizer(clips: DrawnClips, options: argparse.Namespace, budget: Budg
 
 
 class Captions:
-    """The embeddings of every training caption in all its forms, and of none."""
+    """Embeddings of every training caption in all forms, and of the empty caption."""
 
     def __init__(self, text_encoder: PromptEncoder, clips: DrawnClips) -> None:
         self.planes = [FAMILY.encode_text(text_encoder, captions) for captions in clips.captions]
@@ -131,14 +136,14 @@ class Captions:
         self.weights = torch.tensor([*shares, CAPTION_DROPOUT])
 
     def draw(self, chosen: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
-        """Of the clips with these numbers [N], some dropped."""
+        """Draw embeddings for the clips with these indices [N], with dropout."""
         form = torch.multinomial(self.weights, len(chosen), replacement=True, generator=generator).tolist()
         pairs = list(zip(form, chosen.tolist(), strict=True))
         return {name: torch.stack([self.planes[f][name][i] for f, i in pairs]) for name in self.planes[0]}
 
 
 def codes_pool(tokenizer: PhenakiTokenizer, clips: DrawnClips, options: argparse.Namespace) -> Tensor:
-    """Codes' numbers of every clip, `renditions` times, [renditions, clips, f, h, w]."""
+    """Return the code ids of all clips, [renditions, clips, f, h, w]."""
     file = options.work / "codes.pt"
     if not file.exists():
         say(f"encoding {len(clips.captions[0]) * options.renditions} clips")
@@ -157,7 +162,7 @@ def train_transformer(
     options: argparse.Namespace,
     budget: Budget,
 ) -> PhenakiTransformer | None:
-    """The moving average of the trained transformer; None when the budget ends before."""
+    """Train the transformer and return its moving average, or None if the budget ends first."""
     torch.manual_seed(options.seed)
     transformer = PhenakiTransformer(**TRANSFORMER, text_width=text_encoder.model.config.d_model)
     average = copy.deepcopy(transformer).eval().requires_grad_(False)
@@ -176,7 +181,7 @@ def train_transformer(
         rendition = torch.randint(len(pool), (count,), generator=generator)
         chosen = torch.randint(pool.shape[1], (count,), generator=generator)
         latents = points(pool[rendition, chosen], levels)
-        # Spread evenly over the batch, which lowers the variance of the gradient.
+        # Stratified over the batch, which lowers the variance of the gradient.
         quantiles = (torch.rand(1, generator=generator) + torch.arange(count) / count) % 1
         noise = torch.randn(latents.shape, generator=generator)
         text = captions.draw(chosen, generator)
@@ -195,7 +200,7 @@ def train_transformer(
 
 
 def card_facts(options: argparse.Namespace, parts: list[nn.Module]) -> dict[str, object]:
-    """What the model card states apart from the measurements."""
+    """Return the facts of the model card, without the measurements."""
     command = "python assets/train_tiny_phenaki.py --out assets/tiny-phenaki --work DIR"
     command += f" --tokenizer-steps {options.tokenizer_steps} --transformer-steps {options.transformer_steps}"
     return vars(options) | {
@@ -211,7 +216,7 @@ def card_facts(options: argparse.Namespace, parts: list[nn.Module]) -> dict[str,
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run or continue all stages."""
+    """Run or resume all stages."""
     options = parse(arguments)
     torch.set_num_threads(options.threads)
     budget = Budget(options.stop_after)

@@ -1,21 +1,21 @@
-"""Train the tiny Wan: Wan's own architecture with small numbers, for text, first and last frames, and control.
+"""Train the tiny Wan: Wan's architecture at a small size, for text, first and last frames, and control.
 
     python assets/train_tiny_wan.py --out assets/tiny-wan --work DIR
 
 First the VAE learns to compress clips of shapes (64x64x9) eight times in space and four times in time, on crops and at
-the end on whole clips; then its decoder learns a little longer alone. What it is trained on and the judge of its
-reconstructions are those of the tiny CogVideoX (train_tiny_model.py). Then its latents are moved and scaled, inside of
-its own first and last layers, to the means and deviations of Wan's latents, which some programs take for granted.
+the end on whole clips. Then its decoder trains a little longer. Data and automatic check are those of the tiny
+CogVideoX (train_tiny_model.py). Next, its latents are shifted and scaled, within its first and last layers, to the
+means and deviations of Wan's latents, which some programs rely on.
 
-Last, a transformer with 52 input channels and a text encoder learn together to draw the clips: from captions alone,
-from a first frame, a last one, both, or from the edges of every frame. The channels are those of Wan 2.2 Fun-Control:
-noise (16), control (16), mask (4), given frames (16). Whatever is not given is zero in training, so that the same
-weights without some columns of their first layer are a text-to-video model (16 channels) and an image-to-video model
-(36) of Wan's layout. So three folders are written: --out is an ordinary WanPipeline, and beside it --out-i2v and
---out-control hold a first layer of their own and share all the rest (shared_parts.json).
+Last, a transformer with 52 input channels and a text encoder learn together to draw clips: from captions alone, from a
+first frame, a last one, both, or from the edges of every frame. The channels are those of Wan 2.2 Fun-Control: noise
+(16), control (16), mask (4), given frames (16). Inputs that are not given are zero in training, so dropping columns
+of the first layer yields a text-to-video model (16 channels) and an image-to-video model (36) in Wan's layout. This
+writes three folders: --out is an ordinary WanPipeline, and beside it --out-i2v and --out-control hold only their own
+first layer and share the rest (shared_parts.json).
 
-Kill it at any time: the same command resumes and ends with the same weights. The transformer's learning
-rate is constant until the last 30 % of its steps, so that it may be ended early: give the same command with fewer.
+You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
+constant until the last 30 % of its steps, so it can end early: repeat the command with fewer steps.
 """
 
 from __future__ import annotations
@@ -53,42 +53,42 @@ from workbench.families import model_files
 
 SIZE = 64
 VAE_STAGE, DECODER_STAGE, TRANSFORMER_STAGE = 21, 22, 23
-CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and teach the same edges and motion
-WHOLE_PART = 0.02  # of the VAE's steps, the last ones: whole clips
-SMALL_SHARE = 0.75  # of the clips with a single shape that the VAE is trained on
+CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and have the same edges and motion
+WHOLE_PART = 0.02  # last share of the VAE's steps, on whole clips
+SMALL_SHARE = 0.75  # share of small shapes among the VAE's clips with a single shape
 LATENT_CHANNELS = 16
-AT_ONCE = 16  # clips that are encoded together
+AT_ONCE = 16  # clips per batch when encoding
 GATE_PSNR, GATE_SHAPES = 32.0, 0.9
 SHIFT = 3.0  # of the noise levels, in training and sampling
 STEPS, GUIDANCE = 25, 3.0
 SCHEDULER = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=SHIFT)
-# What the model is given besides the caption, and how often.
+# Inputs besides the caption, and their shares.
 GIVEN = {"nothing": 0.4, "first": 0.2, "last": 0.1, "first+last": 0.15, "control": 0.15}
-# Which of the 52 channels each model has: noise alone; mask and given frames with it; a control video, too.
+# The channels of each model: noise; noise, mask and given frames; all, with a control video.
 CHANNELS = {"": [*range(16)], "-i2v": [*range(16), *range(32, 52)], "-control": [*range(52)]}
 FIRST_LAYER = "patch_embedding.weight"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-wan", help="pipeline folder")
     parser.add_argument("--work", type=Path, default=Path("tiny_wan_work"), help="training state, kept between calls")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--vae-steps", type=int, default=10050)
-    parser.add_argument("--decoder-steps", type=int, default=900, help="steps of the decoder alone, encoder frozen")
-    parser.add_argument("--vae-clips", type=int, default=3000, help="size of the pool the VAE is trained on")
+    parser.add_argument("--decoder-steps", type=int, default=900, help="steps of the decoder with a frozen encoder")
+    parser.add_argument("--vae-clips", type=int, default=3000, help="clips in the VAE's training pool")
     parser.add_argument("--vae-batch", type=int, default=8)
     parser.add_argument("--transformer-steps", type=int, default=5000)
     parser.add_argument("--transformer-batch", type=int, default=32)
-    parser.add_argument("--renditions", type=int, default=2, help="clips drawn of each known combination")
-    parser.add_argument("--small-renditions", type=int, default=2, help="clips drawn of each with a small shape")
+    parser.add_argument("--renditions", type=int, default=2, help="clips per known combination")
+    parser.add_argument("--small-renditions", type=int, default=2, help="clips per combination with a small shape")
     parser.add_argument("--combinations", type=int, help="train the transformer on the first N combinations only")
     parser.add_argument("--save-every", type=int, default=50, help="steps between saved states")
-    parser.add_argument("--evaluate-every", type=int, default=500, help="steps between accuracies")
-    parser.add_argument("--check-clips", type=int, default=32, help="clips per accuracy; 0: no check and no gate")
-    parser.add_argument("--stop-after", type=int, help="stop after N steps of this call; the same command resumes")
+    parser.add_argument("--evaluate-every", type=int, default=500, help="steps between checks")
+    parser.add_argument("--check-clips", type=int, default=32, help="clips per check; 0: no checks and no gate")
+    parser.add_argument("--stop-after", type=int, help="stop after N steps; the same command resumes")
     parser.add_argument("--gate-psnr", type=float, default=GATE_PSNR, help="least dB of reconstructions")
     parser.add_argument("--gate-shapes", type=float, default=GATE_SHAPES, help="least share of small shapes that pass")
     parser.add_argument("--note", default="", help="a sentence for the model card")
@@ -96,7 +96,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def build_vae() -> AutoencoderKLWan:
-    """Wan 2.1's VAE, a sixth as wide: space / 8 and time / 4 into 16 channels. 3.6 M parameters."""
+    """Build Wan 2.1's VAE at a sixth of the width: space / 8, time / 4, 16 channels, 3.6 M parameters."""
     vae = AutoencoderKLWan(
         base_dim=16,
         z_dim=LATENT_CHANNELS,
@@ -105,10 +105,10 @@ def build_vae() -> AutoencoderKLWan:
         attn_scales=[],
         temperal_downsample=[False, True, True],
     )
-    with torch.no_grad():  # a posterior that starts out wide drowns the mean in noise and stalls learning
+    with torch.no_grad():  # a wide initial posterior would drown the mean in noise and stall learning
         vae.quant_conv.weight[LATENT_CHANNELS:].mul_(0.1)
         vae.quant_conv.bias[LATENT_CHANNELS:].fill_(-5.0)
-    for module in vae.modules():  # the same numbers, laid out as the processor's kernels want them
+    for module in vae.modules():  # the memory layout of the CPU's kernels
         if isinstance(module, nn.Conv3d):
             module.to(memory_format=torch.channels_last_3d)
         elif isinstance(module, nn.Conv2d):
@@ -117,28 +117,27 @@ def build_vae() -> AutoencoderKLWan:
 
 
 def is_vae_matrix(name: str, p: nn.Parameter) -> bool:
-    """Kernels go to Muon, except those at the pixels' ends, which are better off with AdamW."""
+    """Return whether Muon trains the parameter: all kernels except the first and last, which do better with AdamW."""
     return p.ndim > 3 and "encoder.conv_in" not in name and "decoder.conv_out" not in name
 
 
 def vae_rate(step: int, steps: int) -> float:
-    """The factor of the learning rate: 1 for 45 % of the steps, 0.4 until 70 %, then linear down to nearly nothing.
+    """Return the factor of the learning rate: 1 for 45 % of the steps, 0.4 until 70 %, then a linear decay to 3 %.
 
-    At the high rate the moving average stays 2.5 dB ahead of the weights themselves: shapes come fast, sharp edges do
-    not.
+    At the high rate shapes come fast but edges stay blurred: the moving average is 2.5 dB better than the weights.
     """
     return stable_factor(step, steps, warmup=60) * (1.0 if step < 0.45 * steps else 0.4)
 
 
 def render_pool(count: int, seed: int) -> Tensor:
-    """`count` clips of the VAE's world as bytes [N, 3, F, H, W]."""
+    """Draw clips for the VAE as bytes [N, 3, F, H, W]."""
     rng = random.Random(seed)
     clips = (tiny_world.vae_clip(rng, SIZE, small=SMALL_SHARE) for _ in range(count))
     return torch.stack([((clip + 1) * 127.5).round().byte() for clip in clips])
 
 
 def train_vae(options: argparse.Namespace, budget: Budget) -> AutoencoderKLWan | None:
-    """Train the VAE on parts of clips, then on whole ones, then its decoder; None when the budget ends before."""
+    """Train the VAE on parts of clips and whole clips, then its decoder. Returns None if the budget ends first."""
     vae = build_stage(None, options, budget, "vae", VAE_STAGE, options.vae_steps)
     return vae and build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
 
@@ -146,7 +145,7 @@ def train_vae(options: argparse.Namespace, budget: Budget) -> AutoencoderKLWan |
 def build_stage(
     start: AutoencoderKLWan | None, options: argparse.Namespace, budget: Budget, name: str, number: int, steps: int
 ) -> AutoencoderKLWan | None:
-    """The moving average of one stage: of the whole VAE from nothing, or of a trained one's decoder (`start`)."""
+    """Train the VAE from scratch, or the decoder of `start`, and return the moving average."""
     torch.manual_seed(options.seed)
     vae = copy.deepcopy(start).requires_grad_(True) if start else build_vae()
     if start:
@@ -174,7 +173,7 @@ def build_stage(
             clips = with_content(vae_batch(pool, CROP, 2 * options.vae_batch, generator), options.vae_batch)
             begin = int(torch.randint(clips.shape[2] - CUT + 1, (1,), generator=generator))
             clips = clips[:, :, begin : begin + CUT]
-        else:  # the VAE carries state from chunk to chunk, so it must see whole clips, too
+        else:  # the VAE carries state between chunks, so it must also see whole clips
             clips = with_content(vae_batch(pool, CROP, 2 * few, generator), few)
         loss = vae_loss(vae, clips, generator)
         trainee.update(loss, vae_rate(trainee.step, steps), decay=0.998)
@@ -187,34 +186,34 @@ def build_stage(
 
 
 def content(clips: Tensor) -> Tensor:
-    """How much there is to see in each of clips [N, 3, F, H, W]: how far neighboring pixels differ."""
+    """Return the amount of detail in each of clips [N, 3, F, H, W]: the mean difference of neighboring pixels."""
     return clips.diff(dim=-1).abs().mean((1, 2, 3, 4)) + clips.diff(dim=-2).abs().mean((1, 2, 3, 4))
 
 
 def with_content(clips: Tensor, count: int) -> Tensor:
-    """Those of random parts in which a shape is seen, a small one as readily as a large one."""
+    """Keep the clips that show a shape, small or large."""
     seen = content(clips)
     return clips[seen.clamp(max=0.5 * seen.median()).topk(count).indices]
 
 
 def vae_loss(vae: AutoencoderKLWan, clips: Tensor, generator: torch.Generator) -> Tensor:
-    """Squared and absolute error of each clip, the more a clip weighs the less there is in it; a very small KL term.
+    """Return the squared and absolute error, weighted inversely to a clip's detail, plus a very small KL term.
 
-    Of clips that all weigh the same, a small shape's corners are a hundredth of the error, and stay round.
+    With equal weights, the corners of small shapes would be a hundredth of the error and stay round.
     """
     posterior = vae.encode(clips).latent_dist
     noise = torch.randn(posterior.mean.shape, generator=generator)
     error = vae.decode(posterior.mean + posterior.std * noise).sample - clips
     kl = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
     seen = content(clips)
-    weights = 1 / seen.clamp(min=max(0.2 * float(seen.mean()), 1e-4))  # in a small batch there may be nothing to see
+    weights = 1 / seen.clamp(min=max(0.2 * float(seen.mean()), 1e-4))  # a small batch may have no detail
     each = error.square().mean((1, 2, 3, 4)) + 0.5 * error.abs().mean((1, 2, 3, 4))
     return (weights / weights.mean() * each).mean() + KL_WEIGHT * kl
 
 
 @torch.no_grad()
 def vae_accuracy(vae: AutoencoderKLWan, count: int) -> dict[str, float]:
-    """PSNR (dB) and the check's accuracy on reconstructions of held-out, of new and of small clips."""
+    """Return PSNR (dB) and check accuracy on reconstructions of held-out clips, new shapes and small shapes."""
     report: dict[str, float] = {}
     rng = random.Random(4711)
     new = tiny_world.balanced_choice(tiny_world.combinations(tiny_world.NEW_SHAPES), count, seed=1)
@@ -227,12 +226,11 @@ def vae_accuracy(vae: AutoencoderKLWan, count: int) -> dict[str, float]:
 
 
 def as_wan(vae: AutoencoderKLWan, latents: Tensor) -> AutoencoderKLWan:
-    """The same VAE with latents of the means and deviations that its config, Wan's own, names.
+    """Return a VAE whose latents have the means and deviations of its config, which is Wan's.
 
     Both are folded into the 1x1x1 convolutions next to the latents, so reconstructions do not change.
 
-    Args:
-        latents: Of clips, [N, C, f, h, w], by the VAE as it is.
+    latents: latents of clips [N, C, f, h, w] from the given VAE.
     """
     vae = copy.deepcopy(vae)
     mean, deviation = latents.mean((0, 2, 3, 4)), latents.std((0, 2, 3, 4))
@@ -250,7 +248,7 @@ def as_wan(vae: AutoencoderKLWan, latents: Tensor) -> AutoencoderKLWan:
 
 @torch.no_grad()
 def encode(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
-    """Clips [N, 3, F, H, W] as latents of mean 0 and deviation 1, as the transformer takes them."""
+    """Encode clips [N, 3, F, H, W] to normalized latents for the transformer."""
     mean = torch.tensor(vae.config.latents_mean).view(1, -1, 1, 1, 1)
     deviation = torch.tensor(vae.config.latents_std).view(1, -1, 1, 1, 1)
     parts = [vae.encode(part).latent_dist.mode() for part in clips.split(AT_ONCE)]
@@ -258,7 +256,7 @@ def encode(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
 
 
 def edges(clips: Tensor) -> Tensor:
-    """Every frame's edges, white on black, of clips [N, 3, F, H, W] in [-1, 1]: the same shape."""
+    """Return the edges of every frame of clips [N, 3, F, H, W] in [-1, 1], white on black, in the same shape."""
     import cv2
 
     pictures = ((clips.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 4, 1).numpy()
@@ -267,14 +265,14 @@ def edges(clips: Tensor) -> Tensor:
 
 
 def given_mask(first: bool, last: bool, latent_frames: int, height: int, width: int) -> Tensor:
-    """Which frames are given, as Wan has it: [4, f, h, w], the first frame counted four times."""
+    """Return Wan's mask of given frames, [4, f, h, w], in which the first frame counts four times."""
     frames = torch.zeros(4 * latent_frames)
     frames[:4], frames[-1] = float(first), float(last)
     return frames.view(latent_frames, 4).T[..., None, None].expand(4, latent_frames, height, width)
 
 
 def with_frames(clips: Tensor, first: bool, last: bool) -> Tensor:
-    """Clips [N, 3, F, H, W] with all frames gray but those that are given."""
+    """Return clips [N, 3, F, H, W] in which all frames that are not given are gray."""
     kept = torch.zeros_like(clips)
     if first:
         kept[:, :, 0] = clips[:, :, 0]
@@ -284,7 +282,7 @@ def with_frames(clips: Tensor, first: bool, last: bool) -> Tensor:
 
 
 def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
-    """What can be told beforehand of clips: [N, kinds, 36, f, h, w], in the order of GIVEN."""
+    """Return every condition of clips, [N, kinds, 36, f, h, w], in the order of GIVEN."""
     kinds = []
     for kind in GIVEN:
         first, last = "first" in kind, "last" in kind
@@ -303,7 +301,7 @@ def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
 def transformer_pool(
     vae: AutoencoderKLWan, options: argparse.Namespace
 ) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
-    """Latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and what the clips show; encoded once, then kept."""
+    """Return latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and specifications, encoded once."""
     usual = tiny_world.training_specs()[: options.combinations]
     specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
     file = options.work / "pool.pt"
@@ -324,7 +322,7 @@ def transformer_pool(
 
 
 def build_text_encoder(words: int) -> UMT5EncoderModel:
-    """Two layers of width 64."""
+    """Build a text encoder with two layers of width 64."""
     sizes = {"d_model": 64, "d_kv": 16, "num_heads": 4, "d_ff": 128, "num_layers": 2}
     places = {"relative_attention_num_buckets": 16, "relative_attention_max_distance": 32}
     marks = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "tie_word_embeddings": False}
@@ -334,7 +332,7 @@ def build_text_encoder(words: int) -> UMT5EncoderModel:
 
 
 def build_transformer() -> WanTransformer3DModel:
-    """Six layers of width 128, one head, on 3 x 4 x 4 patches; every block starts as the identity."""
+    """Build six layers of width 128 with one head, on 3 x 4 x 4 patches. Every block starts as the identity."""
     model = WanTransformer3DModel(
         num_attention_heads=1,
         attention_head_dim=128,
@@ -355,7 +353,7 @@ def build_transformer() -> WanTransformer3DModel:
 
 
 def view(transformer: WanTransformer3DModel, channels: list[int]) -> WanTransformer3DModel:
-    """The same weights without all input channels but these."""
+    """Return the transformer with only these input channels."""
     narrow = WanTransformer3DModel.from_config({**transformer.config, "in_channels": len(channels)})
     weights = dict(transformer.state_dict())
     weights[FIRST_LAYER] = weights[FIRST_LAYER][:, channels]
@@ -364,14 +362,14 @@ def view(transformer: WanTransformer3DModel, channels: list[int]) -> WanTransfor
 
 
 class Denoiser(nn.Module):
-    """Text encoder and transformer, trained as one."""
+    """Text encoder and transformer, trained together."""
 
     def __init__(self, text_encoder: nn.Module, transformer: nn.Module) -> None:
         super().__init__()
         self.text_encoder, self.transformer = text_encoder, transformer
 
     def loss(self, latents: Tensor, told: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
-        """Flow-matching loss for latents [N, 16, f, h, w], conditions [N, 36, f, h, w] and token ids [N, T].
+        """Return the flow-matching loss for latents [N, 16, f, h, w], conditions [N, 36, f, h, w] and token ids [N, T].
 
         Noise levels are stratified over the batch, which lowers the variance of the gradient.
         """
@@ -386,12 +384,12 @@ class Denoiser(nn.Module):
 
 
 def is_transformer_matrix(name: str, p: nn.Parameter) -> bool:
-    """Attention and feed-forward weights of the transformer go to Muon."""
+    """Return whether Muon trains the parameter: attention and feed-forward weights of the transformer."""
     return ".blocks." in name and p.ndim == 2 and "norm" not in name
 
 
 def pipelines(model: Denoiser, vae: AutoencoderKLWan) -> tuple[WanPipeline, WanImageToVideoPipeline]:
-    """The stock pipelines of views of these weights: from text, and from a first frame with or without a last one."""
+    """Return the stock pipelines for text-to-video and image-to-video with these weights."""
     parts = {"tokenizer": build_tokenizer(), "text_encoder": model.text_encoder, "vae": vae}
     parts["scheduler"] = SCHEDULER
     made = (
@@ -404,9 +402,9 @@ def pipelines(model: Denoiser, vae: AutoencoderKLWan) -> tuple[WanPipeline, WanI
 
 
 def accuracy(model: Denoiser, vae: AutoencoderKLWan, count: int) -> dict[str, float]:
-    """What the check finds in clips that stock pipelines draw from held-out captions, and how well they keep frames.
+    """Return the check accuracy of stock pipelines on held-out captions, and how well they keep given frames.
 
-    "first" and "last": PSNR (dB) of a sampled clip's end frames against the given ones.
+    "first" and "last" are the PSNR (dB) of a sampled clip's end frames against the given ones.
     """
     from_text, from_frames = pipelines(model, vae)
     specs, rng = held_out(count), random.Random(4711)
@@ -429,7 +427,7 @@ def accuracy(model: Denoiser, vae: AutoencoderKLWan, count: int) -> dict[str, fl
 
     small = [replace(spec, small=True) for spec in specs]
     between = []
-    for clip, spec in zip(clips, specs, strict=True):  # the stock pipeline takes one picture a call
+    for clip, spec in zip(clips, specs, strict=True):  # the stock pipeline takes one picture per call
         pictures = [(clip[:, place].unsqueeze(0) + 1) / 2 for place in (0, -1)]
         frames = from_frames(
             image=pictures[0],
@@ -454,7 +452,7 @@ def accuracy(model: Denoiser, vae: AutoencoderKLWan, count: int) -> dict[str, fl
 
 
 def train_transformer(vae: AutoencoderKLWan, options: argparse.Namespace, budget: Budget) -> Denoiser | None:
-    """Train transformer and text encoder on the frozen VAE's latents; None when the budget ends before."""
+    """Train transformer and text encoder on latents of the frozen VAE. Returns None if the budget ends first."""
     torch.manual_seed(options.seed)
     model = Denoiser(build_text_encoder(len(build_tokenizer())), build_transformer())
     average = copy.deepcopy(model).eval().requires_grad_(False)
@@ -484,7 +482,7 @@ def train_transformer(vae: AutoencoderKLWan, options: argparse.Namespace, budget
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run or continue all stages."""
+    """Run or resume all stages."""
     options = parse(arguments)
     torch.set_num_threads(options.threads)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -514,7 +512,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLWan) -> dict[str, object]:
-    """What the model cards state apart from the measurements."""
+    """Return the facts of the model cards, without the measurements."""
     command = "python assets/train_tiny_wan.py --out assets/tiny-wan --work DIR"
     command += f" --vae-steps {options.vae_steps} --decoder-steps {options.decoder_steps}"
     command += f" --transformer-steps {options.transformer_steps} --seed {options.seed}"
@@ -535,7 +533,7 @@ def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLW
 
 
 def save(model: Denoiser, vae: AutoencoderKLWan, folder: Path) -> None:
-    """Write the three models: the text-to-video pipeline, and beside it what the two others do not share with it.
+    """Write the text-to-video pipeline, and beside it the parts of its two siblings that they do not share.
 
     Transformer and VAE are stored in half precision.
     """

@@ -1,12 +1,12 @@
-"""Frames of canonical clips by number: PyAV, decord, and whichever of them the product takes for the way of reading.
+"""Compare reading chosen frames of canonical clips with PyAV, decord, and the product's choice between them.
 
     python benchmarks/clip_reading.py
 
-Ways: the start of the clip, a window anywhere in it, every other frame, frames spread over it, one. Every list is read
-by both in turn, as training reads it: open the file, take the frames. "PyAV" and "decord" are milliseconds of
-computing, medians over the lists, "ratio" is decord over PyAV; "taken" is what media.read_own_clip chooses and "wrong"
-counts lists whose pixels are not bit for bit those of decoding from the start.
-torchcodec is measured, too, where it is installed.
+Access patterns: the start of the clip, a window anywhere, every other frame, frames spread over the clip, a single
+frame. Both readers take turns on every list, as in training: open the file, read the frames. "PyAV" and "decord" are
+milliseconds of CPU time, medians over the lists; "ratio" is decord over PyAV; "taken" is the choice of
+media.read_own_clip; "wrong" counts lists whose pixels differ from decoding from the start. torchcodec is measured, too,
+if it is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Reader = Callable[[Path, Sequence[int]], Any]
 
 
 def write_clip(path: Path, size: tuple[int, int], frames: int) -> Path:
-    """A canonical clip with detail and grain."""
+    """Write a canonical clip with detail and grain."""
     generator = np.random.default_rng(frames)
     width, height = size
     coarse = generator.integers(0, 255, (height // 8 + 1, (width + 240) // 8 + 1, 3), np.uint8)
@@ -48,7 +48,7 @@ def write_clip(path: Path, size: tuple[int, int], frames: int) -> Path:
 
 
 def ways(frames: int, chance: random.Random) -> dict[str, list[int]]:
-    """One list of frames for each way of reading a clip of that many."""
+    """Return a list of frames for each access pattern."""
     window = min(WINDOW, frames)
     first, wide = chance.randrange(frames - window + 1), chance.randrange(max(1, frames - 2 * window + 1))
     return {
@@ -61,7 +61,7 @@ def ways(frames: int, chance: random.Random) -> dict[str, list[int]]:
 
 
 def readers() -> dict[str, Reader]:
-    """Those that are installed, by name."""
+    """Return the installed readers by name."""
     found: dict[str, Reader] = {"PyAV": media.read_frames}
     try:
         import decord
@@ -84,7 +84,7 @@ def readers() -> dict[str, Reader]:
 
 
 def compare(path: Path, size: tuple[int, int], frames: int, rounds: int) -> list[dict[str, Any]]:
-    """A row a way of reading this clip."""
+    """Return a row per access pattern."""
     known, chance = readers(), random.Random(0)
     truth = np.stack([picture for _, picture in media.decode(path)])
     spent: dict[str, dict[str, list[float]]] = {}

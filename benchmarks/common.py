@@ -1,7 +1,7 @@
-"""What every benchmark shares: its options, the machine, the table, the JSON file.
+"""Shared by all benchmarks: options, machine facts, the table, the JSON file.
 
-`--smallest` runs a script in its smallest form, in seconds: it proves that the script runs and measures nothing.
-`make benchmarks` runs every script here so (smallest.py).
+`--smallest` runs a script at its smallest size, in seconds. It proves that the script works but measures nothing; `make
+benchmarks` runs every script this way (smallest.py).
 
 {"machine": ..., "versions": ..., "rows": [{"case": ..., "ours": ..., "reference": ..., "ratio": ...}]}
 """
@@ -22,14 +22,14 @@ PACKAGES = ("torch", "diffusers", "transformers", "peft", "accelerate")
 
 
 def published(model: str, part: str) -> dict[str, Any]:
-    """The config of a part of a known model, as published."""
+    """Return the published config of a part of a known model."""
     from workbench.families import facts, find_model
 
     return dict(facts.published()[find_model(model)[1].source].parts[part].config)
 
 
 class Smallest(argparse.Action):
-    """Sets the script's own options to those of its smallest form; options that come after it win."""
+    """Set the script's own options to their smallest values. Later options override them."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None) -> None:
         for name, value in {**self.const, self.dest: True}.items():
@@ -37,9 +37,9 @@ class Smallest(argparse.Action):
 
 
 def arguments(description: str, **smallest: Any) -> argparse.ArgumentParser:
-    """A parser with the options every benchmark has.
+    """Return a parser with the options that every benchmark has.
 
-    smallest: what `--smallest` sets the script's own options to; `options.smallest` says that it was given
+    smallest: values of the script's own options under `--smallest`. `options.smallest` tells that it was given.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="also write the result to this file")
@@ -49,13 +49,13 @@ def arguments(description: str, **smallest: Any) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """Where and with which packages something was measured."""
+    """Return the machine and package versions of a measurement."""
     here = {"system": platform.platform(), "processor": _processor(), "cores": psutil.cpu_count()}
     return {"machine": here, "versions": {name: version(name) for name in PACKAGES}}
 
 
 def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) -> None:
-    """Print the rows as a table; write them with machine and versions to the file."""
+    """Print the rows as a table, and write them with machine and versions to the file."""
     columns = list(rows[0])
     cells = [[_shown(row[column]) for column in columns] for row in rows]
     widths = [max(len(text) for text in column) for column in zip(columns, *cells, strict=True)]
@@ -66,7 +66,7 @@ def report(rows: Sequence[Mapping[str, Any]], path: Path | None, **more: Any) ->
 
 
 def write(rows: Sequence[Mapping[str, Any]], path: Path, **more: Any) -> None:
-    """The JSON file."""
+    """Write the JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**machine(), **more, "rows": rows}, indent=2) + "\n")
 
@@ -76,7 +76,7 @@ def _shown(value: Any) -> str:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it."""
+    """Return the CPU's name if the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

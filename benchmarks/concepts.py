@@ -1,17 +1,16 @@
-"""New concepts on the built-in models: does a LoRA teach them, does it leak into known prompts, how long does it take?
+"""Teach new concepts to the built-in models: are they learned, do they leak into known prompts, how long does it take?
 
     python benchmarks/concepts.py                                             three concepts on each model
     python benchmarks/concepts.py --models tiny-cogvideox --concepts ring     one of them
 
 Each concept's 24 clips are rendered, imported into a dataset and trained with a regularization dataset, as in the demo.
-Then 32 prompts of the concept and 64 known ones, none of them trained on, are generated through the stock pipeline of
-the tiny CogVideoX, or by the workbench on other models, and judged by assets/tiny_check.py at the size that it knows:
-"ours" with the LoRA, "reference" without.
-Image-to-video gets the first frame of a clip that shows what the prompt says. Known prompts that show the concept are
-its leak.
+Then 32 prompts of the concept and 64 known prompts, none of them trained on, are generated with the stock pipeline of
+the tiny CogVideoX, or with the workbench for other models, and judged by assets/tiny_check.py at its native size:
+"ours" is with the LoRA, "reference" without. Image-to-video gets the first frame of a clip that matches the prompt.
+Known prompts that show the concept are its leak.
 
-Concepts: stripes on the background and shapes, which no transformer here was trained on, and what happens to a shape in
-the second half of its way ("shrinks", "fades"), which the first frame does not give away.
+Concepts are striped backgrounds and shapes that the transformers were not trained on, and what happens to a shape in
+the second half of its path ("shrinks", "fades"), which the first frame does not reveal.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ Verdict = Callable[[torch.Tensor, tiny_world.Spec], bool]
 
 @dataclass(frozen=True)
 class Prompts:
-    """What is generated with and without the LoRA, and the noise it starts from."""
+    """The prompts to generate with and without the LoRA, and their noise."""
 
     specs: list[tiny_world.Spec]
     seed: int
@@ -67,7 +66,7 @@ class Prompts:
     def generate(
         self, pipeline: tiny_models.Pipeline | None, model: Model, loras: tuple[str, ...] = ()
     ) -> torch.Tensor:
-        """Clips [N, 3, F, H, W] in [-1, 1]. pipeline: with its LoRA;  loras: where there is none"""
+        """Return clips [N, 3, F, H, W] in [-1, 1], from a pipeline with its LoRA, or else with `loras`."""
         images = None
         if model.task == "image-to-video":
             rng, size = random.Random(self.seed), tiny_world.SIZE if pipeline else model.height
@@ -86,7 +85,7 @@ class Prompts:
 
 
 def prompts_of(concept: str, seed: int, most: int | None = None) -> tuple[Prompts, Prompts]:
-    """The concept's, and known ones; none was trained on. most: of each; all without it"""
+    """Return prompts of the concept and known prompts, none of them trained on. most: limit for each kind."""
     own = tiny_world.concept_specs(concept)[1]
     return Prompts(own[:most], seed), Prompts(tiny_world.held_out()[:most], seed + len(own))
 
@@ -94,7 +93,7 @@ def prompts_of(concept: str, seed: int, most: int | None = None) -> tuple[Prompt
 def sampled(
     model: Model, prompt: str, seed: int, loras: tuple[str, ...], picture: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """A clip [3, F, H, W] in [-1, 1] as a sample is generated, at the size of tiny_world's. picture: its first frame"""
+    """Return a sample as a clip [3, F, H, W] in [-1, 1] at tiny_world's size. picture: its first frame."""
     from PIL import Image
 
     settings = SampleSettings(model=model.id, prompt=prompt, seed=seed, loras=loras, device="cpu").changed(
@@ -112,7 +111,7 @@ def sampled(
 
 
 def stock(model: Model) -> tiny_models.Pipeline | None:
-    """The stock pipeline of a tiny CogVideoX; None for others, which the workbench samples."""
+    """Return the stock pipeline of a tiny CogVideoX, or None for models that the workbench samples."""
     folder = Path(model.source)
     of_cogvideox = "CogVideoX" in model_files.index(folder).get("_class_name", "")
     return tiny_models.load(folder) if of_cogvideox else None
@@ -120,7 +119,7 @@ def stock(model: Model) -> tiny_models.Pipeline | None:
 
 @cache
 def sampler(model: str) -> Sampler:
-    """One that stays loaded."""
+    """Return a sampler that stays loaded."""
     return Sampler(model, pick_device("cpu"), lambda _: None)
 
 
@@ -128,20 +127,20 @@ def sampler(model: str) -> Sampler:
 
 
 def shows(clip: torch.Tensor, concept: str) -> bool:
-    """Whether a clip shows the concept, whatever was asked for. The first frame may be given: without it, for looks."""
+    """Return whether a clip shows the concept. A given first frame is ignored when judging appearance."""
     of_time = concept in (*tiny_world.MANNERS, *tiny_world.NEW_MOTIONS)
     return tiny_check.shows(clip if of_time else clip[:, 1:], concept)
 
 
 def is_right(clip: torch.Tensor, spec: tiny_world.Spec) -> bool:
-    """Whether a clip over a plain background shows all that was asked for."""
+    """Return whether a clip over a plain background shows everything in the prompt."""
     return tiny_check.inspect(clip).matches(spec)["all"] and tiny_check.manner(clip) == spec.manner
 
 
 def compare(
     concept: str, prompts: tuple[Prompts, Prompts], base: Sequence[torch.Tensor], taught: Sequence[torch.Tensor]
 ) -> list[Row]:
-    """Rows of what the LoRA changes: clips of the concept's prompts and of known ones, without it and with it."""
+    """Return rows that compare clips without and with the LoRA, for prompts of the concept and known prompts."""
     rows: list[Row] = []
     for name, of, without, with_lora in zip(("its", "known"), prompts, base, taught, strict=True):
         shown, right = (
@@ -155,7 +154,7 @@ def compare(
 
 
 def share(verdict: Verdict, clips: Sequence[torch.Tensor], specs: Sequence[tiny_world.Spec]) -> float:
-    """Of the clips of which a verdict is true, 0 to 1."""
+    """Return the share of clips for which a verdict is true, 0 to 1."""
     return sum(map(verdict, clips, specs)) / len(specs)
 
 
@@ -163,7 +162,7 @@ def share(verdict: Verdict, clips: Sequence[torch.Tensor], specs: Sequence[tiny_
 
 
 def settings_for(workspace: Workspace, concept: str, model: str) -> TrainSettings:
-    """The demo's settings, nearly, with the model's recipe, for clips that are rendered and imported here."""
+    """Return nearly the demo's settings with the model's recipe, for the rendered and imported clips."""
     with tempfile.TemporaryDirectory() as folder:
         tiny_world.write_demo_clips(Path(folder), concept)
         for name in (concept, demo.KNOWN):
@@ -175,7 +174,7 @@ def settings_for(workspace: Workspace, concept: str, model: str) -> TrainSetting
 
 
 def train(workspace: Workspace, settings: TrainSettings, name: str) -> tuple[Path, list[Row]]:
-    """A real run; its LoRA, and what it says of its time, its held-out loss and its leak."""
+    """Train a real run and return its LoRA, time, held-out loss and leak."""
     run = Run.create(workspace, settings, name)
     status = finish(run)
     assert run.lora is not None
@@ -207,7 +206,7 @@ def finish(run: Run) -> Status:
 
 @contextmanager
 def lora_on(pipeline: tiny_models.Pipeline, lora: Path) -> Iterator[None]:
-    """The stock pipeline with a LoRA file loaded."""
+    """Return the stock pipeline with a LoRA file loaded."""
     pipeline.load_lora_weights(lora.parent, weight_name=lora.name, adapter_name="lora")
     assert pipeline.get_list_adapters().get("transformer") == ["lora"]
     yield
@@ -218,7 +217,7 @@ def lora_on(pipeline: tiny_models.Pipeline, lora: Path) -> Iterator[None]:
 
 
 def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
-    """First, middle and last frame of each sample, base on the left, LoRA on the right, enlarged three times."""
+    """Write first, middle and last frame of each sample, base on the left, LoRA on the right, enlarged three times."""
     from PIL import Image
 
     rows = []
@@ -232,7 +231,7 @@ def contact_sheet(base: torch.Tensor, taught: torch.Tensor, path: Path) -> None:
 
 
 def filmstrips(rows: Sequence[Sequence[torch.Tensor]], path: Path, enlarged: int = 3) -> None:
-    """Write rows of clips [3, F, H, W] in [-1, 1], each by its first, middle and last frame."""
+    """Write rows of clips [3, F, H, W] in [-1, 1], each as its first, middle and last frame."""
     from PIL import Image
 
     lines = [
@@ -270,7 +269,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=embedded, default=embedded)
     parser.add_argument("--concepts", nargs="+", choices=tiny_world.CONCEPTS, help="instead of three for each model")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
     options = parser.parse_args()

@@ -1,9 +1,10 @@
-"""Damaged files of a workspace: `python benchmarks/damaged_files.py [--json FILE] [--smallest]`.
+"""Read a workspace with damaged files: `python benchmarks/damaged_files.py [--json FILE] [--smallest]`.
 
-A workspace with every kind of file is written; then one file at a time is damaged, in some forty ways (flipped bits,
-bytes that are not UTF-8, cut and emptied files, JSON of another shape, a folder or a dangling link in its place), and
-everything that page, shell, notebook and API show is read. Counted are damages after which a reader failed: raised
-what is no sentence, refused a list, left out what is whole. The goal is none. Every damage is drawn from --seed.
+It writes a workspace with every kind of file, then damages one file at a time in some forty ways (flipped bits, bytes
+that are not UTF-8, truncated and empty files, JSON of another shape, a folder or a dangling link in its place) and
+reads everything that page, shell, notebook and API show. It counts damages after which a reader failed: raised
+something other than a sentence, refused a whole list, or omitted intact items. The goal is zero. --seed draws every
+damage.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from workbench.workspace import Workspace  # noqa: E402
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], most=1, only="presets/bad.json")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--most", type=int, default=1000, help="damages of each file at most")
-    parser.add_argument("--only", default="", help="kinds of files that begin so")
-    parser.add_argument("--damage", default="", help="damages that are called so, such as value")
-    parser.add_argument("--folder", type=Path, help="where the workspace is written; one that is there is used again")
+    parser.add_argument("--most", type=int, default=1000, help="most damages per file")
+    parser.add_argument("--only", default="", help="prefix of kinds of files")
+    parser.add_argument("--damage", default="", help="name of damages, such as value")
+    parser.add_argument("--folder", type=Path, help="folder of the workspace; an existing one is reused")
     options = parser.parse_args()
     tried, failed, examples = Counter[str](), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory() as folder:

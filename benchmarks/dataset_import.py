@@ -1,12 +1,12 @@
-"""Importing foreign clips against a plain decode-and-encode loop, and beside the diffusers example's loader.
+"""Compare the import of foreign clips with a plain decode-and-encode loop, and with the diffusers example's loader.
 
-The clips are generated: 5 seconds of 1280x720 at 24 fps with sound, in Matroska, as screen recorders write them, so
-that each is written anew (of an mp4 the video would be copied). A moving scene with grain is encoded a few times; the
-others are the same with a few bytes more, which to an import is other content. Ours is the import of the product:
-child processes, results, checksums, thumbnails, records. The plain loop decodes and encodes with PyAV, same settings,
+The clips are generated: 5 seconds of 1280x720 at 24 fps with sound, in Matroska like screen recordings, so that each
+must be re-encoded (the video of an mp4 would be copied). A few moving scenes with grain are encoded; the other clips
+differ from them by a few bytes, which makes them different content for an import. Ours is the product's import: child
+processes, results, checksums, thumbnails, records. The plain loop decodes and encodes with PyAV with the same settings
 in as many processes. They take turns on the same clips. The loader is the example's VideoDataset (decord, 49 frames,
-480x720), which keeps every clip in memory as 32-bit numbers: so it gets fewer clips. Peak memory is that of all
-processes together.
+480x720). It keeps every clip in memory as float32, so it gets fewer clips. Peak memory is that of all processes
+together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOADED_FRAMES, LOADED_SIZE = 49, (480, 720)
 
 
 def write_clips(folder: Path, count: int, size: tuple[int, int], seconds: int) -> list[Path]:
-    """`count` different files of SCENES different scenes."""
+    """Write `count` different files of SCENES different scenes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for number in range(count):
@@ -43,14 +43,14 @@ def write_clips(folder: Path, count: int, size: tuple[int, int], seconds: int) -
         if number < SCENES:
             write_scene(path, number, size, seconds)
         else:
-            void = b"\xec\x88" + number.to_bytes(8, "big")  # EBML's element that says nothing
+            void = b"\xec\x88" + number.to_bytes(8, "big")  # EBML's void element
             path.write_bytes(paths[number % SCENES].read_bytes() + void)
         paths.append(path)
     return paths
 
 
 def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> None:
-    """A camera that pans over a texture with detail at every scale, with the grain of a sensor, and a hum."""
+    """Write a camera pan over a texture with detail at every scale, sensor grain and a hum."""
     import av
     import numpy as np
 
@@ -78,11 +78,11 @@ def write_scene(path: Path, seed: int, size: tuple[int, int], seconds: int) -> N
         file.mux(sound.encode())
 
 
-# ---- the three that read them ---------------------------------------------------------------------------------------
+# ---- the three readers ----------------------------------------------------------------------------------------------
 
 
 def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
-    """Import them into a new dataset."""
+    """Import the clips into a new dataset."""
     from workbench.dataset_builder.ingest import intake
     from workbench.dataset_builder.sources.tree import SourceFile
 
@@ -92,7 +92,7 @@ def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
 
 
 def plain(paths: Sequence[Path], folder: Path, cores: int) -> None:
-    """Decode and encode each, nothing else, with the low priority that an import has."""
+    """Decode and encode each clip, with the low priority of an import."""
     folder.mkdir()
     with multiprocessing.Pool(cores, os.nice, (10,)) as pool:
         pool.starmap(recode, [(path, folder / f"{path.stem}.mp4") for path in paths], chunksize=1)
@@ -119,7 +119,7 @@ def recode(source: Path, target: Path) -> None:
 
 
 def loader(paths: Sequence[Path], folder: Path, cores: int) -> None:
-    """What the example does with its videos before it trains; all of them stay in memory."""
+    """Load the videos as the example does before training, which keeps all of them in memory."""
     import decord
     import torch
 
@@ -146,7 +146,7 @@ ROLES: dict[str, Callable[[Sequence[Path], Path, int], None]] = {"ours": ours, "
 
 
 def measured(role: str, paths: Sequence[Path], folder: Path, cores: int) -> tuple[float, float, float]:
-    """(seconds, seconds of computing, peak memory in GB) of a process of its own with all its children."""
+    """Return (seconds, CPU seconds, peak memory in GB) of a separate process with all its children."""
     command = [sys.executable, __file__, "--role", role, "--folder", str(folder), "--cores", str(cores)]
     began, before, peak = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN), 0
     with subprocess.Popen([*command, *map(str, paths)]) as process:
@@ -160,7 +160,7 @@ def measured(role: str, paths: Sequence[Path], folder: Path, cores: int) -> tupl
 
 
 def memory(process: psutil.Process) -> int:
-    """Bytes that the process and its descendants hold."""
+    """Return the bytes held by a process and its descendants."""
     total = 0
     try:
         for one in (process, *process.children(recursive=True)):
@@ -173,11 +173,11 @@ def memory(process: psutil.Process) -> int:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], clips=2, rounds=1, loaded=1, size=(96, 64), seconds=1)
     parser.add_argument("--clips", type=int, default=200)
-    parser.add_argument("--rounds", type=int, default=4, help="in how many turns the two go through the clips")
+    parser.add_argument("--rounds", type=int, default=4, help="turns of the two through the clips")
     parser.add_argument("--size", type=int, nargs=2, default=(1280, 720), help="width and height of the clips")
     parser.add_argument("--seconds", type=int, default=5, help="length of the clips")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--loaded", type=int, default=8, help="clips for the loader: it keeps 0.2 GB of each")
+    parser.add_argument("--loaded", type=int, default=8, help="clips for the loader, which keeps 0.2 GB of each")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("paths", type=Path, nargs="*", help=argparse.SUPPRESS)
@@ -195,7 +195,7 @@ def compare(options: argparse.Namespace, base: Path) -> None:
     found: dict[str, list[tuple[float, float, float]]] = {"ours": [], "plain": []}
     for number in range(options.rounds):
         part = paths[number :: options.rounds]
-        for role in sorted(found, reverse=bool(number % 2)):  # each is first as often as second
+        for role in sorted(found, reverse=bool(number % 2)):  # alternate which one is first
             found[role].append(measured(role, part, base / f"{role}{number}", options.cores))
     loaded = min(options.loaded, len(paths))
     found["loader"] = [measured("loader", paths[:loaded], base, options.cores)]

@@ -1,12 +1,12 @@
-"""What the demo's LoRA does: to prompts of its concept, and to prompts of what the model knew before.
+"""Measure the effect of the demo's LoRA on prompts of its concept and on known prompts.
 
     python benchmarks/demo_effect.py                  trains the demo in a temporary workspace, then measures
     python benchmarks/demo_effect.py lora.safetensors measures that file
     python benchmarks/demo_effect.py --model tiny-wan the same on another built-in model
 
-32 prompts of the concept that no demo clip has, and the 64 known prompts that the built-in model never saw; samples are
-generated as in benchmarks/concepts.py and judged by assets/tiny_check.py. "ours" is with the LoRA, "reference" without.
-Other concepts, and the image-to-video model: benchmarks/concepts.py.
+It uses 32 prompts of the concept that are in no demo clip, and 64 known prompts that the built-in model never saw.
+Samples are generated as in benchmarks/concepts.py and judged by assets/tiny_check.py. "ours" is with the LoRA,
+"reference" without. Other concepts, and the image-to-video model: benchmarks/concepts.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("lora", type=Path, nargs="?")
     parser.add_argument("--model", default=demo.MODEL, help="a built-in text-to-video model")
     parser.add_argument("--steps", type=int, help="instead of the demo's")
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sheet", type=Path, help="also write a contact sheet of the concept's samples (PNG)")
     options = parser.parse_args()

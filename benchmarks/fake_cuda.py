@@ -139,7 +139,7 @@ def _on_the_card(held: Sequence[Any] = ()) -> str:
 
 
 def session(run: Run, slot: Slot | None = None) -> Session:
-    """A session in which previews that fail are errors, as everything else is."""
+    """Return a session in which failed previews are errors, like everything else."""
     from accelerate.state import AcceleratorState
 
     from workbench.jobs import Job
@@ -150,7 +150,7 @@ def session(run: Run, slot: Slot | None = None) -> Session:
     class Strict(Session):
         preview_failures_logged = contextlib.nullcontext  # type: ignore[assignment]
 
-    AcceleratorState._reset_state(reset_partial_state=True)  # a process has one; a run has a process of its own
+    AcceleratorState._reset_state(reset_partial_state=True)  # one per process, as a run has its own process
     device = pick_device("cuda")
     set_arithmetic(run.settings, device)
     made = Strict(Job(run.folder), run.settings, device, slot=slot)  # type: ignore[arg-type]
@@ -183,7 +183,7 @@ def whole_run(table: Table, title: str, run: Run) -> Path | None:
     with table.row(f"{title}: the card lent to others"):
         with made.device_lent():
             pass
-        slot.lender = None  # which would keep the session
+        slot.lender = None  # it would keep the session alive
         if slot.left:
             raise RuntimeError(f"still on the card: {slot.left}")
     with table.row(f"{title}: save"):
@@ -307,7 +307,7 @@ def warm_worker(table: Table, title: str, toy: str, workspace: Workspace, files:
             raise RuntimeError(f"still on the card: {left}")
 
 
-# ---- what it takes
+# ---- setup
 
 
 def in_half(folder: Path) -> None:

@@ -1,10 +1,9 @@
-"""Steps and previews of models of real size on fake tensors, which have sizes and no numbers: memory by cause, and
-operations.
+"""Run steps and previews of full-size models on fake tensors, without values: memory by cause, and operations.
 
-Every tensor counts from its making to its end, by the storage that it is in. What calls the model is the product's own
-code: LoRA, attention, memory levels, loss, optimizer, the families' encoding and decoding. Fake tensors are the
-processor's, so that autograd works without a GPU; what goes to the host there is told apart by who makes it. Autocast
-to bf16 there computes norms in bf16; a GPU's does in fp32, which is done here.
+Every tensor counts from creation to release, by its storage. The model is called by the product's own code: LoRA,
+attention, memory levels, loss, optimizer, encoding and decoding of the families. Fake tensors are on the CPU, so that
+autograd works without a GPU; tensors that would go to the host are recognized by the code that makes them. CPU autocast
+to bf16 computes norms in bf16, so this module computes them in fp32 as a GPU does.
 """
 
 from __future__ import annotations
@@ -55,7 +54,10 @@ BLOCK_8BIT, SMALLEST_8BIT = 256, 4096
 
 @dataclass(frozen=True)
 class Simulated:
-    """gb: GB of the most that lived at a time, and of it by cause;  operations: of all matrix products, in 1e12"""
+    """The result of a simulation.
+
+    gb: peak GB of live tensors, in total and by cause;  operations: of all matrix products, in 1e12
+    """
 
     gb: float
     causes: Mapping[str, float]
@@ -64,16 +66,16 @@ class Simulated:
 
 @dataclass
 class _Known:
-    """A storage: its bytes and why it is there."""
+    """A storage with its bytes and cause."""
 
     size: int
     cause: str
 
 
 class Lifetimes(TorchDispatchMode):
-    """Counts the bytes of all tensors that live, by their storages, and the operations.
+    """Count the bytes of live tensors by storage, and the operations.
 
-    cause: why tensors are made that are made now;  peak: bytes by cause when there were most
+    cause: the cause of tensors made now;  peak: bytes by cause at the peak
     """
 
     def __init__(self) -> None:
@@ -102,7 +104,7 @@ class Lifetimes(TorchDispatchMode):
             self._most, self.peak = self._now, Counter(self._living)
 
     def blame(self, tensor: torch.Tensor, cause: str) -> None:
-        """A tensor that is there already is there for another reason."""
+        """Change the cause of an existing tensor."""
         known = self._known[tensor.untyped_storage()]
         self._living[known.cause] -= known.size
         known.cause = cause
@@ -126,7 +128,7 @@ class Lifetimes(TorchDispatchMode):
 
 
 def operations(function: Any, arguments: Any, named: Any, made: Any) -> int:
-    """Of a matrix product, convolution or attention, a multiplication and an addition counted as two; else 0."""
+    """Return the operations of a matrix product, convolution or attention (multiply-add counts as two), else 0."""
     name = function._schema.name
     if name.startswith("aten::_scaled_dot_product_flash_attention_for_cpu"):
         backward = name.endswith("backward")
@@ -138,7 +140,7 @@ def operations(function: Any, arguments: Any, named: Any, made: Any) -> int:
 
 
 def simulated(run: Callable[[Lifetimes], None]) -> Simulated:
-    """What lives at a time while something runs on fake tensors."""
+    """Track live tensors while a block runs on fake tensors."""
     lifetimes = Lifetimes()
     cogvideox._rotary.cache_clear()  # fake tensors of an earlier simulation
     gc.collect()
@@ -161,7 +163,7 @@ def published(model: Model, part: str) -> dict[str, Any]:
 
 
 def on_meta(kind: Any, config: Mapping[str, Any], dtype: torch.dtype) -> Any:
-    """A model without numbers."""
+    """Make a model without values."""
     torch.set_default_dtype(dtype)
     try:
         with torch.device("meta"):
@@ -171,7 +173,7 @@ def on_meta(kind: Any, config: Mapping[str, Any], dtype: torch.dtype) -> Any:
 
 
 def as_fake(module: Any) -> None:
-    """Fake tensors in place of those of the meta device; call it under FakeTensorMode."""
+    """Replace tensors on the meta device with fake tensors. Call it under FakeTensorMode."""
     single, own = getattr(module, "_keep_in_fp32_modules", None) or [], module.dtype
     for path, part in module.named_modules():
         for name, value in list(part._parameters.items()):
@@ -201,14 +203,14 @@ def single_norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: f
 
 @contextmanager
 def autocast(dtype: torch.dtype) -> Iterator[None]:
-    """To bf16 as on a GPU, whose norms compute in fp32; nothing for fp32."""
+    """Autocast to bf16 as on a GPU, which computes norms in fp32. Does nothing for fp32."""
     with torch.autocast("cpu", dtype) if dtype is not torch.float32 else nullcontext():
         yield
 
 
 @contextmanager
 def as_on_a_gpu(lifetimes: Lifetimes, dtype: torch.dtype) -> Iterator[None]:
-    """Norms in fp32, and the host's tensors are not the device's."""
+    """Compute norms in fp32, and do not count the host's tensors."""
 
     class HostCopy(checkpointing._HostCopy):
         def __init__(self, tensor: torch.Tensor) -> None:
@@ -225,8 +227,10 @@ def as_on_a_gpu(lifetimes: Lifetimes, dtype: torch.dtype) -> Iterator[None]:
 
 @dataclass
 class Trained:
-    """A transformer with what is trained of it. blocks: how many it has, 0: as published;  dtype: of the frozen weights
-    and of the computing"""
+    """A transformer with its trained weights.
+
+    blocks: number of blocks, 0 as published;  dtype: of frozen weights and computation
+    """
 
     family: Family
     model: Model
@@ -252,7 +256,7 @@ class Trained:
             self.trainable = Trainable(self.family, self.transformer, self.settings, 0)
 
     def place(self, lifetimes: Lifetimes) -> None:
-        """Weights and optimizer states on the device, at the memory levels of the settings."""
+        """Put weights and optimizer states on the device, at the memory levels of the settings."""
         as_fake(self.transformer)
         # Module.to swaps tensors, which fake ones refuse; they are there already.
         with mock.patch.object(torch.nn.Module, "to", lambda module, *_: module):
@@ -266,7 +270,7 @@ class Trained:
                     lifetimes.add(state)
 
     def step(self) -> Simulated:
-        """One training step."""
+        """Run one training step."""
 
         def run(lifetimes: Lifetimes) -> None:
             self.place(lifetimes)
@@ -283,7 +287,7 @@ class Trained:
         return simulated(run)
 
     def denoising(self) -> Simulated:
-        """One denoising step of a preview, with the prompt and the negative one at once."""
+        """Run one denoising step of a preview, with both prompts in one batch."""
 
         def run(lifetimes: Lifetimes) -> None:
             self.place(lifetimes)
@@ -298,7 +302,7 @@ class Trained:
 
 
 def states(optimizer: str, parameter: torch.Tensor) -> list[torch.Tensor]:
-    """What AdamW remembers of a parameter: both moments."""
+    """Return AdamW's state of a parameter: both moments."""
     count = parameter.numel()
     if optimizer == "adamw-8bit" and count >= SMALLEST_8BIT:
         scales = -(-count // BLOCK_8BIT)
@@ -308,7 +312,7 @@ def states(optimizer: str, parameter: torch.Tensor) -> list[torch.Tensor]:
 
 
 def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.dtype) -> ModelInputs:
-    """Of a batch of the settings' shape, else of the one that the model was made for."""
+    """Return a batch of the settings' shape, or of the model's default shape."""
     known, batch = family.facts(model), settings.batch_size
     shape = settings.frames or model.frames, settings.height or model.height, settings.width or model.width
     frames, channels, height, width = known.latents(*shape)
@@ -347,7 +351,7 @@ def clip(
     tiled: bool,
     dtype: torch.dtype = torch.bfloat16,
 ) -> Simulated:
-    """The video encoder on a clip, or its decoder on a clip's latents."""
+    """Run the video encoder on a clip, or its decoder on the latents of a clip."""
     dtype = family.vae_dtype(dtype)
     vae = on_meta(CLASSES[family.name][1], published(model, "vae"), dtype)
     known = family.facts(model)

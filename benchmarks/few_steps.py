@@ -1,20 +1,20 @@
-"""Does a LoRA that is trained on a model for few steps break it, and what keeps it? On a distilled miniature.
+"""Does training a LoRA on a few-step model break it, and what prevents that? Measured on a distilled miniature.
 
     python benchmarks/few_steps.py --json benchmarks/results/few_steps_cpu.json --sheet docs/images/few_steps.webp
 
-The built-in model is distilled once: a LoRA learns to go in one step, without guidance, where the model goes in six
-guided ones, so that 4 steps do what 24 did (a *speed LoRA*). With it fused, the model is one for few steps. Then a
-concept, stripes, is taught in three ways by equal settings:
+The built-in model is distilled once: a LoRA learns to take one step without guidance where the model takes six guided
+steps, so that 4 steps replace 24 (a *speed LoRA*). With this LoRA fused, it is a few-step model. Then a concept,
+stripes, is taught in three ways with equal settings:
 
-    directly            on the model for few steps, as if it were an ordinary one
-    training adapter    the same, with a LoRA that undoes the distillation on in training alone. It was trained plainly,
-                        on clips that the model for few steps had generated itself, as published adapters were
-    base model          on the model before its distillation; the speed LoRA is loaded beside it in use
+    directly            on the few-step model, like on an ordinary one
+    training adapter    the same, with a LoRA that undoes the distillation during training only; like published
+                        adapters, it was trained on clips that the few-step model generated
+    base model          on the model before its distillation; the speed LoRA is loaded beside it when sampling
 
-Each is sampled with the model for few steps in 4 steps without guidance. "shown": the share of the concept's prompts
-that show it; "known": the share of known prompts that are fully right; "sharp": how much of its clean picture a sample
-has, the variance of its gradient next to that of clips made in 24 guided steps. The last row of each seed is the LoRA
-of the base model in 24 guided steps, as previews are made without a speed LoRA. Results are saved after each run.
+Each is sampled with the few-step model in 4 steps without guidance. "shown" is the share of the concept's prompts that
+show it, "known" the share of known prompts that are fully right, and "sharp" the variance of a sample's gradient
+relative to clips made in 24 guided steps. The last row of each seed is the LoRA of the base model in 24 guided steps,
+like previews without a speed LoRA. Results are saved after each run.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ Row = dict[str, Any]
 
 @torch.no_grad()
 def way_points(pipeline: tiny_models.Pipeline, captions: Sequence[str], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the model goes from noise, guided: latents [N, FEW + 1, ...] before every sixth step, and the captions'
-    embeddings [N, L, D]."""
+    """Return the model's guided path from noise.
+
+    Latents [N, FEW + 1, ...] before every sixth step, and the embeddings [N, L, D] of the captions.
+    """
     found, texts = [], []
     for first in range(0, len(captions), 16):
         part, states = list(captions[first : first + 16]), []
@@ -97,7 +99,7 @@ def way_points(pipeline: tiny_models.Pipeline, captions: Sequence[str], seed: in
 
 
 def distil(pipeline: tiny_models.Pipeline, path: Path, options: argparse.Namespace) -> None:
-    """Write the speed LoRA: at each of the FEW times it predicts what leads to the next way point in one step."""
+    """Train the speed LoRA, which predicts in one step what leads to the next way point, and write it."""
     family, model = find_model(default_model())
     specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.trajectories, seed=1)
     points, texts = way_points(pipeline, [spec.caption() for spec in specs], seed=10_000)
@@ -132,7 +134,7 @@ def distil(pipeline: tiny_models.Pipeline, path: Path, options: argparse.Namespa
 
 
 def fused(path: Path, folder: Path) -> Path:
-    """The built-in model with a LoRA in its weights, as a folder."""
+    """Write the built-in model with a fused LoRA to a folder."""
     source = Path(find_model(default_model())[1].source)
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("transformer"))
     pipeline = tiny_models.load(source)
@@ -147,7 +149,7 @@ def fused(path: Path, folder: Path) -> Path:
 
 
 class Bench:
-    """The models, the datasets, and the prompts."""
+    """The models, the datasets and the prompts."""
 
     def __init__(self, workspace: Workspace, folder: Path, options: argparse.Namespace) -> None:
         self.workspace, self.options = workspace, options
@@ -171,7 +173,7 @@ class Bench:
     def samples(
         self, pipeline: tiny_models.Pipeline, steps: int, loras: Sequence[Path] = ()
     ) -> tuple[list[torch.Tensor], Row]:
-        """Samples of the concept's prompts and of known ones, and what is told of them."""
+        """Sample prompts of the concept and known prompts, and judge them."""
         found, began = [], time.perf_counter()
         with ExitStack() as stack:
             if loras:
@@ -194,7 +196,7 @@ class Bench:
         return found, told
 
     def make_adapter(self) -> Path:
-        """Train plainly on what the model for few steps generates, which it forgets by that; the LoRA."""
+        """Train an ordinary LoRA on clips from the few-step model, which undoes the distillation, and return it."""
         options = self.options
         specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.generated, seed=2)
         clips = tiny_models.sample(self.distilled, [spec.caption() for spec in specs], FEW, 1.0, seed=20_000)
@@ -221,7 +223,7 @@ class Bench:
         return {**SHAPE, **nothing_else, "steps": steps, "warmup_steps": min(20, steps - 1)}
 
     def measure(self, way: str, seed: int) -> list[tuple[Row, list[torch.Tensor]]]:
-        """Train the concept in one way; rows and samples."""
+        """Train the concept in one way and return rows and samples."""
         settings = demo.teach(CONCEPT, demo.KNOWN).changed(
             model=default_model() if way == "base model" else str(self.few),
             training_adapter=str(self.adapter) if way == "training adapter" else None,
@@ -244,7 +246,7 @@ class Bench:
 
 
 def gradient(clips: Sequence[torch.Tensor]) -> float:
-    """The mean square of the differences of neighboring pixels."""
+    """Return the mean square of differences between neighboring pixels."""
     return float(sum(clip.diff(dim=-1).square().mean() for clip in clips) / len(clips))
 
 
@@ -253,14 +255,14 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], seeds=[1], steps=2, distil_steps=1, adapter_steps=2, **least)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=200, help="of a run that teaches the concept")
-    parser.add_argument("--trajectories", type=int, default=192, help="that the distillation learns from")
+    parser.add_argument("--steps", type=int, default=200, help="steps of a run that teaches the concept")
+    parser.add_argument("--trajectories", type=int, default=192, help="trajectories for the distillation")
     parser.add_argument("--distil-steps", type=int, default=500)
     parser.add_argument("--distil-batch", type=int, default=16)
-    parser.add_argument("--generated", type=int, default=48, help="clips that the training adapter learns from")
+    parser.add_argument("--generated", type=int, default=48, help="clips for the training adapter")
     parser.add_argument("--adapter-steps", type=int, default=200)
-    parser.add_argument("--prompts", type=int, default=32, help="of each kind, none of them trained on")
-    parser.add_argument("--models", type=Path, help="where the distilled model stays, instead of a temporary folder")
+    parser.add_argument("--prompts", type=int, default=32, help="untrained prompts of each kind")
+    parser.add_argument("--models", type=Path, help="folder that keeps the distilled model")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
     options = parser.parse_args()
     rows = list[Row]()

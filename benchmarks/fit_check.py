@@ -1,9 +1,9 @@
-"""The fit check against measurement: `python benchmarks/fit_check.py [--json FILE] [--quick]`.
+"""Compare the fit check with measurements: `python benchmarks/fit_check.py [--json FILE] [--quick]`.
 
-Every case is estimated, then measured by the trial that "Measure it" starts: a process of its own that takes three real
-steps, generates a preview and saves. ours: GB estimated for the phase that needs most, reference: GB measured in it;
-the goal is a ratio between 0.85 and 1.15. On a processor the built-in model and a random one of medium size are
-taken, on a GPU the published sizes with random weights, a small text encoder standing in for T5.
+Every case is estimated, then measured by the trial behind "Measure it": a separate process that takes three real steps,
+generates a preview and saves. ours: estimated GB of the phase that needs most; reference: GB measured in it. The goal
+is a ratio between 0.85 and 1.15. On a CPU the models are the built-in one and a random one of medium size; on a GPU the
+published sizes with random weights, with a small text encoder in place of T5.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ PATIENCE = 900.0
 
 @dataclass(frozen=True)
 class Case:
-    """A model and what is changed of the usual settings; of a published one the blocks (0: all) and the stored format.
+    """A model and changed settings; for a published model also the number of blocks (0: all) and the stored format.
 
-    by_name: it takes too much time or memory to be among those that run when none is named
+    by_name: needs too much time or memory to run unless it is named
     """
 
     model: str
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def settings_of(case: Case, folder: Path, workspace: Workspace) -> TrainSettings:
-    """The case's settings; its model and clips are made unless they are there."""
+    """Return the settings of a case. Makes its model and clips if needed."""
     common = {"dataset": "squares", "held_out": 1, "preview_steps": 2, **case.changed}
     if case.model == "tiny":
         make_clips(workspace, 24, 9, (128, 128))
@@ -117,7 +117,7 @@ def settings_of(case: Case, folder: Path, workspace: Workspace) -> TrainSettings
 
 
 def compared(folder: Path, name: str, case: Case) -> dict[str, Any]:
-    """One case, estimated and then measured."""
+    """Estimate and measure one case."""
     workspace = Workspace.open(folder / "workspace")
     settings = settings_of(case, folder, workspace)
     estimated = estimate(workspace, settings)

@@ -1,18 +1,18 @@
-"""An hour on a GPU, the most valuable first: `python benchmarks/gpu_hour.py BLOCK [--minutes 9] [--results FOLDER]`.
+"""Measure on a GPU for an hour, the most valuable first: `gpu_hour.py BLOCK [--minutes 9] [--results FOLDER]`.
 
     training-5b   a training step of 5B: the references, then the memory levels        8 minutes
-    training      the same of 2B and 1.5-5B                                            6
+    training      the same for 2B and 1.5-5B                                           6
     tests         the tests that need a GPU (`pytest -m gpu`)                          5
-    run           a whole run of a random 2B: killed, resumed, out of room             8
+    run           a whole run of a random 2B: killed, resumed, out of memory           8
     fit           the fit check's estimate against measurement                         5
-    sampling      samples beside the stock pipeline's: seconds, peak GB                6
-    profile       which kernels take the time of the fastest level of 5B               the rest
+    sampling      samples against the stock pipeline: seconds, peak GB                 6
+    profile       the slowest kernels of the fastest level of 5B                       the rest
 
-A block is rows, each measured by another script here in a process of its own and written to FOLDER/gpu_BLOCK.json at
-once. A row that FOLDER or benchmarks/results has already is not measured again. The block ends by itself in time: a row
-that runs then is ended and stays to be measured. Nothing needs a network or an installation; what must be there:
-torch, diffusers, transformers, peft, accelerate, safetensors, pydantic, psutil, click, rich, and from `tests` on PyAV.
-`--rehearse` runs every block's scripts on a processor, on small models.
+A block consists of rows. Another script measures each row in a separate process, and its result is written to
+FOLDER/gpu_BLOCK.json at once. Rows that FOLDER or benchmarks/results already has are skipped. The block ends in time:
+it kills the current row and leaves it for later. It needs no network or installation, only torch, diffusers,
+transformers, peft, accelerate, safetensors, pydantic, psutil, click, rich, and from `tests` on PyAV. `--rehearse` runs
+the scripts of every block on a CPU with small models.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from common import arguments, machine, report
 
 HERE = Path(__file__).resolve().parent
 ROOT, RESULTS = HERE.parent, HERE / "results"
-SHORTEST = 20.0  # seconds: with less left no row is begun
+SHORTEST = 20.0  # seconds; with less left, no further row starts
 TAIL = 400  # characters of a failed row's output
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A row to be measured: its name, the script beside this one and its arguments."""
+    """A row to measure: its name, the script in this folder and its arguments."""
 
     name: str
     script: str
@@ -57,7 +57,7 @@ def training(model: str, *levels: str) -> list[Asked]:
 
 
 def blocks(work: str, results: Sequence[Path]) -> dict[str, list[Asked]]:
-    """Every block's rows on a GPU. work: where models and clips are kept between rows"""
+    """Return the rows of every block on a GPU. work: keeps models and clips between rows."""
     again = ("--work", work)
     fit = [
         *("cogvideox-2b, keep attention", "cogvideox-2b, full", "cogvideox-5b, full", "cogvideox-5b, offloaded"),
@@ -101,7 +101,7 @@ def blocks(work: str, results: Sequence[Path]) -> dict[str, list[Asked]]:
 
 
 def rehearsal(work: str) -> dict[str, list[Asked]]:
-    """The same scripts on a processor, on models that it can run."""
+    """Return the same scripts for a CPU, with models that it can run."""
     again = ("--work", work)
     return {
         "training-5b": training("tiny", "diffusers", "full"),
@@ -117,13 +117,13 @@ def rehearsal(work: str) -> dict[str, list[Asked]]:
 
 
 def fastest(block: str, folders: Sequence[Path]) -> list[str]:
-    """The level whose step is the shortest of what the block has measured, references left out; none before."""
+    """Return the level with the fastest measured step in the block, without the references, or None."""
     rows = [row for row in measured(block, folders).values() if "seconds" in row]
     ours = [row for row in rows if row["level"] not in ("diffusers", "finetune")]
     return [min(ours, key=lambda row: row["seconds"])["level"]] if ours else []
 
 
-# ---- what is there already
+# ---- existing results
 
 
 def file_of(block: str, folder: Path) -> Path:
@@ -131,7 +131,7 @@ def file_of(block: str, folder: Path) -> Path:
 
 
 def measured(block: str, folders: Sequence[Path]) -> dict[str, Row]:
-    """The rows that were measured, by name; failed ones are tried again."""
+    """Return the measured rows by name. Failed rows are tried again."""
     found: dict[str, Row] = {}
     for folder in folders:
         path = file_of(block, folder)
@@ -145,7 +145,7 @@ def measured(block: str, folders: Sequence[Path]) -> dict[str, Row]:
 
 
 def measure(asked: Asked, seconds: float) -> Row:
-    """One row, by its script in a process of its own, which is ended when its time is over."""
+    """Measure one row with its script in a separate process, which is killed when its time is over."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report_file = Path(folder) / "tests.xml"
@@ -160,7 +160,7 @@ def measure(asked: Asked, seconds: float) -> Row:
             row |= outcomes(report_file)
         elif code == 0:
             row |= last_row(output)
-        elif "OutOfMemoryError" in output:  # a result, too
+        elif "OutOfMemoryError" in output:  # also a result
             row["out of memory"] = True
         else:
             row["failed"] = "its time was over" if code is None else output[-TAIL:]
@@ -168,7 +168,7 @@ def measure(asked: Asked, seconds: float) -> Row:
 
 
 def run(command: list[str], seconds: float) -> tuple[str, int | None]:
-    """(output, exit code) of a command; None when its time was over, and with it all that it has started."""
+    """Return (output, exit code) of a command, or None if it ran out of time, with all its processes killed."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryFile("w+") as out:
@@ -186,7 +186,7 @@ def run(command: list[str], seconds: float) -> tuple[str, int | None]:
 
 
 def last_row(output: str) -> Row:
-    """The last line that is a JSON object: what the script has measured. Such a script asked for one row."""
+    """Return the last line that is a JSON object: the script's measurement of its one row."""
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             row: Row = json.loads(line)
@@ -195,7 +195,7 @@ def last_row(output: str) -> Row:
 
 
 def outcomes(path: Path) -> Row:
-    """How many tests passed, and the names and messages of those that did not."""
+    """Return the number of passed tests, and names and messages of the others."""
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     failed = {
         f"{case.get('classname')}.{case.get('name')}": (problem.get("message") or "")[:TAIL]
@@ -207,7 +207,7 @@ def outcomes(path: Path) -> Row:
 
 
 def card() -> dict[str, str]:
-    """The GPU and its driver, empty without one."""
+    """Return the GPU and its driver, or nothing without one."""
     from workbench.jobs.devices import gpus
 
     if not (found := gpus()):
@@ -225,10 +225,10 @@ def write(block: str, folder: Path, rows: Sequence[Row]) -> None:
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], rehearse=True)
     parser.add_argument("block", nargs="?", choices=[*rehearsal(""), "all"])
-    parser.add_argument("--minutes", type=float, default=9.0, help="in which the whole ends")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="where they are written")
-    parser.add_argument("--work", type=Path, metavar="FOLDER", help="where models are kept for the next row")
-    parser.add_argument("--rehearse", action="store_true", help="the same scripts on a processor, on small models")
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="folder of the results")
+    parser.add_argument("--work", type=Path, metavar="FOLDER", help="folder that keeps models for the next row")
+    parser.add_argument("--rehearse", action="store_true", help="the same scripts on a CPU with small models")
     options = parser.parse_args()
     # Not set by --smallest: argparse gives a positional argument that is left out its default at the very end.
     one = options.block or ("profile" if options.smallest else "all")

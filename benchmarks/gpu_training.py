@@ -1,15 +1,14 @@
-"""A training step of the real models on a GPU: seconds and peak memory at each level of the memory ladder.
+"""Measure a training step of the real models on a GPU: seconds and peak memory at each level of the memory ladder.
 
     python benchmarks/gpu_training.py --json benchmarks/results/gpu_training.json       all models and levels, on a GPU
-    python benchmarks/gpu_training.py --models tiny                                     the same harness on a processor
+    python benchmarks/gpu_training.py --models tiny                                     the same code on a CPU
 
-Real configurations, random weights, random latents and embeddings: speed and memory do not depend on what the weights
-have learned. LoRA of rank 64, one clip a batch, the published frame counts and sizes. Every row is measured in a
-process of its own, the references in turn with ours: "diffusers" is the step of the diffusers example (bf16 base,
-checkpointing of whole blocks, weighted x0 loss), "finetune" that of CogVideo/finetune, whose base stays in fp32.
-"share" is the work that the step cannot do without (one pass forwards; backwards the gradients of what flows, not of
-frozen weights), at the rate that this card multiplies large bf16 matrices with, over the seconds it took.
-`--profile FOLDER` also writes which kernels took the time.
+Real configurations, but random weights, latents and embeddings: speed and memory do not depend on learned values. LoRA
+of rank 64, one clip per batch, published frame counts and sizes. Every row is measured in a separate process, with
+references and ours in turn: "diffusers" is the step of the diffusers example (bf16 base, checkpointing of whole blocks,
+weighted x0 loss), "finetune" that of CogVideo/finetune, whose base stays in fp32. "share" is the time of the work that
+the step cannot avoid (one forward pass, and the backward pass of activations without frozen weights), at this card's
+rate for large bf16 matrix products, over the measured time. `--profile FOLDER` also writes the slowest kernels.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ GIGABYTE = 1e9
 
 @dataclass(frozen=True)
 class Size:
-    """A model and its clip; latents: [frames, channels, height, width], as the transformer takes them."""
+    """A model and its clip. latents: [frames, channels, height, width], as the transformer takes them."""
 
     config: dict[str, Any]
     latents: tuple[int, int, int, int]
@@ -106,7 +105,7 @@ REFERENCES = ("diffusers", "finetune")
 
 
 def batch(size: Size, device: torch.device, step: int) -> dict[str, torch.Tensor]:
-    """What the cache would give, by chance."""
+    """Return random values of what the cache would give."""
     source = torch.Generator().manual_seed(step)
     shape = (1, *size.latents)
     config = size.config
@@ -131,7 +130,7 @@ def autocast(device: torch.device) -> Any:
 
 
 def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callable[[int], None]:
-    """The step of a run at a level: what trainer.loop computes, with what trainer.session prepares."""
+    """Return the step of a run at a level: the computation of trainer.loop with the setup of trainer.session."""
     blocks = size.config["num_layers"]
     streamed = level.get("blocks_to_swap", 0)
     settings = TrainSettings().changed(
@@ -165,7 +164,7 @@ def our_step(size: Size, level: dict[str, Any], device: torch.device) -> Callabl
 
 
 def reference_step(size: Size, which: str, device: torch.device) -> Callable[[int], None]:
-    """The step of a published trainer, with everything it keeps on the GPU while it trains left out but the model."""
+    """Return the step of a published trainer, with only the model on the GPU."""
     from peft import LoraConfig
 
     low = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -205,7 +204,7 @@ def reference_step(size: Size, which: str, device: torch.device) -> Callable[[in
 
 
 def needed(size: Size) -> float:
-    """Floating-point operations that a step of a LoRA on frozen weights cannot do without."""
+    """Return the floating-point operations that a step of a LoRA on frozen weights cannot avoid."""
     config = size.config
     frames, _, height, width = size.latents
     width_of_model = config["num_attention_heads"] * config["attention_head_dim"]
@@ -217,7 +216,7 @@ def needed(size: Size) -> float:
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Operations a second of a large bf16 product on this card."""
+    """Return the operations per second of a large bf16 product on this card."""
     side = 8192
     a, b = (torch.randn(side, side, device=device, dtype=torch.bfloat16) for _ in range(2))
     for _ in range(5):
@@ -231,7 +230,7 @@ def matrix_rate(device: torch.device) -> float:
 
 
 def measure_one(model: str, level: str, profile: Path | None) -> dict[str, Any]:
-    """One row, in this process."""
+    """Measure one row in this process."""
     on_gpu = torch.cuda.is_available() and model != "tiny"
     device, size = torch.device("cuda" if on_gpu else "cpu"), SIZES[model]
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -240,7 +239,7 @@ def measure_one(model: str, level: str, profile: Path | None) -> dict[str, Any]:
     step = reference_step(size, level, device) if level in REFERENCES else our_step(size, LEVELS[level], device)
     times = []
     for number in range(WARM_UP + STEPS):
-        if on_gpu and number == 1:  # what loading needed is not the step's
+        if on_gpu and number == 1:  # exclude the memory of loading
             torch.cuda.reset_peak_memory_stats()
         began = time.perf_counter()
         step(number)
@@ -272,7 +271,7 @@ def profiled(step: Callable[[int], None], path: Path) -> None:
 
 
 def measure(model: str, level: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One row, in a process of its own: what one level leaves in memory is not the next one's."""
+    """Measure one row in a separate process, so that levels do not affect one another's memory."""
     command = [sys.executable, __file__, "--one", model, level]
     command += ["--profile", str(options.profile)] if options.profile else []
     done = subprocess.run(command, capture_output=True, text=True)
@@ -287,7 +286,7 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], models=["tiny"], levels=["full"])
     parser.add_argument("--models", nargs="+", choices=SIZES, default=["2b", "5b", "1.5-5b"])
     parser.add_argument("--levels", nargs="+", choices=[*LEVELS, *REFERENCES], default=[*REFERENCES, *LEVELS])
-    parser.add_argument("--profile", type=Path, help="also write which kernels took the time, into this folder")
+    parser.add_argument("--profile", type=Path, help="also write the slowest kernels into this folder")
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "LEVEL"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -301,7 +300,7 @@ def main() -> None:
         for level in options.levels:
             rows.append(measure(model, level, options))
             print(json.dumps(rows[-1]), flush=True)
-            if options.json:  # what is measured is kept, however this ends
+            if options.json:  # keep the measurements in any case
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.with_suffix(".partial.json").write_text(json.dumps(rows, indent=2))
     columns = list(dict.fromkeys(key for row in rows for key in row))

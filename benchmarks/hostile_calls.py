@@ -1,9 +1,9 @@
-"""Hostile calls of the page: `python benchmarks/hostile_calls.py [--json FILE] [--smallest]`.
+"""Send hostile calls to the page: `python benchmarks/hostile_calls.py [--json FILE] [--smallest]`.
 
-A real page over a small workspace is called as no browser would: every operation with values of wrong kinds, unknown
-inputs and operations, broken bodies; then a flood of requests of all kinds, half of them by strangers who have not
-logged in. Counted are answers of 500 and above, and the server's memory before, between and after. The goals: none, and
-memory that stays where the calls left it. Every case is drawn from --seed.
+A real page over a small workspace gets calls that no browser would make: every operation with values of wrong types,
+unknown inputs and operations, broken bodies; then a flood of requests of all kinds, half of them without a login. It
+counts answers with status 500 and above, and measures the server's memory before, between and after. The goals are zero
+errors and stable memory. --seed draws every case.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from workbench.workspace import Workspace  # noqa: E402
 CALLS, FLOOD = 2000, 10_000
 THREADS = 4
 MARKUP = '<img src="//evil.example/x">'
-EXAMPLES: list[str] = []  # what led to an answer of 500 and above
+EXAMPLES: list[str] = []  # cause of an answer with status 500 or above
 VALUES: list[Any] = [
     None,
     True,
@@ -88,7 +88,7 @@ VALUES: list[Any] = [
 
 
 MOST_GROWN = 150.0  # MB
-HUB = "502"  # what the Hub refuses, or that it cannot be reached
+HUB = "502"  # refused by the Hub, or the Hub is unreachable
 COUNTED = ("answers of 500", "the page answers")
 
 
@@ -96,9 +96,7 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], calls=40, flood=150)
     parser.add_argument("--calls", type=int, default=CALLS)
     parser.add_argument("--flood", type=int, default=FLOOD)
-    parser.add_argument(
-        "--each", type=int, default=0, help="requests of each kind by itself; their memory, kind by kind"
-    )
+    parser.add_argument("--each", type=int, default=0, help="requests of each kind, to measure memory by kind")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -114,14 +112,14 @@ def main() -> None:
 
 
 def _is_wrong(row: dict[str, Any]) -> bool:
-    """Whether a row breaks what docs/security.md promises. Memory may grow by what a page loads when it is used."""
+    """Return whether a row breaks a promise of docs/security.md. Memory may grow by what a page loads in use."""
     if "memory after" in row["case"]:
         return bool(row["ours"] > row["reference"] + MOST_GROWN)
     return row["case"].startswith(COUNTED) and row["ours"] != row["reference"]
 
 
 def fill(folder: Path) -> Workspace:
-    """A workspace with a dataset and a run, so that handlers have something to work on."""
+    """Make a workspace with a dataset and a run, so that handlers have something to work on."""
     workspace, given = Workspace.open(folder / "workspace"), folder / "given"
     given.mkdir()
     for color in COLORS:
@@ -134,14 +132,14 @@ def fill(folder: Path) -> Workspace:
 def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, int]]:
     chance, server = random.Random(options.seed), psutil.Process(page.process.pid)
     with page.client() as client:
-        for _ in range(3):  # what the first requests load stays loaded
+        for _ in range(3):  # the first requests load modules that stay
             client.get("/")
         called = Counter[str]()
         for one in operations():
             called[str(call(client, f"{one.noun}/{one.verb}", {}))] += 1
         before = megabytes(server)
         calls(page, client, chance, options.calls, called)
-        flood(client, page.url, chance, options.flood // 10)  # what the first ones leave stays, and no more
+        flood(client, page.url, chance, options.flood // 10)  # only what the first ones leave may stay
         between = megabytes(server)
         flooded = flood(client, page.url, chance, options.flood)
         after = megabytes(server)
@@ -167,7 +165,7 @@ def measure(page: Page, options: argparse.Namespace) -> tuple[list[dict[str, Any
 
 
 def end_jobs(page: Page) -> None:
-    """End what calls have started: a training beside them would be measured, too."""
+    """End the jobs that calls have started, which would distort the measurement."""
     for process in page.workspace.rglob(jobs.PROCESS):
         jobs.kill(process.parent)
 
@@ -180,7 +178,7 @@ def megabytes(server: psutil.Process) -> float:
 
 
 def calls(page: Page, client: httpx.Client, chance: random.Random, count: int, called: Counter[str]) -> None:
-    """Call operations in turn, with something wrong in each."""
+    """Call operations in turn, each with something wrong."""
     known = operations()
     for number in range(count):
         one = known[number % len(known)]
@@ -199,7 +197,7 @@ def call(client: httpx.Client, name: str, body: Any) -> int:
 
 
 def hostile(one: Operation, chance: random.Random) -> Any:
-    """The body of one call in which something is wrong."""
+    """Return the body of a call with something wrong in it."""
     body = {name: chance.choice(VALUES) for name in one.inputs.model_fields if chance.random() < 0.7}
     if chance.random() < 0.2:
         body[chance.choice(["x", "workspace", "__class__", MARKUP])] = chance.choice([*VALUES, deep(60), deep(900)])
@@ -208,13 +206,13 @@ def hostile(one: Operation, chance: random.Random) -> Any:
 
 def deep(levels: int) -> Any:
     value: Any = []
-    for _ in range(min(levels, 900)):  # what json.dumps itself can write
+    for _ in range(min(levels, 900)):  # json.dumps can write it
         value = [value]
     return value
 
 
 def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
-    """The status of an answer; 0 where the server closed the connection, which it may."""
+    """Return the status of an answer, or 0 if the server closed the connection, which is allowed."""
     try:
         answer = client.request(method, path, **more)
         if answer.status_code >= 500 and str(answer.status_code) != HUB:
@@ -222,7 +220,7 @@ def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
         return answer.status_code
     except httpx.TransportError:
         return 0
-    except (ValueError, httpx.InvalidURL):  # not even httpx sends it
+    except (ValueError, httpx.InvalidURL):  # httpx does not send it
         return 1
 
 
@@ -230,7 +228,7 @@ def send(client: httpx.Client, method: str, path: str, **more: Any) -> int:
 
 
 def flood(client: httpx.Client, url: str, chance: random.Random, count: int) -> Counter[str]:
-    """Requests of all kinds, each as a session of its own, half of them by a stranger; their statuses, counted."""
+    """Send requests of all kinds, each in a new session, half of them without a login. Returns counts by status."""
     asked = list(itertools.islice(one_request(chance), count))
     found = Counter[str]()
     with httpx.Client(base_url=url, timeout=60) as stranger, ThreadPoolExecutor(THREADS) as pool:
@@ -243,7 +241,7 @@ def flood(client: httpx.Client, url: str, chance: random.Random, count: int) -> 
 
 
 def by_kind(client: httpx.Client, server: psutil.Process, chance: random.Random, count: int) -> dict[str, float]:
-    """Requests of each kind by itself -> by how many MB the server's memory grew, or shrank, meanwhile."""
+    """Return by how many MB the server's memory changed during requests of each kind."""
     found: dict[str, list[Any]] = {}
     for method, path, more in itertools.islice(one_request(chance), 30 * count):
         parts = re.split(r"[?=]", path)[0].split("/")
@@ -259,7 +257,7 @@ def by_kind(client: httpx.Client, server: psutil.Process, chance: random.Random,
 
 
 def one_request(chance: random.Random) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """One request after the other: method, path, what else httpx takes."""
+    """Yield requests: method, path, other arguments of httpx."""
     api = "/gradio_api"
     while True:
         name = secrets.token_hex(6)

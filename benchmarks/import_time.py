@@ -1,12 +1,12 @@
-"""What starting costs: processor seconds until the shell, the page, a run and the sampling worker are ready.
+"""Measure the cost of starting: CPU seconds until the shell, the page, a run and the sampling worker are ready.
 
     python benchmarks/import_time.py
 
-Each case is a process of its own; the start of Python itself is not counted. A run is
-ready before its first step, with captions and clips to encode and without; the sampling worker when its model is
-loaded. "with the compiler" is the same run when PyTorch's compiler is imported, too, as by a run that uses `compile`
-or an optimizer of another package. "modules" are those that were imported; the other columns are how many of them
-belong to torch, diffusers, transformers and the compiler (those count for torch, too). Medians of the rounds.
+Each case is a separate process, without the start of Python itself. A run is ready before its first step, with and
+without captions and clips to encode; the sampling worker when its model is loaded. "with the compiler" is the same run
+with PyTorch's compiler imported, as for `compile` or an optimizer of another package. "modules" counts imported
+modules; the other columns count those of torch, diffusers, transformers and the compiler (also counted for torch).
+Medians of the rounds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def prepare(folder: Path) -> None:
-    """A workspace with the demo's datasets and a run on the built-in model that has not begun."""
+    """Make a workspace with the demo's datasets and a run on the built-in model that has not started."""
     from workbench import demo
     from workbench.runs.run import Run
     from workbench.workspace import Workspace
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> None:
 
 
 def measure(case: str, folder: Path) -> dict[str, Any]:
-    """The case in a process of its own: seconds, and numbers of modules."""
+    """Measure a case in a separate process: seconds, and numbers of modules."""
     if case == ENCODED:
         shutil.rmtree(folder / "cache")
         (folder / "cache").mkdir()
@@ -80,7 +80,7 @@ def measure(case: str, folder: Path) -> dict[str, Any]:
 
 
 def child(case: str, folder: Path) -> None:
-    """Make one case ready, and say what that took. Modules of the benchmark itself are left out."""
+    """Make one case ready and report the cost, without modules of the benchmark itself."""
     mine = set(sys.modules)
     began = time.process_time()
     start(case, folder)

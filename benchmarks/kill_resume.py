@@ -1,9 +1,9 @@
-"""Kill a run with SIGKILL at random moments, start it again each time: what is lost, and is the result the same?
+"""Kill a run with SIGKILL at random moments and restart it each time: what is lost, and is the result the same?
 
 One run of the built-in model on the demo's clips saves every few steps. It is killed while it loads, trains and saves,
-at moments that a seed draws, and goes on each time from its newest whole checkpoint. Prints the most steps that a kill
-has cost, and whether the final LoRA equals, byte by byte, the one of the same run left alone. A start takes seconds, so
-60 kills take about ten minutes. A run that has ended before its kill is begun anew, and the kill drawn again.
+at moments drawn from a seed, and resumes each time from its newest intact checkpoint. Prints the most steps that a kill
+cost, and whether the final LoRA equals, byte for byte, that of the same run without kills. A start takes seconds, so 60
+kills take about ten minutes. If a run ends before its kill, the run is restarted and the kill drawn again.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def steps_done(run: Run) -> int:
 
 
 def whole(run: Run) -> int:
-    """The step of the newest checkpoint that verifies, 0 without one."""
+    """Return the step of the newest checkpoint that verifies, or 0."""
     found = checkpoints.newest(run.folder)
     return found[0] if found else 0
 
 
 def trained_to(run: Run, step: int) -> bool:
-    """Whether this start has made the step; what an earlier one has made does not count."""
+    """Return whether this start, not an earlier one, has reached the step."""
     status = run.status
     return status.phase != "starting" and status.step >= step and steps_done(run) >= step
 
 
 def finish(run: Run) -> str:
-    """Let the run end; the hash of its LoRA."""
+    """Let the run end and return the hash of its LoRA."""
     run.start(from_start=True)
     if run.wait(PATIENCE).state is not State.FINISHED or run.lora is None:
         sys.exit(f"the run did not finish:\n{jobs.log_tail(run.folder)}")
@@ -59,7 +59,7 @@ def finish(run: Run) -> str:
 def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int] | None:
     """Start the run and kill it at a random moment.
 
-    Returns the phase it was in and the steps that this has cost; None if the run had ended before.
+    Returns the phase and the lost steps, or None if the run ended first.
     """
     run.start(from_start=True)
     began, before = time.monotonic(), whole(run)
@@ -68,7 +68,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int] | N
         while run.status.state.alive and not trained_to(run, before + 1) and time.monotonic() < began + rest:
             time.sleep(0.005)
     else:
-        goal = before + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        goal = before + chance.randint(1, most)  # resuming truncates the metrics to that checkpoint
         while run.status.state.alive and not trained_to(run, goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
@@ -83,7 +83,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int] | N
 
 
 def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
-    """The demo's run, long enough that no kill comes too late, with all that may change bits in it."""
+    """Return the demo's settings, long enough for all kills, with everything that could change bits."""
     return demo.prepare(workspace).changed(
         steps=kills * 2 * every + every,
         save_every=every,
@@ -99,7 +99,7 @@ def settings_for(workspace: Workspace, kills: int, every: int) -> TrainSettings:
 
 
 def main() -> None:
-    # Each run would try for itself how many threads are fastest, and the two are compared to the bit.
+    # Otherwise each run would choose its own number of threads, and results would differ in bits.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     parser = arguments(__doc__.splitlines()[0], kills=1, save_every=3)
     parser.add_argument("--kills", type=int, default=60)
@@ -114,7 +114,7 @@ def main() -> None:
         want = finish(alone)
         shutil.rmtree(alone.folder)
 
-        run = Run.create(workspace, settings, "run")  # the same name: a LoRA says which run made it
+        run = Run.create(workspace, settings, "run")  # the same name, because a LoRA names its run
         began, phases, lost = time.monotonic(), dict[str, int](), list[int]()
         while len(lost) < options.kills:
             killed = kill_once(run, chance, 2 * options.save_every)

@@ -1,8 +1,8 @@
-"""What many runs and many clips cost the page's server: `python benchmarks/large_workspace.py [--json FILE]`.
+"""Measure the cost of many runs and clips for the page's server: `python benchmarks/large_workspace.py [--json FILE]`.
 
-A workspace of 1,000 finished runs, whose list the page watches and `workbench runs` reads in a process of its own; and
-a dataset of 10,000 clips, which the page shows in parts. Seconds of the processor's time; "ours" is the median, "most"
-the slowest.
+A workspace has 1,000 finished runs, whose list the page watches and `workbench runs` reads in a separate process, and a
+dataset of 10,000 clips, which the page shows in parts. Values are CPU seconds; "ours" is the median, "most" the
+slowest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TIMES = 9
 
 
 def seconds(call: Callable[[], Any], times: int = TIMES) -> list[float]:
-    """Processor time of each of several calls."""
+    """Return the CPU time of each of several calls."""
     found = []
     for _ in range(times):
         began = time.process_time()
@@ -66,14 +66,14 @@ def row(case: str, times: list[float]) -> dict[str, Any]:
 
 
 def asked(workspace: Workspace, noun: str, verb: str, **values: Any) -> Callable[[], Any]:
-    """What the page's server does at each look: read the answer of an operation, and make JSON of it."""
+    """Do what the server does at each look: read the answer of an operation and encode it as JSON."""
     one = next(one for one in operations(noun) if one.verb == verb)
     read = one.reader(workspace, values) if one.watch else lambda: one(workspace, values)
     return lambda: one.plain(read())
 
 
 def of_runs(workspace: Workspace, count: int) -> list[dict[str, Any]]:
-    """The list of runs: at the first look, and at each later one."""
+    """Measure the list of runs, at the first look and later."""
     first = write_run(workspace, "run-0", steps=20)
     for number in range(1, count):
         shutil.copytree(first.folder, workspace.run(f"run-{number}"))
@@ -86,7 +86,7 @@ def of_runs(workspace: Workspace, count: int) -> list[dict[str, Any]]:
 
 
 def in_shell(workspace: Workspace) -> float:
-    """Processor time of `workbench runs`."""
+    """Return the CPU time of `workbench runs`."""
     before = os.times()
     command = [sys.executable, "-m", "workbench", "--workspace", str(workspace.root), "runs"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
@@ -95,7 +95,7 @@ def in_shell(workspace: Workspace) -> float:
 
 
 def of_clips(workspace: Workspace, count: int) -> list[dict[str, Any]]:
-    """A page of a dataset: when it is opened, another one, and a search."""
+    """Measure a page of a dataset: opening it, another page, a search."""
     name = fill(workspace, count).name
     case = f"a dataset of {count:,} clips"
     return [
@@ -106,7 +106,7 @@ def of_clips(workspace: Workspace, count: int) -> list[dict[str, Any]]:
 
 
 def fill(workspace: Workspace, clips: int) -> Dataset:
-    """A dataset of that many clips: one video under many names, captions of their own."""
+    """Make a dataset of that many clips: one video under many names with different captions."""
     dataset = Dataset.create(workspace, "Many")
     (dataset.folder / "clips").mkdir()
     (dataset.folder / "thumbs").mkdir()

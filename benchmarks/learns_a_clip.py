@@ -1,8 +1,8 @@
-"""Does a LoRA of each family learn one fixed clip? Its loss on noise that is never trained on, before and after.
+"""Does a LoRA of each family learn one fixed clip? Measures its loss on untrained noise, before and after.
 
-The models are the families' random miniatures, so that no download is needed. A random transformer says little of its
-input, so the LoRA stands beside every linear layer. A token of Wan's miniature is 24 wide and stands for 64 numbers, of
-which it can pass on 24: its loss ends above 0.41 of what it was, however long it is trained.
+The models are random miniatures of the families, so nothing is downloaded. A random transformer hardly depends on its
+input, so the LoRA covers every linear layer. A token of Wan's miniature has a width of 24 for 64 values, of which it
+can represent only 24, so its loss cannot fall below 0.41 of the initial loss.
 
     python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
 """
@@ -30,7 +30,7 @@ HELD_OUT = 24  # fixed noises at as many levels
 
 
 def clip(frames: int, height: int, width: int) -> torch.Tensor:
-    """The fixed clip [1, 3, F, H, W] in [-1, 1]: a red square that moves right on blue."""
+    """Return the fixed clip [1, 3, F, H, W] in [-1, 1]: a red square that moves right on blue."""
     made = torch.full((1, 3, frames, height, width), -1.0)
     made[:, 2] = 0.6
     side = max(2, height // 3)
@@ -43,7 +43,7 @@ def clip(frames: int, height: int, width: int) -> torch.Tensor:
 
 
 class Lesson:
-    """A miniature with the clip encoded, and a LoRA beside its layers."""
+    """A miniature with the encoded clip and a LoRA."""
 
     def __init__(self, family: Family, variant: str, folder: Path, rank: int, targets: str, seed: int) -> None:
         self.family, self.model = family, family.toy(folder, variant)
@@ -59,7 +59,7 @@ class Lesson:
         self.trained = [one for _, one in lora.attach(family, self.transformer, settings, seed=seed)]
 
     def loss(self, quantiles: torch.Tensor, seed: int) -> torch.Tensor:
-        """Of the clip, at these noise levels, per level."""
+        """Return the loss of the clip at these noise levels, per level."""
         count = len(quantiles)
         noise = torch.randn(count, *self.shape, generator=torch.Generator().manual_seed(seed))
         inputs = ModelInputs(
@@ -87,7 +87,7 @@ class Lesson:
 
 
 def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets: str, seed: int) -> dict[str, Any]:
-    """One family's first miniature, before and after."""
+    """Return one family's first miniature, before and after."""
     with tempfile.TemporaryDirectory() as folder:
         lesson = Lesson(family, family.toys[0], Path(folder) / "toy", rank, targets, seed)
         before, began = lesson.held_out(), time.perf_counter()
@@ -108,12 +108,12 @@ def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets:
 def main() -> None:
     parser = common.arguments(__doc__.splitlines()[0], steps=2)
     parser.add_argument("--steps", type=int, default=600)
-    parser.add_argument("--seeds", type=int, default=2, help="so many runs of each family")
+    parser.add_argument("--seeds", type=int, default=2, help="runs of each family")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--targets", default=EVERY_LINEAR, help="a preset or a regular expression over layer names")
-    parser.add_argument("--family", default="", help="one family alone")
+    parser.add_argument("--family", default="", help="a single family")
     options = parser.parse_args()
     torch.manual_seed(0)
     chosen = [one for one in families() if one.schedulers and options.family in ("", one.name)]

@@ -1,11 +1,11 @@
-"""The page of a run of 100,000 steps that is still going: first paint, updates while lines are appended, server memory.
+"""Measure the page of a running run of 100,000 steps: first paint, updates while lines are appended, server memory.
 
-    python benchmarks/long_run.py             with the server in a process of its own and a real browser
+    python benchmarks/long_run.py             with the server in a separate process and a real browser
 
-The run's folder is what a run leaves: a line a step with two clips each, a measurement every 100 steps, two previews
-every 500, 13 checkpoints. "ours" is the median, "most" the slowest, "reference" what is promised: charts within 3
-seconds of opening the page first and within 1 later, an update within 2 seconds of its line (the page asks once a
-second), 100 ms of the browser's processor time for it, and memory that does not grow with the updates looked at.
+The run's folder is realistic: a line per step with two clips each, a measurement every 100 steps, two previews every
+500, 13 checkpoints. "ours" is the median, "most" the slowest, "reference" the promise: charts within 3 seconds of first
+opening the page and within 1 later, an update within 2 seconds of its line (the page asks once a second), 100 ms of the
+browser's CPU time for it, and memory that does not grow with updates.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 FIRST_MS, NEXT_MS, UPDATE_MS, TICK_MS = 3000.0, 1000.0, 2000.0, 100.0
-SECONDS = 3  # as many ticks
+SECONDS = 3  # ticks
 MEASURED, PREVIEWED, SAVED = 100, 500, 10_000  # every so many steps
 PROMPTS = ("a red ring moves left on a black background", "a blue ring turns")
-# A chart is painted when its curves are there.
+# A chart is painted once its curves exist.
 CHART = "main wb-chart svg path.line"
 # When the browser has painted them: in the task after the frame that follows their being there. Playwright itself looks
 # again when the page has done all else that it does as it opens, up to 0.4 s later.
@@ -72,7 +72,7 @@ REPAINTED = """() => new Promise((done) => {
 
 
 class Writer:
-    """Writes a run's folder as the trainer does, as fast as a disk takes it."""
+    """Write a run's folder like the trainer, as fast as the disk allows."""
 
     def __init__(self, workspace: Workspace, steps: int) -> None:
         self.run, self.step, self._draw = workspace.run("long"), 0, random.Random(0)
@@ -126,7 +126,7 @@ class Writer:
         }
 
     def past(self, steps: int) -> None:
-        """Everything that a run of so many steps has left."""
+        """Write everything that a run of so many steps has left."""
         self.advance(steps)
         video = self.run / "one.mp4"
         noise = np.random.default_rng(0).integers(0, 255, (9, 12, 18, 3), dtype=np.uint8)
@@ -143,7 +143,7 @@ class Writer:
 
 
 def opening(context: BrowserContext, address: str) -> tuple[Page, float]:
-    """A new tab, and the milliseconds from asking for the page to its charts."""
+    """Open a new tab and return the milliseconds until its charts are shown."""
     page = context.new_page()
     page.goto(address)
     page.locator(CHART).first.wait_for()
@@ -151,7 +151,7 @@ def opening(context: BrowserContext, address: str) -> tuple[Page, float]:
 
 
 def update(page: Page, writer: Writer, steps: int) -> tuple[float, float]:
-    """Milliseconds from a written line to the head that tells of it, and to the chart drawn anew."""
+    """Return the milliseconds from a written line to the updated head, and to the updated chart."""
     page.evaluate(f"() => {{ window.repainted = ({REPAINTED})(); }}")
     writer.advance(steps)
     began = time.perf_counter()
@@ -162,7 +162,7 @@ def update(page: Page, writer: Writer, steps: int) -> tuple[float, float]:
 
 
 def tick(page: Page, writer: Writer, steps: int) -> float:
-    """Milliseconds of processor time that the page's main thread takes for a second with so many new steps."""
+    """Return the CPU milliseconds that the page's main thread takes for a second with so many new steps."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -182,7 +182,7 @@ def megabytes(server: psutil.Process) -> float:
 
 
 def processor_seconds(server: psutil.Process) -> float:
-    """Unlike the time on the clock, hardly longer when other processes keep the machine busy."""
+    """Return CPU seconds, which unlike wall time hardly depend on other processes."""
     times = server.cpu_times()
     return float(times.user + times.system)
 
@@ -194,7 +194,7 @@ def row(case: str, times: list[float], reference: float | str = "") -> dict[str,
 def measure(
     context: BrowserContext, server: Server, writer: Writer, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Open the page several times, then watch it; times in milliseconds."""
+    """Open the page several times, then watch it. Times are in milliseconds."""
     process, url = psutil.Process(server.pid), f"{server.url}#/train/long"
     idle = megabytes(process)
     page, first = opening(context, url)  # the server reads the whole file, the browser has nothing of the page yet

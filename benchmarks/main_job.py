@@ -1,8 +1,8 @@
-"""The main job as a person does it in the browser: `python benchmarks/main_job.py [--json FILE] [--smallest]`.
+"""Do the main job in the browser like a person: `python benchmarks/main_job.py [--json FILE] [--smallest]`.
 
-An empty workspace, four clips, and a headless Chromium: import, caption, train, first preview, a sample, the grid. A
-row per stage: clicks, fields filled in, and seconds, most of which are the machine's. The built-in model trains for
---steps steps on this machine's processor. Needs a browser (`make browser`).
+It starts with an empty workspace, four clips and a headless Chromium: import, caption, train, first preview, a sample,
+the grid. Each stage is a row with clicks, filled fields and seconds, which are mostly the machine's. The built-in model
+trains for --steps steps on this machine's CPU. Needs a browser (`make browser`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATIENCE_MS = 600_000
 
 
 class Hand:
-    """A person's hand: it counts what it does, stage by stage."""
+    """A person's hand, which counts its actions by stage."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -50,7 +50,7 @@ class Hand:
         self.rows[-1]["fields"] += 1
 
     def done(self) -> list[dict[str, Any]]:
-        """All stages, and their sum."""
+        """Return all stages and their sum."""
         self._end()
         total = {name: sum(row[name] for row in self.rows) for name in ("clicks", "fields", "seconds")}
         return [*self.rows, {"stage": "all", **total}]
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def do(page: Page, url: str, steps: int) -> list[dict[str, Any]]:
-    """Every stage, in order."""
+    """Do every stage in order."""
     hand = Hand(page)
     hand.begin("open the page")
     page.goto(url)

@@ -41,7 +41,7 @@ WATCHED = [[1, "overview/overview", {}], [2, "runs/list", {}], [3, "runs/show", 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sessions=3, seconds=4.0)
     parser.add_argument("--sessions", type=int, default=SESSIONS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long they are watched")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long to watch them")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         workspace = fill(Path(folder))
@@ -83,7 +83,7 @@ def p95(times: list[float]) -> float:
 
 
 async def told(client: httpx.AsyncClient, run: Run, sessions: int, seconds: float) -> list[float]:
-    """Milliseconds from a written step to the moment at which a session hears of it, of all sessions and steps."""
+    """Return milliseconds from a written step until a session hears of it, for all sessions and steps."""
     written: dict[int, float] = {}
     times: list[float] = []
     done = asyncio.Event()

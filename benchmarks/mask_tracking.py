@@ -1,13 +1,13 @@
-"""Masks carried through clips: how well they cover the subject, and whether the confidence says where they do not.
+"""Measure tracked masks: how well they cover the subject, and whether the confidence shows where they do not.
 
     python benchmarks/mask_tracking.py [--clips FOLDER --painted FOLDER]
 
-Drawn clips have their truth: a shape that moves, grows, turns, passes a twin or a post, leaves the picture, ends with a
-cut. Real ones are NAME.mp4 of --clips, with the truth of some frames as NAME/0005.png (white: inside) of --painted.
-Of each, masks are painted on the first frame alone, then on the first and the middle one. "IoU" is the mean
+Drawn clips have a ground truth: a shape that moves, grows, turns, passes a twin or a post, leaves the picture, or ends
+with a cut. Real clips are NAME.mp4 in --clips, with the truth of some frames as NAME/0005.png (white: inside) in
+--painted. Masks are painted on the first frame of each clip, then on the first and the middle one. "IoU" is the mean
 intersection over union of the other frames, "good" the share of them above 0.5, "confidence" the mean. The last rows
-are over all: the area under the curve of confidence against IoU > 0.5 and IoU > 0.75 (1: every worse frame has a lower
-confidence than every better one), and the mean distance of confidence and IoU.
+cover all clips: the area under the curve of confidence against IoU > 0.5 and IoU > 0.75 (1: every worse frame has a
+lower confidence than every better one), and the mean difference between confidence and IoU.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Case = tuple[str, Pictures, dict[int, Pictures]]
 
 
 def _texture(seed: int, low: int, high: int, color: tuple[float, float, float]) -> Any:
-    """Blurred noise of a color, larger than a frame, so that it can move below one."""
+    """Return blurred noise of a color, larger than a frame, so that it can move."""
     noise = np.random.default_rng(seed).random((3 * HEIGHT, 3 * WIDTH)).astype(np.float32)
     noise = cv2.GaussianBlur(noise, (0, 0), 2.5)
     noise = (noise - noise.min()) / (noise.max() - noise.min())
@@ -39,7 +39,7 @@ def _texture(seed: int, low: int, high: int, color: tuple[float, float, float]) 
 
 
 def _shape(x: float, y: float, size: float, turn: float) -> Any:
-    """An egg with a leg, white on black."""
+    """Return an egg with a leg, white on black."""
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     center = (round(16 * x), round(16 * y))
     cv2.ellipse(mask, center, (round(16 * size), round(11 * size)), turn, 0, 360, 255, -1, shift=4)
@@ -52,7 +52,7 @@ def _shape(x: float, y: float, size: float, turn: float) -> Any:
 
 
 def drawn() -> Iterator[Case]:
-    """The drawn clips with the truth of every frame."""
+    """Return the drawn clips with the truth of every frame."""
     # name: (x, y, size, turn) of frame t in 0 to 1, color of the shape, what else is drawn over it
     ways: Mapping[str, tuple[Callable[[float], tuple[float, float, float, float]], tuple[float, float, float], str]] = {
         "moves": (lambda t: (60 + 110 * t, 70 + 15 * np.sin(6 * t), 26, 0), (1.0, 0.35, 0.2), ""),
@@ -93,7 +93,7 @@ def drawn() -> Iterator[Case]:
 
 
 def painted(clips: Path, folder: Path) -> Iterator[Case]:
-    """Real clips with the painted frames that they have."""
+    """Return real clips with their painted frames."""
     import av
 
     for path in sorted(clips.glob("*.mp4")):
@@ -104,7 +104,7 @@ def painted(clips: Path, folder: Path) -> Iterator[Case]:
 
 
 def under_the_curve(confidence: Any, good: Any) -> float:
-    """The share of pairs of a good and a bad frame in which the good one is trusted more; 1 without a pair."""
+    """Return the share of pairs of a good and a bad frame in which the good one has more confidence, or 1."""
     above, below = confidence[good], confidence[~good]
     if not len(above) or not len(below):
         return 1.0
@@ -115,7 +115,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", most=2)
     parser.add_argument("--clips", type=Path, help="folder of clips")
     parser.add_argument("--painted", type=Path, help="folder of painted masks")
-    parser.add_argument("--most", type=int, default=99, help="drawn clips at most")
+    parser.add_argument("--most", type=int, default=99, help="most drawn clips")
     options = parser.parse_args()
     cases = list(drawn())[: options.most]
     if options.clips and options.painted:

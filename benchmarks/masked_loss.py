@@ -1,16 +1,16 @@
-"""Masked loss on the built-in model: is only what the masks mark learned, as often as without them?
+"""Measure masked loss on the built-in model: is only the masked part learned, and as well as without masks?
 
     python benchmarks/masked_loss.py --json benchmarks/results/masked_loss_cpu.json --sheet docs/images/masked_loss.webp
-    python benchmarks/masked_loss.py --write-clips      draw the clips in masked_clips/ anew
+    python benchmarks/masked_loss.py --write-clips      draw the clips in masked_clips/ again
 
-Every training clip has two halves whose border moves: in the upper one a pink shape moves, which its caption names; in
-the lower one a cyan square, which no caption names. Pink and cyan are in no clip that the model was trained on. A
-clip's mask is white over the upper half, and moves with it. The recipes differ in the masked loss alone.
+Every training clip has two halves with a moving border: the upper one has a pink shape, which the caption names, the
+lower one a cyan square, which no caption names. The model has never seen pink and cyan. The clip's mask is white over
+the upper half and moves with it. The recipes differ only in the masked loss.
 
-Samples of prompts that were not trained on are judged by their colors: "concept" is the share of the concept's prompts
-that show pink, "distractor" the share that show cyan, "known" the share of known prompts that are fully right,
-"known with distractor" the share of known prompts that show cyan. The first row is the base model. Results are saved
-after each run, and a run that is already in the file is not repeated.
+Samples of untrained prompts are judged by their colors: "concept" is the share of the concept's prompts that show pink,
+"distractor" the share that show cyan, "known" the share of known prompts that are fully right, "known with distractor"
+the share of known prompts that show cyan. The first row is the base model. Results are saved after each run, and runs
+in the file are not repeated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Row = dict[str, Any]
 
 
 def specs() -> tuple[list[tiny_world.Spec], list[tiny_world.Spec]]:
-    """What the clips show, and what is sampled, which no clip shows."""
+    """Return the specifications of clips and samples, which are disjoint."""
     sideways = [one for one in tiny_world.combinations(tiny_world.SHAPES) if one.motion in ("left", "right")]
     pink = sorted({replace(one, colour=CONCEPT) for one in sideways})
     chosen = tiny_world.balanced_choice(pink, CLIPS + PROMPTS, seed=7)
@@ -63,7 +63,7 @@ def specs() -> tuple[list[tiny_world.Spec], list[tiny_world.Spec]]:
 
 
 def drawn(spec: tiny_world.Spec, rng: random.Random, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A clip [3, F, H, W] in [-1, 1] and its mask [F, H, W], 0 or 1."""
+    """Return a clip [3, F, H, W] in [-1, 1] and its mask [F, H, W], 0 or 1."""
     frames = tiny_world.FRAMES
     drift = torch.linspace(-1, 1, frames) * rng.choice((-DRIFT, DRIFT))
     x, _ = tiny_world.path(spec.motion, rng, frames)
@@ -81,7 +81,7 @@ def drawn(spec: tiny_world.Spec, rng: random.Random, size: int) -> tuple[torch.T
 
 
 def write_clips(folder: Path) -> None:
-    """Write the concept's clips, their captions and masks, as they are kept with this script."""
+    """Write the concept's clips, captions and masks, which are kept with this script."""
     rng = random.Random("masked")
     folder.mkdir(parents=True, exist_ok=True)
     for number, spec in enumerate(specs()[0]):
@@ -93,7 +93,7 @@ def write_clips(folder: Path) -> None:
 
 
 def make_datasets(workspace: Workspace) -> None:
-    """The concept's clips with their masks, and known ones, from the files that the published numbers were made of."""
+    """Import the concept's clips with masks, and known clips, from the files behind the published numbers."""
     Dataset.ensure(workspace, demo.KNOWN).import_files([concepts.ROOT / "assets/demo_clips" / demo.KNOWN])
     dataset = Dataset.ensure(workspace, "halves")
     dataset.import_files([KEPT])
@@ -105,14 +105,14 @@ def make_datasets(workspace: Workspace) -> None:
 
 
 def has(clip: torch.Tensor, colour: str) -> bool:
-    """Whether at least half of a clip's frames show something of a color."""
+    """Return whether at least half of the frames show something of a color."""
     value = torch.tensor(tiny_world.NEW_COLOURS[colour]).view(3, 1, 1, 1) / 127.5 - 1
     near = (clip - value).norm(dim=0) < NEAR
     return int((near.flatten(1).sum(1) >= LEAST).sum()) * 2 >= len(near)
 
 
 class Bench:
-    """The datasets, the prompts, and what the base model makes of them."""
+    """The datasets, the prompts, and the base model's results."""
 
     def __init__(self, workspace: Workspace, most: int | None) -> None:
         _, model = find_model(default_model())
@@ -138,7 +138,7 @@ class Bench:
         }
 
     def measure(self, recipe: str, seed: int, steps: int) -> tuple[Row, list[torch.Tensor]]:
-        """A real run, and its samples."""
+        """Train a real run and judge its samples."""
         settings = demo.teach("halves", demo.KNOWN).changed(
             steps=steps, seed=seed, preview_every=0, evaluate_every=steps, save_every=steps, device="cpu"
         )
@@ -156,7 +156,7 @@ class Bench:
 
 
 def training_rows(count: int) -> list[list[torch.Tensor]]:
-    """Clips as they are trained on, and below them their masks."""
+    """Return training clips with their masks below."""
     rng = random.Random("masked")
     pairs = [drawn(spec, rng, tiny_world.SIZE) for spec in specs()[0][:count]]
     return [[clip for clip, _ in pairs], [mask[None].expand(3, -1, -1, -1) * 2 - 1 for _, mask in pairs]]
@@ -167,9 +167,9 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
-    parser.add_argument("--write-clips", action="store_true", help="draw the clips and masks anew, and do no more")
+    parser.add_argument("--write-clips", action="store_true", help="only draw the clips and masks again")
     options = parser.parse_args()
     if options.write_clips:
         write_clips(KEPT)

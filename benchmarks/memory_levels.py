@@ -1,10 +1,9 @@
-"""Every memory level against the plain model, on the built-in models: does it learn the same?
+"""Compare every memory level with the plain model, on the built-in models: does it learn the same?
 
-A row a level, through a run's own session on the demo's clips. "loss" and "gradients" are the largest relative
-difference from the plain model's (diffusers' attention, nothing recomputed, nothing rounded) in one step with a LoRA
-that has learned; "cosine" is that between all gradients; "held-out" the loss on held-out clips after a short training,
-beside that of the plain model ("reference"); "step" how many times a step takes as long as the plain one, on a
-processor, where nothing is won by any of it.
+Each row is a level, through a run's own session on the demo's clips. "loss" and "gradients" are the largest relative
+differences from the plain model (diffusers' attention, no recomputation, no rounding) in one step with a trained LoRA;
+"cosine" compares all gradients; "held-out" is the loss on held-out clips after a short training, beside the plain
+model's ("reference"); "step" is the time of a step relative to the plain model's, on a CPU, where no level is faster.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def session(workspace: Workspace, settings: TrainSettings) -> Session:
 
 
 def gradients(made: Session) -> tuple[float, Gradients]:
-    """Loss and gradients of the batch of the next step; the weights stay."""
+    """Return loss and gradients of the next step's batch, without changing the weights."""
     batch = made.inputs.batch(made.step + 1, 0)
     each = made.family.loss(made.transformer, made.schedule, batch.inputs)
     each.mean().backward()
@@ -80,7 +79,7 @@ def joined(found: Gradients) -> torch.Tensor:
 
 
 def measure(workspace: Workspace, settings: TrainSettings, learned: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """One level: gradients at the same learned weights, then a short training of its own, and its seconds a step."""
+    """Measure one level: gradients at the same trained weights, then a short training and its seconds per step."""
     made = session(workspace, settings)
     start = {name: parameter.detach().clone() for name, parameter in made.trainable.named}
     for name, parameter in made.trainable.named:
@@ -103,7 +102,7 @@ def measure(workspace: Workspace, settings: TrainSettings, learned: dict[str, to
 
 
 def gradients_at(made: Session) -> tuple[float, Gradients]:
-    """As `gradients`, of the first step's batch."""
+    """Return loss and gradients of the first step's batch."""
     made.step, step = 0, made.step
     found = gradients(made)
     made.step = step

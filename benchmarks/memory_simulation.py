@@ -1,12 +1,12 @@
-"""The fit check against simulated runs of models of real size: `python benchmarks/memory_simulation.py --json FILE`.
+"""Compare the fit check with simulated runs of full-size models: `python benchmarks/memory_simulation.py --json FILE`.
 
 A training step at every memory level, a denoising step of a preview, and the encoding and decoding of a clip run on
-fake tensors (fake_runs). ours: GB of tensors that the fit check estimates, without what it adds for what is no tensor;
-reference: the most that lived at a time, and of that by cause. The same for the operations, in 1e12, which the
-estimated time follows from. The goal is a ratio between 0.9 and 1.1 in every row.
+fake tensors (fake_runs). ours: GB of tensors that the fit check estimates, without its allowance for other memory;
+reference: the peak of live tensors, also by cause. The same holds for operations, in 1e12, which determine the
+estimated time. The goal is a ratio between 0.9 and 1.1 in every row.
 
-A model's blocks are equal: with two numbers of blocks everything follows for any number on a straight line. `--whole`
-simulates all blocks. What FILE has is not simulated again; remove it after a change of what computes.
+All blocks of a model are equal, so two block counts determine all others by linear extrapolation. `--whole` simulates
+all blocks. Rows in FILE are not simulated again; remove it after changing the computation.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ PROCESSOR = GpuModel("a processor", "cpu", 4000.0, 0.06)
 
 @dataclass(frozen=True)
 class Level:
-    """What is changed of the usual settings, and the share of the blocks that is swapped."""
+    """Changes to the usual settings, and the share of swapped blocks."""
 
     name: str
     changed: dict[str, Any] = field(default_factory=dict)
@@ -128,7 +128,7 @@ ON_PROCESSOR = {"precision": "fp32", "frames": 9, "height": 128, "width": 192}
 
 @dataclass(frozen=True)
 class Case:
-    """One row: which phase of which model, with which settings."""
+    """A row: a phase of a model with some settings."""
 
     name: str
     model: str
@@ -147,7 +147,7 @@ def training(level: Level, models: Sequence[str]) -> Iterator[Case]:
 
 
 def previews() -> Iterator[Case]:
-    """A denoising step with weights as they are, and at the levels that a preview has, too."""
+    """Return denoising steps with unchanged weights and at the memory levels of previews."""
     for model in MODELS:
         yield Case(f"{model}: {memory.DENOISING}", model, memory.DENOISING, LEVELS[2])
     for level in LEVELS[UNROUNDED:]:
@@ -181,7 +181,7 @@ def cases() -> Iterator[Case]:
 
 
 def simulate(case: Case, whole: bool = False) -> Simulated:
-    """The reference of a row."""
+    """Simulate the reference of a row."""
     family, model = find_model(case.model)
     blocks = family.facts(model).blocks
     if case.phase in (memory.CLIPS, memory.DECODING):
@@ -197,7 +197,7 @@ def simulate(case: Case, whole: bool = False) -> Simulated:
 
 
 def extended(fewer: Simulated, more: Simulated, times: float) -> Simulated:
-    """What follows for more blocks on a straight line."""
+    """Extrapolate linearly to more blocks."""
 
     def line(one: float, other: float) -> float:
         return one + times * (other - one)
@@ -207,7 +207,7 @@ def extended(fewer: Simulated, more: Simulated, times: float) -> Simulated:
 
 
 def estimate(case: Case) -> tuple[float, float]:
-    """GB of tensors and operations in 1e12 that the fit check estimates for a row."""
+    """Return GB of tensors and operations in 1e12 that the fit check estimates for a row."""
     family, model = find_model(case.model)
     facts = family.facts(model)
     settings = case.level.settings(case.model, facts.blocks)
@@ -243,7 +243,7 @@ def row(case: Case, simulated: Simulated) -> dict[str, Any]:
 
 
 def known(path: Path | None) -> dict[str, Simulated]:
-    """What the file has of earlier calls, by case."""
+    """Return the file's rows of earlier calls, by case."""
     if path is None or not path.exists():
         return {}
     rows = json.loads(path.read_text())["rows"]
@@ -261,7 +261,7 @@ def main() -> None:
     smallest = {"models": ["ltx-video-2b-0.9.5"], "only": memory.TRAINING + ", full"}
     parser = arguments((__doc__ or "").splitlines()[0], **smallest)
     parser.add_argument("--models", nargs="+", choices=(*MODELS, *BRANCHED), metavar="NAME", default=list(MODELS))
-    parser.add_argument("--only", default="", metavar="TEXT", help="the rows whose name has it")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose name contains this")
     parser.add_argument("--whole", action="store_true", help="simulate all blocks")
     options = parser.parse_args()
     found, every = known(options.json), list(cases())

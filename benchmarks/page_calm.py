@@ -1,9 +1,9 @@
-"""How calm a page looks: `python benchmarks/page_calm.py [NAME=URL ...] [--workspace FOLDER] [--json FILE]`.
+"""Measure how calm a page looks: `python benchmarks/page_calm.py [NAME=URL ...] [--workspace FOLDER] [--json FILE]`.
 
-Counts what is in sight without scrolling, at each size and theme: font sizes and weights, colors, elements with a
-border, words, controls, the share of the screen that videos, pictures and charts have, and how far the page scrolls
-sideways. Without an address it measures this workbench's own places over a workspace. `--pictures FOLDER` keeps the
-screens.
+It counts what is visible without scrolling, at each size and theme: font sizes and weights, colors, elements with a
+border, words, controls, the share of the screen with videos, pictures and charts, and how far the page scrolls
+sideways. Without an address it measures this workbench's own pages over a workspace. `--pictures FOLDER` keeps the
+screenshots.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ COUNTS = """() => {
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sizes=["390x844"], places=["home"])
-    parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure in place of this workbench's")
-    parser.add_argument("--workspace", type=Path, help="what the workbench shows; else an empty one")
+    parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure instead of this workbench's")
+    parser.add_argument("--workspace", type=Path, help="workspace to show; default: an empty one")
     parser.add_argument("--places", nargs="+", default=["home", "run", "compare", "sample"], choices=PLACES)
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--themes", nargs="+", default=["light"], choices=["light", "dark"])
-    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screen as a PNG")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screenshot as a PNG")
     options = parser.parse_args()
     path = find()
     if path is None:
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def measure(browser: Browser, server: Server | None, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row for each screen, size and theme."""
+    """Return a row for each screen, size and theme."""
     for theme in options.themes:
         for size in options.sizes:
             width, height = map(int, size.split("x"))
@@ -139,7 +139,7 @@ def measure(browser: Browser, server: Server | None, options: argparse.Namespace
 
 
 def others(browser: Browser, pages: list[str], view: Any, theme: Any) -> Iterator[tuple[str, Page]]:
-    """Each page by its name."""
+    """Return the other pages by name."""
     for name, _, url in (one.partition("=") for one in pages):
         page = browser.new_context(viewport=view, color_scheme=theme).new_page()
         page.goto(url)
@@ -148,7 +148,7 @@ def others(browser: Browser, pages: list[str], view: Any, theme: Any) -> Iterato
 
 
 def own(page: Page, places: list[str]) -> Iterator[tuple[str, Page]]:
-    """Each place by its name."""
+    """Return the workbench's own pages by name."""
     for name in places:
         show(page, name)
         yield name, page

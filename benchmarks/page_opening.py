@@ -1,10 +1,9 @@
-"""What opening the page costs: `python benchmarks/page_opening.py [--json FILE] [--smallest]`.
+"""Measure opening the page: `python benchmarks/page_opening.py [--json FILE] [--smallest]`.
 
-A headless Chromium opens addresses of the page over a small workspace, each time in a profile of its own: the time from
-the page's first byte until a person can use it (the heading and what the server tells stand, and were painted), the
-kilobytes that came, and the processor time in scripts. Then a person goes from run to run: until the heading of the
-other one and the shape of its numbers were painted, and until its numbers were. Then sessions ask for the same without
-a browser: the server's processor time for one, and how long all of them wait when they come at once.
+A headless Chromium opens pages over a small workspace, each time in a new profile. It measures the time from the first
+byte until the page is usable (heading and server data are painted), kilobytes, and CPU time of scripts. Then it
+switches between runs: until the other run's heading and placeholders are painted, and until its numbers are. Finally
+sessions make the same requests without a browser: the server's CPU time for one session, and the wait of all at once.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ FETCHED = """() => [...performance.getEntriesByType('navigation'), ...performanc
 
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sessions=3, rounds=1)
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help="so many open the page at once")
+    parser.add_argument("--sessions", type=int, default=SESSIONS, help="sessions that open the page at once")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="openings of each address, one after the other")
     options = parser.parse_args()
     path = find()
@@ -111,7 +110,7 @@ def main() -> None:
 
 
 def openings(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
-    """Medians of openings of each address, in turn."""
+    """Return medians of opening each address, in turn."""
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ADDRESSES}
     for _ in range(rounds):
         for name, address in ADDRESSES.items():
@@ -138,7 +137,7 @@ def openings(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
 
 
 def switches(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
-    """Medians of going from a run to another one and back."""
+    """Return medians of switching from a run to another and back."""
     context = browser.new_context()
     opened = context.new_page()
     opened.set_default_timeout(1000 * PATIENCE_SECONDS)
@@ -155,7 +154,7 @@ def switches(browser: Browser, page: Page, rounds: int) -> list[dict[str, Any]]:
 
 
 async def together(page: Page, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What a session costs the server, and all of them at once."""
+    """Measure the server's cost of one session, and of all at once."""
     with page.client() as known:
         headers = {**known.headers, "accept-encoding": ENCODINGS}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=options.sessions)
@@ -177,7 +176,7 @@ async def together(page: Page, options: argparse.Namespace) -> list[dict[str, An
 
 
 async def opening(client: httpx.AsyncClient) -> None:
-    """The document, the elements, and the first answer to what Home watches."""
+    """Request the document, the elements, and the first answer that Home watches."""
     document = (await client.get("/")).text
     for name in re.findall(r"elements/elements-[\w.]+", document):
         (await client.get(f"/{name}")).raise_for_status()

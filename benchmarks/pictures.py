@@ -1,16 +1,16 @@
-"""What still pictures among the clips do to motion, and what the settings of pictures do about it.
+"""Measure how still pictures among the clips affect motion, and what the picture settings change.
 
-    python benchmarks/pictures.py                              24 files, of them 0, 50, 80 and 100 % pictures
-    python benchmarks/pictures.py --pictures 0.8 --share 0.2 one mixture, with a setting of picture_share
+    python benchmarks/pictures.py                              24 files, 0, 50, 80 and 100 % of them pictures
+    python benchmarks/pictures.py --pictures 0.8 --share 0.2   one mixture, with a value of picture_share
 
-The built-in model learns stripes from the demo's clips by the demo's settings, once with a regularization dataset and
-once without. A picture is the middle frame of a clip, with its caption. 16 prompts of stripes and 16 known ones, none
-trained on, are generated through the stock pipeline with the LoRA; the first row is the base model.
+The built-in model learns stripes from the demo's clips with the demo's settings, with and without a regularization
+dataset. A picture is the middle frame of a clip, with its caption. 16 prompts of stripes and 16 known prompts, none
+trained on, are generated with the stock pipeline and the LoRA; the first row is the base model.
 
-sampled: share of the batches that hold pictures;  striped: share that shows stripes;  motion: the grid's number (levels
-of 255 within an eighth of a second, mean);  travel: how far shapes go, as a share of the side;  direction, right: share
-that moves where the prompt says, and with everything right, by assets/tiny_check.py, which does not tell where a shape
-before stripes goes.
+sampled: share of batches with pictures;  striped: share of samples with stripes;  motion: the grid's measure (mean
+change in levels of 255 within an eighth of a second);  travel: distance that shapes move, as a share of the side;
+direction, right: share that moves as the prompt says, and that is fully right, according to assets/tiny_check.py, which
+cannot detect the direction of a shape in front of stripes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 
 def import_files(workspace: Workspace) -> None:
-    """The demo's clips, and beside each of the concept its middle frame with its caption, as a picture."""
+    """Import the demo's clips, and for each clip of the concept its middle frame with its caption as a picture."""
     with tempfile.TemporaryDirectory() as folder:
         tiny_world.write_demo_clips(Path(folder))
         clips = sorted((Path(folder) / tiny_world.CONCEPT).glob("*.mp4"))
@@ -62,7 +62,7 @@ def import_files(workspace: Workspace) -> None:
 
 
 def mix(dataset: Dataset, share: float) -> None:
-    """Leave in the dataset one of each clip and its picture: this share of them pictures."""
+    """Keep either the clip or its picture of each pair, with this share of pictures."""
     for removed in dataset.removed:
         dataset.restore(removed.file_name)
     videos = [clip.file_name for clip in dataset.clips if not clip.is_image]
@@ -74,12 +74,12 @@ def mix(dataset: Dataset, share: float) -> None:
 
 
 def pixels(clip: torch.Tensor) -> Any:
-    """uint8 [F, H, W, 3] of a clip [3, F, H, W] in [-1, 1]."""
+    """Return uint8 [F, H, W, 3] of a clip [3, F, H, W] in [-1, 1]."""
     return ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).numpy()
 
 
 def settings_for(workspace: Workspace, share: float) -> TrainSettings:
-    """The demo's, with a bucket of one frame where there are pictures."""
+    """Return the demo's settings, with a bucket of one frame if there are pictures."""
     side, shapes = tiny_world.SIZE, (tiny_world.FRAMES, 1)
     buckets = tuple(f"{frames}x{side}x{side}" for frames in shapes) if share else ()
     settings = demo.teach(tiny_world.CONCEPT, demo.KNOWN)
@@ -87,7 +87,7 @@ def settings_for(workspace: Workspace, share: float) -> TrainSettings:
 
 
 def motion(clips: Sequence[torch.Tensor]) -> float:
-    """The grid's motion number, mean over clips [3, F, H, W] in [-1, 1]."""
+    """Return the grid's motion measure, averaged over clips [3, F, H, W] in [-1, 1]."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "clip.mp4"
         found = []
@@ -98,7 +98,7 @@ def motion(clips: Sequence[torch.Tensor]) -> float:
 
 
 def travel(clips: Sequence[torch.Tensor]) -> float:
-    """How far shapes go from the first frame to the last, mean over clips [3, F, H, W]: a share of the side."""
+    """Return the distance of shapes from first to last frame as a share of the side, averaged over clips."""
     found = []
     for clip in clips:
         matte = tiny_check.foreground(clip)[2]
@@ -110,7 +110,7 @@ def travel(clips: Sequence[torch.Tensor]) -> float:
 
 
 def judged(prompts: Sequence[concepts.Prompts], samples: Sequence[torch.Tensor]) -> Row:
-    """The columns of a row, of samples of the concept's prompts and of known ones."""
+    """Return the columns of a row, from samples of the concept's prompts and of known prompts."""
     (_, known), (striped, plain) = prompts, samples
     found = tiny_check.accuracy(plain, known.specs)
     return {
@@ -151,7 +151,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=450)
     parser.add_argument("--prompts", type=int, default=16, help="of each kind")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workspace", type=Path, help="where datasets and runs stay, instead of a temporary folder")
+    parser.add_argument("--workspace", type=Path, help="folder that keeps datasets and runs")
     parser.add_argument("--sheets", type=Path, help="also write contact sheets into this folder")
     options = parser.parse_args()
     _, model = find_model(default_model())

@@ -1,10 +1,10 @@
-"""The reference: LoRA training of CogVideoX as the diffusers examples do it, in their plainest form.
+"""The reference: LoRA training of CogVideoX as in the diffusers examples, in its plainest form.
 
-Read the clips, encode them with the VAE, encode the captions, then accumulate, noise, timesteps, transformer, x0 from
-velocity, weighted loss, backward, clip, optimizer, scheduler, log; save the LoRA. Image-to-video: the first frame is
-noised and encoded alone, stands beside the first latent frame, zeros beside the others, and is dropped now and then.
-No previews, no checkpoints, no held-out loss. `python benchmarks/plain_loop.py MODEL CLIPS STEPS OUT` is the whole
-text-to-video command; CLIPS holds .mp4 and .txt.
+It reads the clips, encodes them with the VAE, encodes the captions, then per step: accumulate, noise, timesteps,
+transformer, x0 from velocity, weighted loss, backward, clip, optimizer, scheduler, log; at the end it saves the LoRA.
+For image-to-video, the first frame is noised and encoded alone and concatenated to the first latent frame, with zeros
+for the others, and sometimes dropped. There are no previews, checkpoints or held-out loss. `python
+benchmarks/plain_loop.py MODEL CLIPS STEPS OUT` is the whole text-to-video command; CLIPS holds .mp4 and .txt.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ Batch = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]  # latents, condi
 
 @dataclass(frozen=True)
 class Example:
-    """One encoded clip: its latents' moments, the embedding [1, tokens, D] of its caption, its first frame [1, 3, H, W]
-    and, noised once and for all, that frame's moments."""
+    """An encoded clip.
+
+    It holds the moments of its latents, the embedding [1, tokens, D] of its caption, its first frame [1, 3, H, W] and
+    the moments of that frame, noised once.
+    """
 
     video: Moments
     text: torch.Tensor
@@ -46,7 +49,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is trained how. `images`: how often a first frame's noise is sampled, None for text-to-video."""
+    """What is trained. `images`: how often a first frame's noise is sampled, None for text-to-video."""
 
     batch: int = BATCH
     accumulation: int = 1
@@ -54,7 +57,7 @@ class Variant:
 
 
 class Batches:
-    """Batches of one bucket each, in a new order every epoch; what does not fill a batch is left out."""
+    """Batches of one bucket each, in a new order every epoch, without incomplete ones."""
 
     def __init__(self, sizes: Sequence[int], batch: int) -> None:
         ends = [sum(sizes[: place + 1]) for place in range(len(sizes))]
@@ -76,7 +79,7 @@ class Batches:
 def make_step(
     transformer: Any, scheduler: Any, vae: Any, buckets: Sequence[Sequence[Example]], variant: Variant
 ) -> Callable[[], None]:
-    """One adjustment of the example's loop, with all its batches; the LoRA is added here."""
+    """Add the LoRA and return a function that takes one optimizer step of the example's loop."""
     accelerator = Accelerator(gradient_accumulation_steps=variant.accumulation, cpu=True)
     transformer.requires_grad_(False)
     transformer.add_adapter(LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS))
@@ -126,7 +129,7 @@ def make_step(
 
 
 def collate(examples: list[Example], vae: Any, images: str | None) -> Batch:
-    """Latents sampled from the posterior, the condition, and embeddings."""
+    """Return latents sampled from the posterior, the condition, and embeddings."""
     latents = sample([example.video for example in examples])
     text = torch.cat([example.text for example in examples])
     if images is None:
@@ -154,7 +157,7 @@ def _endless(loader: Any) -> Iterator[Batch]:
 
 
 def read_clip(path: Path, height: int, width: int) -> torch.Tensor:
-    """[1, 3, F, height, width] in [-1, 1]."""
+    """Return a clip [1, 3, F, height, width] in [-1, 1]."""
     import decord
 
     frames = torch.from_numpy(decord.VideoReader(str(path), width=width, height=height)[:].asnumpy())
@@ -169,14 +172,14 @@ def encode_video(vae: Any, video: torch.Tensor) -> Moments:
 
 
 def encode_image(vae: Any, frames: torch.Tensor) -> Moments:
-    """Of first frames [B, 3, H, W], each noised by a strength of its own."""
+    """Encode first frames [B, 3, H, W], each noised with its own strength."""
     mean, deviation = IMAGE_NOISE
     sigma = torch.normal(mean, deviation, (len(frames), 1, 1, 1)).exp()
     return encode_video(vae, (frames + torch.randn_like(frames) * sigma).unsqueeze(2))
 
 
 def encode(model: Path, vae: Any, clips: Sequence[Path], height: int, width: int) -> list[Example]:
-    """Everything the loop needs of the clips, each with its caption beside it."""
+    """Encode all clips with the captions beside them."""
     from transformers import AutoTokenizer, T5EncoderModel
 
     tokenizer = AutoTokenizer.from_pretrained(model / "tokenizer")

@@ -1,10 +1,10 @@
-"""What one process of a run holds: a run of one process, of two that each hold the whole model, of two with FSDP2.
+"""Measure what one process of a run holds: alone, with two full copies of the model, and with two under FSDP2.
 
-Through a run's own session, on the processor and the demo's clips: the bytes of weights, of gradients and of the
-optimizer's state that one process has after two steps, counted tensor by tensor, so that neither Python nor a cache is
-in it. Gradients are as large as the trainable weights. ZeRO's stage 2 cuts gradients and the optimizer's state by the
-number of processes, its stage 3 the weights, too: "cut" says by how much FSDP2 does, over the run of one process.
-Activations are not counted: no stage cuts them.
+It runs a run's own session on the CPU with the demo's clips and counts the bytes of weights, gradients and optimizer
+state in one process after two steps, tensor by tensor, without Python or caches. Gradients are as large as the
+trainable weights. ZeRO stage 2 divides gradients and optimizer state by the number of processes, stage 3 also the
+weights: "cut" is FSDP2's factor against a run of one process. Activations are not counted, because no stage divides
+them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PORT = "WORKBENCH_BENCHMARK_PORT"
 
 
 def held(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor in this process: of its piece, where it is cut."""
+    """Return the bytes of a tensor in this process: of its shard, if it is sharded."""
     local: Any = getattr(tensor, "to_local", lambda: tensor)()
     return int(local.numel() * local.element_size())
 
 
 def child(rank: int, count: int, folder: Path) -> None:
-    """One process of a run: two steps, then what it holds, printed by the first."""
+    """Run one process: two steps, then the first process prints what it holds."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": os.environ[PORT], "RANK": str(rank)}
     torch.set_num_threads(1)
     run, device = Run(folder), pick_device("cpu")
@@ -61,7 +61,7 @@ def child(rank: int, count: int, folder: Path) -> None:
 
 
 def measure(workspace: Workspace, settings: TrainSettings, count: int) -> dict[str, float]:
-    """MB that the first process of such a run holds."""
+    """Return the MB that the first process of such a run holds."""
     run = Run.create(workspace, settings, f"{settings.method}-{settings.parallel}-{count}")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -76,7 +76,7 @@ def measure(workspace: Workspace, settings: TrainSettings, count: int) -> dict[s
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], methods=["full"], cases=["1 ddp", "2 fsdp"])
     parser.add_argument("--methods", nargs="+", default=["full", "lora"])
-    parser.add_argument("--cases", nargs="+", default=["1 ddp", "2 ddp", "2 fsdp"], help="processes, how they share")
+    parser.add_argument("--cases", nargs="+", default=["1 ddp", "2 ddp", "2 fsdp"], help="processes and how they share")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

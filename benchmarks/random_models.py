@@ -1,4 +1,4 @@
-"""Models of any size with random weights, and clips for them: speed and memory do not depend on what is known."""
+"""Make models of any size with random weights, and clips for them: speed and memory do not depend on values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.jobs.devices import pick_device
 from workbench.workspace import Workspace
 
 SEED = 0
-# One that a processor can train.
+# Small enough for a CPU.
 MEDIUM: dict[str, Any] = {
     "attention_head_dim": 64,
     "num_attention_heads": 8,
@@ -31,11 +31,11 @@ MEDIUM: dict[str, Any] = {
     "use_rotary_positional_embeddings": True,
 }
 SMALL_VAE: dict[str, Any] = {"block_out_channels": [8, 16, 32, 32], "sample_height": 128, "sample_width": 128}
-SMALL_TEXT = {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}  # stands for T5, as wide as is asked for
+SMALL_TEXT = {"d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}  # in place of T5, with the requested width
 
 
 def random_transformer(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
-    """Of these sizes, with weights as large as those of a trained one."""
+    """Make a transformer of these sizes, with weights of the usual magnitude."""
     from diffusers import CogVideoXTransformer3DModel
 
     with torch.device("meta"):
@@ -55,11 +55,11 @@ def random_transformer(config: dict[str, Any], device: torch.device, dtype: torc
 
 
 def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], dtype: torch.dtype) -> Path:
-    """A random CogVideoX of these sizes in diffusers' layout, unless it is there.
+    """Write a random CogVideoX of these sizes in diffusers' layout, unless it exists.
 
-    It is made on the GPU where there is one: drawing billions of numbers takes minutes on a processor.
+    It is made on the GPU if there is one, because drawing billions of numbers takes minutes on a CPU.
     """
-    if (folder / "model_index.json").exists():  # which is written last
+    if (folder / "model_index.json").exists():  # written last
         return folder
     from diffusers import AutoencoderKLCogVideoX, CogVideoXDDIMScheduler, CogVideoXPipeline
     from transformers import T5Config, T5EncoderModel
@@ -90,7 +90,7 @@ def write_model(folder: Path, transformer: dict[str, Any], vae: dict[str, Any], 
 
 
 def make_clips(workspace: Workspace, count: int, frames: int, size: tuple[int, int], fps: float = 8) -> None:
-    """The dataset `squares` with so many clips of (width, height) unless it is there."""
+    """Make the dataset `squares` with so many clips of (width, height), unless it exists."""
     from tests.drawing import COLORS, draw
 
     if (workspace.datasets / "squares").exists():

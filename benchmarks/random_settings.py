@@ -1,13 +1,13 @@
-"""Random settings through the shell, as flags and as JSON: taken, or refused in a sentence, never a traceback.
+"""Pass random settings through the shell, as flags and as JSON: accepted, or refused in a sentence, never a traceback.
 
-    python benchmarks/random_settings.py                  300 of them
+    python benchmarks/random_settings.py                  300 cases
     python benchmarks/random_settings.py --count 1000 --seed 7
 
-A case is a command and one to six of its settings: legal values, values beyond the bounds, of other types, and extremes
-(NaN, infinity, numbers of hundreds of digits, texts of 300 and 100,000 characters, control characters, NUL, names of
-other alphabets, paths that lead outside). Everything is real: runs that are taken are written and put into the queue,
-whose device another program holds meanwhile, so that nothing trains. Ends with 1 when a case ended in a traceback, or
-was refused without a sentence.
+A case is a command and one to six of its settings: legal values, values out of bounds, of other types, and extremes
+(NaN, infinity, numbers of hundreds of digits, texts of 300 and 100,000 characters, control characters, NUL, names in
+other alphabets, paths that lead outside). Everything is real: accepted runs are written and put into the queue, while
+another program holds the device, so that nothing trains. Exits with 1 if a case ended in a traceback or was refused
+without a sentence.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ WRONG = (
 
 @dataclass(frozen=True)
 class Command:
-    """A command, the settings that it takes, what always follows, and whether it takes them as --config, too."""
+    """A command, its settings, its fixed arguments, and whether it also takes settings with --config."""
 
     words: Sequence[str]
     settings: type[Settings]
@@ -176,7 +176,7 @@ def main() -> None:
 def measure(
     folder: Path, workspace: Workspace, chance: random.Random, count: int
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each way in, and what is wrong, each with the command that shows it."""
+    """Return a row for each way to pass settings, and the failures with the command that shows each."""
     ways = ("flags", "JSON", "other words")
     rows = {way: {"case": way, "asked": 0, "taken": 0, "refused": 0, "tracebacks": 0} for way in ways}
     wrong = []
@@ -197,7 +197,7 @@ def measure(
 
 
 def command_line(folder: Path, way: str, chance: random.Random, clip: str) -> list[str]:
-    """The words of one command."""
+    """Return the words of one command."""
     if way == "other words":
         known = {"{clip}": (clip,), "{number}": NUMBERS, "{text}": TEXTS}
         return [chance.choice(known[word]) if word in known else word for word in chance.choice(OTHERS)]
@@ -213,14 +213,14 @@ def command_line(folder: Path, way: str, chance: random.Random, clip: str) -> li
 
 
 def json_value(spec: Spec, chance: random.Random, share: float) -> Any:
-    """A legal value as often as that; else one of any kind."""
+    """Return a legal value with this probability, else one of any kind."""
     if chance.random() < share:
         return legal(spec, chance)
     return chance.choice([*WRONG, *TEXTS, legal(spec, chance)])
 
 
 def flag(spec: Spec, chance: random.Random, share: float) -> list[str]:
-    """The same as a flag and its text."""
+    """Return the same as a flag and its text."""
     name = "--" + spec.name.replace("_", "-")
     if spec.kind == "switch":
         return [chance.choice([name, f"--no-{name[2:]}"])]
@@ -230,7 +230,7 @@ def flag(spec: Spec, chance: random.Random, share: float) -> list[str]:
 
 
 def legal(spec: Spec, chance: random.Random) -> Any:
-    """A value within the bounds, often at one of them."""
+    """Return a value within the bounds, often at one of them."""
     if spec.choices:
         return chance.choice(spec.choices)
     low, high = spec.low if spec.low is not None else 0, spec.high if spec.high is not None else 10_000
@@ -245,7 +245,7 @@ def legal(spec: Spec, chance: random.Random) -> Any:
 
 
 def ask(words: Sequence[str]) -> tuple[int, str, str]:
-    """(exit code, what it said, the traceback or "") of a command, run in this process."""
+    """Run a command in this process and return (exit code, output, traceback or "")."""
     # As a shell's: what cannot be encoded is an error on stdout, and is written otherwise on stderr.
     out = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
     err = io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True)

@@ -1,16 +1,16 @@
-"""Recipes against each other on new concepts: how soon does a LoRA show its concept, and what do known prompts lose?
+"""Compare recipes on new concepts: how soon does a LoRA show its concept, and what do known prompts lose?
 
     python benchmarks/recipes.py --json FILE                                   every recipe on the concepts for tuning
     python benchmarks/recipes.py --concepts aside --recipes demo --sheets DIR  one on the concepts kept aside
     python benchmarks/recipes.py --concepts cross ring --recipes demo share-0.3 --seeds 1 2 3
 
-A recipe is a few settings that differ from the demo's; all read equally many clips, out of 24 clips of the concept
-and, as far as it asks for them, 64 known ones. Samples of prompts that were not trained on are judged by
-assets/tiny_check.py at three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the
-share of known prompts that are fully right, "leak" the share of known prompts that show the concept. The base model
-stands in the first row. A checkpoint's LoRA holds the weights that are trained, the last one those that are exported:
-their average, for a recipe that has one (EMA, schedule-free). Seconds are those of the steps alone; they compare where
-nothing else runs. The file is written after each run, and runs that it holds are not done again.
+A recipe is a few settings that differ from the demo's. All recipes read equally many clips, from 24 clips of the
+concept and, if they ask for them, 64 known ones. Samples of untrained prompts are judged by assets/tiny_check.py at
+three checkpoints: "shown" is the share of the concept's prompts that show it, "known" the share of known prompts that
+are fully right, "leak" the share of known prompts that show the concept. The first row is the base model. A
+checkpoint's LoRA holds the training weights, the last one the exported weights: their average, if the recipe has one
+(EMA, schedule-free). Seconds are those of the steps alone, and comparable only on an otherwise idle machine. The file
+is written after each run, and runs in it are not repeated.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from workbench.workspace import Workspace
 from workbench.workspace.lora_names import ALSO
 
 TUNING = ("stripes", "ring", "pink", "diagonally", "shrinks", "cross", "dots", "fades", "turns", "three")
-# Of each kind one. Nothing was tuned on them: they were drawn when the candidates were measured on the others.
+# One of each kind. Nothing was tuned on them: they were chosen after the candidates were measured on the others.
 ASIDE = ("gradient", "rectangle", "cyan", "across", "grows", "two")
-SAMPLING_STEPS = 15  # fewer than the model's 25: verdicts agree, and judging takes a third of the time
+SAMPLING_STEPS = 15  # fewer than the model's 25; verdicts agree in a third of the time
 CLIPS = 4  # in a step of the demo
 NO_KNOWN_CLIPS: dict[str, Any] = {"regularization_dataset": None}
 PICTURES, KNOWN_AND_PICTURES = "pictures", "known-and-pictures"  # datasets
@@ -58,16 +58,16 @@ WITH_PICTURES: dict[str, Any] = {
     "regularization_dataset": KNOWN_AND_PICTURES,
     "buckets": [f"{frames}x{tiny_world.SIZE}x{tiny_world.SIZE}" for frames in (tiny_world.FRAMES, 1)],
 }
-# A step with output preservation takes about as long as one of twice as many clips without.
+# A step with output preservation takes about as long as one without it on twice as many clips.
 PRESERVED = NO_KNOWN_CLIPS | {
     "batch_size": CLIPS // 2,
     "preservation_prompts": [spec.caption() for spec in tiny_world.known_demo_specs()[:16]],
 }
-# Keeps what the base model predicts by clips alone, which a run needs that changes the base model's own weights.
+# Preserves with clips alone, as a run that changes the base model's own weights must.
 TOWARDS_CLIPS: dict[str, Any] = {"regularization_target": "clips"}
 ALL_WEIGHTS = TOWARDS_CLIPS | {"method": "full", "learning_rate": 1e-3}
 ENDS = ["patch_embed", "proj_out", "norm_out", "norm_final"]
-# The demo's until these were measured.
+# The demo's settings before these measurements.
 BEFORE = {"targets": "attention+feed-forward", "batch_size": 8, "alpha": 16.0, "regularization_target": "clips"}
 RECIPES: dict[str, dict[str, Any]] = {
     "demo": {},
@@ -111,7 +111,7 @@ Row = dict[str, Any]
 
 
 class Bench:
-    """One concept on the built-in model: its datasets, its prompts, and what the base model makes of them."""
+    """One concept on the built-in model: its datasets, its prompts, and the base model's results."""
 
     def __init__(self, concept: str, workspace: Workspace, model: Model, most: int | None) -> None:
         """most: prompts of each kind; all without it"""
@@ -135,7 +135,7 @@ class Bench:
         }
 
     def measure(self, recipe: str, seed: int, steps: int) -> tuple[list[Row], list[torch.Tensor]]:
-        """Rows at three checkpoints, and the last one's samples."""
+        """Return rows at three checkpoints, and the last one's samples."""
         settings = changed(self.settings, RECIPES[recipe], steps).changed(seed=seed)
         run = Run.create(self.workspace, settings, f"{self.concept}-{recipe}-{seed}")
         concepts.finish(run)
@@ -152,7 +152,7 @@ class Bench:
 
 @contextmanager
 def trained(pipeline: tiny_models.Pipeline, folder: Path) -> Iterator[None]:
-    """The stock pipeline with what a run's folder, or a checkpoint's, holds: a LoRA, weights, or both."""
+    """Return the stock pipeline with the LoRA, weights, or both in the folder of a run or checkpoint."""
     files = [folder / WEIGHTS, folder / ALSO, *sorted((folder / "transformer").glob("*.safetensors"))]
     before = {name: value.clone() for name, value in pipeline.transformer.state_dict().items()}
     for file in files:
@@ -180,9 +180,9 @@ def import_pictures(workspace: Workspace, concept: str) -> None:
 
 
 def changed(settings: TrainSettings, recipe: Mapping[str, Any], steps: int) -> TrainSettings:
-    """The demo's settings with a recipe's, four checkpoints, and nothing that costs time.
+    """Return the demo's settings with a recipe's, four checkpoints, and nothing that costs extra time.
 
-    steps: of the demo's batch size; with smaller batches there are more
+    steps: for the demo's batch size; smaller batches get more
     """
     steps = steps * CLIPS // recipe.get("batch_size", CLIPS)
     steps -= steps % 4
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=1400)
-    parser.add_argument("--prompts", type=int, help="at most so many of each kind instead of all")
+    parser.add_argument("--prompts", type=int, help="limit for each kind")
     parser.add_argument("--sheets", type=Path, help="also write contact sheets of the last samples into this folder")
     options = parser.parse_args()
     rows = measured(options)
@@ -205,7 +205,7 @@ def main() -> None:
 
 
 def measured(options: argparse.Namespace) -> list[Row]:
-    """All rows: those of the file, and what was missing there."""
+    """Return all rows: those in the file, and newly measured ones."""
     rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     groups = {"tuning": TUNING, "aside": ASIDE}
     _, model = find_model(default_model())

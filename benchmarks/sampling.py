@@ -1,14 +1,14 @@
-"""A sample of ours against the stock pipeline's call: seconds, and how alike the videos are, by mode.
+"""Compare our samples with the stock pipeline: seconds, and similarity of the videos, by mode.
 
-    python benchmarks/sampling.py                                       the built-in models, on this processor
+    python benchmarks/sampling.py                                       the built-in models, on this CPU
     python benchmarks/sampling.py --models 2b 5b --json benchmarks/results/sampling.json       on a GPU
 
-Both run in one process in turn, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
-"error" its standard error. "psnr" is the least of the videos', in decibels, against the stock pipeline's: 50 or more
-cannot be told apart. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720): time and memory do not depend
-on what they have learned, but how alike videos of skipped steps or 8 bits are does, so their psnr says little. There
-each program is loaded, measured and released by itself: "peak_gb" and "reference_peak_gb" are its own. The last row
-asks the sampling worker: a second sample with another LoRA against a cold start.
+Both run in turn in one process, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
+"error" its standard error. "psnr" is the lowest of the videos against the stock pipeline's, in decibels: 50 or more
+looks identical. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720). Time and memory do not depend on
+learned values, but the similarity of videos with skipped steps or 8 bits does, so psnr says little there. Each program
+is loaded, measured and released alone: "peak_gb" and "reference_peak_gb" are its own. The last row measures the
+sampling worker: a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WARM_UP_STEPS = 4  # on a GPU, where the first call compiles and fills caches
 
 @dataclass(frozen=True)
 class Case:
-    """What is generated: the model, the stock pipeline's class; given: image, video or nothing."""
+    """What to generate: the model, the stock pipeline's class; given: image, video or nothing."""
 
     title: str
     model: str
@@ -71,7 +71,7 @@ def prompts() -> tuple[str, ...]:
 
 
 def stock(case: Case, files: dict[str, Path], device: torch.device) -> Generate:
-    """The stock pipeline's call, from a prompt and a file to frames."""
+    """Run the stock pipeline, from a prompt and a file to frames."""
     import diffusers
     from PIL import Image
 
@@ -108,7 +108,7 @@ def stock(case: Case, files: dict[str, Path], device: torch.device) -> Generate:
 
 
 def ours(case: Case, mode: Speed, workspace: Workspace, files: dict[str, Path], device: str = "cpu") -> Generate:
-    """Our sampler, loaded for the mode."""
+    """Return our sampler, loaded for the mode."""
     sampler = Sampler(
         case.model, pick_device(device), lambda _: None, "low-memory" if mode == "low-memory" else "exact"
     )
@@ -136,12 +136,12 @@ def decibels(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def error(ratios: list[float]) -> float:
-    """The standard error of their middle."""
+    """Return the standard error of the mean."""
     return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
 
 
 def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspace) -> list[dict[str, Any]]:
-    """A row a mode."""
+    """Return a row per mode."""
     files = given_files(case, workspace)
     theirs = stock(case, files, torch.device("cpu"))
     rows = []
@@ -149,10 +149,10 @@ def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspac
         mine = ours(case, mode, workspace, files)
         pairs, alike = [], []
         for number in (-1, *range(rounds)):
-            order = (mine, theirs) if number % 2 else (theirs, mine)  # whoever comes second finds a busier machine
+            order = (mine, theirs) if number % 2 else (theirs, mine)  # the second one finds a busier machine
             done = {generate: timed(generate, number % 3) for generate in order}
             (a, here), (b, there) = done[mine], done[theirs]
-            if number >= 0:  # the first warms both up
+            if number >= 0:  # the first round warms both up
                 pairs.append((a, b))
                 alike.append(decibels(here, there))
         a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
@@ -163,7 +163,7 @@ def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspac
 
 
 def given_files(case: Case, workspace: Workspace) -> dict[str, Path]:
-    """Setting -> file: a clip of the model's size whose frames come back as they are, or its first frame."""
+    """Return files by setting: a lossless clip of the model's size, or its first frame."""
     from PIL import Image
 
     if not case.given:
@@ -197,7 +197,7 @@ def lora(path: Path, seed: int) -> Path:
 
 
 def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
-    """The worker's second sample, with another LoRA, against its first after a cold start."""
+    """Compare the worker's second sample, with another LoRA, with its first after a cold start."""
     files = [lora(workspace.root / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
     asked = [SampleSettings(prompt=prompts()[0], device="cpu", loras=(str(path),)) for path in files]
 
@@ -223,7 +223,7 @@ def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
 
 
 def real_size(name: str, mode: Speed, steps: int, folder: Path) -> dict[str, Any]:
-    """One mode of a random model of a published size; "medium" is one that a processor can do."""
+    """Measure one mode of a random model of a published size; "medium" is one that a CPU can run."""
     if name == "medium":
         path = write_model(folder / name, MEDIUM, SMALL_VAE, torch.float32)
     else:
@@ -241,7 +241,7 @@ def real_size(name: str, mode: Speed, steps: int, folder: Path) -> dict[str, Any
 
 
 def alone(load: Callable[[], Generate], steps: int) -> tuple[float, float, np.ndarray]:
-    """(seconds, peak GB, frames) of a sample by what is loaded here, warmed up, and released at the end."""
+    """Return (seconds, peak GB, frames) of a sample by a program that is loaded, warmed up and released here."""
     on_gpu = torch.cuda.is_available()
     generate = load()
     generate(0, WARM_UP_STEPS)

@@ -1,8 +1,8 @@
-"""Clips encoded a second by one process and by two, on the built-in model: what sharing the work brings.
+"""Measure clips encoded per second by one process and by two, on the built-in model.
 
     python benchmarks/sharded_encoding.py --json benchmarks/results/sharded_encoding.json
 
-The clips are drawn, so nothing is downloaded. Times are those of the encoding itself, without the processes' start.
+The clips are drawn, so nothing is downloaded. Times are those of the encoding, without starting the processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLORS = ("red", "green", "blue", "yellow")
 
 
 def make_dataset(workspace: Workspace, count: int) -> None:
-    """`count` clips of 17 frames, each with contents of its own."""
+    """Make `count` clips of 17 frames with different contents."""
     folder = workspace.dataset("drawn")
     (folder / "clips").mkdir(parents=True)
     clips = []
@@ -54,7 +54,7 @@ def make_dataset(workspace: Workspace, count: int) -> None:
 
 
 def measure(base: Path, count: int, processes: int) -> float:
-    """Clips a second, from the first one that is encoded to the last."""
+    """Return clips per second, from the first encoded clip to the last."""
     workspace = Workspace.open(base / f"with-{processes}")
     make_dataset(workspace, count)
     settings = TrainSettings(model=default_model(), dataset="drawn", held_out=0, device="cpu", horizontal_flip=0.5)
@@ -72,7 +72,7 @@ def measure(base: Path, count: int, processes: int) -> float:
 
 def main() -> None:
     parser = arguments(__doc__ or "", clips=12)
-    parser.add_argument("--clips", type=int, default=128, help="how many clips; each is encoded twice, once mirrored")
+    parser.add_argument("--clips", type=int, default=128, help="number of clips; each is encoded twice, once mirrored")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         speeds = {processes: measure(Path(folder), options.clips, processes) for processes in (1, 2)}

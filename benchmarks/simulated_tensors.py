@@ -47,7 +47,7 @@ class OnGpu(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.Tensor.tolist:  # which torch refuses for subclasses
+        if func is torch.Tensor.tolist:  # torch refuses it for subclasses
             return args[0].cpu().tolist()
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))

@@ -1,21 +1,20 @@
-"""Do sliders move what they were trained for, evenly, at equal seeds, and keep the rest?
+"""Do sliders change what they were trained for, evenly, at equal seeds, and keep the rest?
 
     python benchmarks/slider.py                     both kinds, three seeds, on the built-in model
     python benchmarks/slider.py --kinds size --guidance 0.5 --reach 1
 
-size is learned from prompts alone, without a clip: they name usual and small shapes. speed is a word that the model was
-never taught: it is learned from pairs of clips, each drawn twice from the same numbers, faster and slower. Both are
-tried on prompts that they were not trained on, at strengths from -2 to 2 from the same noise, through the stock
-pipeline.
+size is learned from prompts for usual and small shapes, without clips. speed is a word unknown to the model, learned
+from pairs of clips that are drawn from the same numbers, faster and slower. Both are tried on untrained prompts, at
+strengths from -2 to 2 from the same noise, with the stock pipeline.
 
-At -2 the size slider points at what the base model makes of the word small, with a guidance of 0.5 and usual prompts as
-both more and neutral: there it cannot be more right than those rows.
+At -2 the size slider aims at the base model's output for the word small, with guidance 0.5 and usual prompts as both
+positive and neutral, so there it cannot be better than those rows.
 
-moved: share of the picture that the shape takes (size), or pixels of its way (speed), mean over prompts;  rising: of
-neighboring strengths of one prompt, the share that goes up;  kept: share of clips with the background, color and way
-that the prompt says, by assets/tiny_check.py;  right: of those whose shape is told right, too. The model draws small
-shapes badly, and its video encoder keeps them badly. So the base model is also asked for them in words ("small"), and
-clips with drawn shapes are only encoded and decoded ("drawn at RADIUS"): what a slider of size could reach at best.
+moved: share of the picture that the shape covers (size), or pixels of its path (speed), averaged over prompts;  rising:
+share of neighboring strengths of a prompt that increase;  kept: share of clips with the prompt's background, color and
+direction, according to assets/tiny_check.py;  right: share whose shape is right, too. The model draws small shapes
+badly, and its VAE reconstructs them badly. For comparison, the base model also gets them as words ("small"), and clips
+with drawn shapes are only encoded and decoded ("drawn at RADIUS"): the best that a size slider could reach.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ Row = dict[str, Any]
 
 
 def settings_for(kind: str, workspace: Workspace, seed: int, options: argparse.Namespace) -> TrainSettings:
-    """A slider from small to usual shapes, whose neutral prompts are those of usual ones; or from slow to fast."""
+    """Return settings of a slider from small to usual shapes, with usual prompts as neutral, or from slow to fast."""
     specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.pairs, seed=seed)
     usual = tuple(spec.caption() for spec in specs)
     what: dict[str, Any]
@@ -84,7 +83,7 @@ def settings_for(kind: str, workspace: Workspace, seed: int, options: argparse.N
 
 
 def pairs_of_speeds(workspace: Workspace, specs: Sequence[tiny_world.Spec], seed: int) -> str:
-    """Make a dataset of fast clips, each with its slow one as its reference; return its name."""
+    """Make a dataset of fast clips, each with its slow one as reference, and return its name."""
     dataset = Dataset.ensure(workspace, f"speeds-{seed}")
     with tempfile.TemporaryDirectory() as folder:
         for name, speed in (("fast", FASTER), ("slow", SLOWER)):
@@ -100,12 +99,12 @@ def pairs_of_speeds(workspace: Workspace, specs: Sequence[tiny_world.Spec], seed
 
 
 def size(clip: torch.Tensor) -> float:
-    """The share of the picture that the shape takes, mean over the frames."""
+    """Return the share of the picture that the shape covers, averaged over the frames."""
     return float(tiny_check.foreground(clip)[2].mean())
 
 
 def travel(clip: torch.Tensor) -> float:
-    """How far the shape goes, in pixels."""
+    """Return how far the shape moves, in pixels."""
     seen, x, y = tiny_check.centres(tiny_check.foreground(clip)[2])
     if len(seen) < 2:
         return 0.0
@@ -118,7 +117,7 @@ MOVED: dict[str, Callable[[torch.Tensor], float]] = {"size": size, "speed": trav
 
 
 def judged(clips: Sequence[torch.Tensor], specs: Sequence[tiny_world.Spec], kind: str) -> Row:
-    """What a row says of clips made of specifications."""
+    """Return the columns of a row from clips and their specifications."""
     found = [tiny_check.inspect(clip).matches(spec) for clip, spec in zip(clips, specs, strict=True)]
     return {
         "moved": statistics.mean(map(MOVED[kind], clips)),
@@ -128,7 +127,7 @@ def judged(clips: Sequence[torch.Tensor], specs: Sequence[tiny_world.Spec], kind
 
 
 def measure(kind: str, workspace: Workspace, seed: int, options: argparse.Namespace) -> tuple[list[Row], torch.Tensor]:
-    """Train once; the rows, and the clips [strengths, prompts, 3, F, H, W]."""
+    """Train once and return the rows and the clips [strengths, prompts, 3, F, H, W]."""
     run = Run.create(workspace, settings_for(kind, workspace, seed, options), f"slider-{kind}-{seed}")
     status = concepts.finish(run)
     assert run.lora is not None
@@ -157,7 +156,7 @@ def measure(kind: str, workspace: Workspace, seed: int, options: argparse.Namesp
 
 
 def at_best(options: argparse.Namespace) -> list[Row]:
-    """What the base model makes of the word small, and what its video encoder keeps of smaller shapes."""
+    """Measure the base model on the word small, and its VAE on smaller shapes."""
     specs = tiny_world.held_out()[: options.prompts]
     pipeline = tiny_models.load(Path(find_model(default_model())[1].source))
     small = tiny_models.sample(pipeline, [spec.caption().replace("a ", "a small ", 1) for spec in specs], seed=1000)
@@ -174,8 +173,10 @@ def at_best(options: argparse.Namespace) -> list[Row]:
 
 
 def sheet(clips: torch.Tensor, kind: str, path: Path) -> None:
-    """A frame of each sample, a prompt a column, a strength a row, enlarged three times: the middle one for sizes, the
-    last one for speeds, which shows how far the shape has come."""
+    """Write a frame of each sample, a prompt per column, a strength per row, enlarged three times.
+
+    Sizes show the middle frame, speeds the last one, which shows how far the shape has come.
+    """
     shown = clips[:, :SHEET_PROMPTS, :, tiny_world.FRAMES // 2 if kind == "size" else -1]
     pixels = torch.cat([torch.cat(list(row), dim=2) for row in shown], dim=1)
     image = Image.fromarray(((pixels.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).numpy())
@@ -189,14 +190,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=MOVED, default=list(MOVED))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--pairs", type=int, default=8, help="lines of prompts, or pairs of clips")
-    parser.add_argument("--samples", type=int, default=3, help="clips generated for each line")
+    parser.add_argument("--pairs", type=int, default=8, help="prompts, or pairs of clips")
+    parser.add_argument("--samples", type=int, default=3, help="clips generated per prompt")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--guidance", type=float, default=0.5)
-    parser.add_argument("--reach", type=float, default=2.0, help="of the size slider: slider_reach")
+    parser.add_argument("--reach", type=float, default=2.0, help="slider_reach of the size slider")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
-    parser.add_argument("--prompts", type=int, default=16, help="tried, none of them trained on")
-    parser.add_argument("--workspace", type=Path, help="where runs stay, instead of a temporary folder")
+    parser.add_argument("--prompts", type=int, default=16, help="untrained prompts to try")
+    parser.add_argument("--workspace", type=Path, help="folder that keeps runs")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of each seed's samples into this folder")
     options = parser.parse_args()
     rows = at_best(options) if "size" in options.kinds else []

@@ -1,9 +1,10 @@
-"""Run every script here in its smallest form, which shows that it runs and measures nothing: `make benchmarks`.
+"""Run every script here at its smallest size, to show that it works without measuring anything: `make benchmarks`.
 
     python benchmarks/smallest.py [NAME ...]
 
-Two scripts at a time, each in a process of its own. Prints a line a script, and the end of its output where it failed;
-ends with 1 if any did. `make test` only asks each script whether it knows its options (tests/test_benchmarks.py).
+It runs two scripts at a time, each in a separate process, and prints a line per script, with the end of its output if
+it failed. Exits with 1 if any failed. `make test` only checks that each script knows its options
+(tests/test_benchmarks.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SHOWN = 4000  # characters of a failed script's output
 
 
 def scripts() -> dict[str, Path]:
-    """By name, those that are called: what has the options of `common`, the long ones first."""
+    """Return the requested scripts by name: those with the options of `common`, the slow ones first."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.py"))}
     others = (Path(__file__).name, "common.py")
     found = [path for path, text in texts.items() if "arguments" + "(" in text and path.name not in others]
@@ -33,7 +34,7 @@ def scripts() -> dict[str, Path]:
 
 
 def tried(path: Path, folder: Path) -> str:
-    """Run a script; what is wrong, or "". Its result must have rows, the machine and the versions."""
+    """Run a script and return what is wrong, or "". Its result must have rows, the machine and the versions."""
     began, result = time.monotonic(), folder / f"{path.stem}.json"
     command = [sys.executable, str(path), "--smallest", "--json", str(result)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -1,12 +1,12 @@
-"""Our training step against the plain loop of the diffusers examples: same model, clips, batch and LoRA.
+"""Compare our training step with the plain loop of the diffusers examples: same model, clips, batch and LoRA.
 
-Both run in one process in turn, so that a drift of the machine's speed touches both alike. Ours is the step of a real
-run: metrics line, heartbeat and a look at the control folder included. Prints milliseconds a step and the ratio, median
-of the rounds, a row a case. The reference is benchmarks/plain_loop.py.
+Both run in turn in one process, so that changes in the machine's speed affect both. Ours is the step of a real run,
+including metrics line, heartbeat and a look at the control folder. Each row is a case, with milliseconds per step and
+the ratio, medians of the rounds. The reference is benchmarks/plain_loop.py.
 
 Image-to-video is measured twice. The example samples the noise of a first frame once, before training; ours samples it
-anew each step, as CogVideoX was trained, and so encodes the frame anew. One row compares with the example as it is, the
-other with an example that also samples anew: the same computation on both sides.
+at each step, like CogVideoX's training, and therefore encodes the frame again. One row compares with the original
+example, the other with an example that also resamples: the same computation on both sides.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Case:
-    """One row: our settings beside the shared ones, the reference's variant, whether wide clips come, too."""
+    """One row: our additional settings, the reference's variant, and whether there are wide clips, too."""
 
     title: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ CASES = {
 
 
 def write_clips(folder: Path, wide: bool) -> list[tuple[list[Path], tuple[int, int]]]:
-    """The demo's clips of the concept, and as many of another shape: files and training size by shape."""
+    """Write the demo's clips of the concept, and as many in another shape: files and training size by shape."""
     square = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))
     groups = [(square, SQUARE)]
     if wide:
@@ -92,7 +92,7 @@ def write_clips(folder: Path, wide: bool) -> list[tuple[list[Path], tuple[int, i
 
 
 def our_step(session: Session) -> Step:
-    """One step as a run makes it."""
+    """Take one step like a run."""
 
     def step() -> None:
         train_step(session)
@@ -102,7 +102,7 @@ def our_step(session: Session) -> Step:
 
 
 def reference_step(case: Case, model: Path, groups: list[tuple[list[Path], tuple[int, int]]]) -> Step:
-    """The plain loop's step on a transformer of its own; it reads and encodes the clips itself."""
+    """Return the plain loop's step on a separate transformer. It reads and encodes the clips itself."""
     vae = AutoencoderKLCogVideoX.from_pretrained(model / "vae").requires_grad_(False)
     transformer = CogVideoXTransformer3DModel.from_pretrained(model / "transformer", dtype=torch.float32)
     scheduler = CogVideoXDDIMScheduler.from_pretrained(model / "scheduler")
@@ -118,7 +118,7 @@ def milliseconds(step: Step, count: int) -> float:
 
 
 def measure(case: Case, rounds: int, steps: int, warm_up: int) -> dict[str, Any]:
-    """One row: both steps in turn."""
+    """Measure both steps in turn and return one row."""
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace.open(Path(folder) / "workspace")
         groups = write_clips(Path(folder) / "wide", case.wide)
@@ -154,7 +154,7 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], cases=["plain"], rounds=1, steps=1, warm_up=1)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=40, help="steps a round")
+    parser.add_argument("--steps", type=int, default=40, help="steps per round")
     parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps before the first round")
     options = parser.parse_args()
     rows = [measure(CASES[name], options.rounds, options.steps, options.warm_up) for name in options.cases]

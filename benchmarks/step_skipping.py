@@ -1,9 +1,8 @@
-"""How close videos with skipped steps come to exact ones, by extrapolation: `python benchmarks/step_skipping.py`.
+"""Compare videos with skipped steps and exact ones, by extrapolation: `python benchmarks/step_skipping.py`.
 
-Generates the demo's prompts with the built-in model, with every step computed and with steps skipped as in fast mode,
-and gives the decibels between the two videos (least and mean) beside the part of the steps that was computed.
-extrapolation 0 repeats the clean latents computed last, 1 continues linearly; families/denoising.py takes the
-best.
+It generates the demo's prompts with the built-in model, with every step computed and with steps skipped as in fast
+mode, and reports the decibels between the two videos (lowest and mean) and the share of computed steps. extrapolation 0
+repeats the last clean latents, 1 continues linearly; families/denoising.py uses the best.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ EXTRAPOLATIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def generated(sampler: Sampler, workspace: Workspace, settings: SampleSettings) -> tuple[np.ndarray, float]:
-    """The frames, and the part of the steps that was computed."""
+    """Return the frames, and the share of computed steps."""
     with mock.patch.object(type(FAMILY), "call", wraps=FAMILY.call) as call:
         made = sampler.generate(workspace, settings)
     return made.frames, call.call_count / made.record["steps"]

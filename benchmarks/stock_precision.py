@@ -1,9 +1,9 @@
-"""How far bf16 latents are from those of the stock pipeline and of fp32: `python benchmarks/stock_precision.py`.
+"""Measure how far bf16 latents are from the stock pipeline's and from fp32: `python benchmarks/stock_precision.py`.
 
-Every random miniature of each family with a diffusers pipeline makes one clip in four steps, here and there, in bf16
-and in fp32, from the same seed, prompt and picture, without guidance and with it. A distance is the root mean square of
-what differs, as a share of the latents that they are held against. "ours, stock" is 0 where both compute the same;
-docs/performance.md says why it is not elsewhere.
+Every random miniature of each family with a diffusers pipeline generates a clip in four steps, here and with the
+pipeline, in bf16 and fp32, from the same seed, prompt and picture, with and without guidance. A distance is the root
+mean square of the difference relative to the reference latents. "ours, stock" is 0 if both compute the same;
+docs/performance.md explains the exceptions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from workbench.families import families  # noqa: E402
 def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], families=["wan"], toys=1, scales=[1.0])
     parser.add_argument("--families", nargs="+", default=[one.name for one in families() if one.has_pipeline])
-    parser.add_argument("--toys", type=int, default=100, help="at most so many miniatures a family")
-    parser.add_argument("--scales", nargs="+", type=float, default=[1.0, 3.0], help="of guidance; 1 is none")
+    parser.add_argument("--toys", type=int, default=100, help="most miniatures per family")
+    parser.add_argument("--scales", nargs="+", type=float, default=[1.0, 3.0], help="guidance scales; 1 is none")
     options = parser.parse_args()
     rows = []
     for family in (one for one in families() if one.name in options.families):

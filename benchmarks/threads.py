@@ -1,10 +1,10 @@
-"""How many threads a step takes, and how long they may spin: alone, two trainings at once, beside other work.
+"""Measure how many threads a step should use, and how long they may spin: alone, two at once, beside other work.
 
-Every row is a number of threads and a GOMP_SPINCOUNT (turns that a thread waits in a loop before it sleeps; "-" is
-libgomp's own). Columns are milliseconds a step, medians of the rounds: the fastest step of one training alone, which is
-nearest to an idle machine where others use it, too; its mean; that of each of two with so many threads each; of a new
-one with half of the threads beside one that has them all, and of the latter; and of one beside a busy process a core.
-The trainings live through all rounds, so that a drift of the machine's speed touches all.
+Each row is a number of threads and a GOMP_SPINCOUNT (iterations that a thread spins before it sleeps; "-" is libgomp's
+default). Columns are milliseconds per step, medians of the rounds: the fastest step of a single training, which is
+closest to an idle machine; its mean; each of two trainings with so many threads; a new training with half of the
+threads beside one with all, and the latter; and one beside a busy process per core. The trainings live through all
+rounds, so that changes in the machine's speed affect all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = ("fastest", "alone", "two at once", "a new one beside an old one", "th
 
 
 class Training:
-    """A run in a process of its own that makes steps when it is told to."""
+    """A run in a separate process that takes steps on request."""
 
     def __init__(self, workspace: Path, name: str, spin: str) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
@@ -41,7 +41,7 @@ class Training:
             text=True,
             env=environment,
         )
-        assert self.answer() == (0.0, 0.0)  # it is ready
+        assert self.answer() == (0.0, 0.0)  # ready
 
     def begin(self, threads: int, seconds: float) -> None:
         assert self.process.stdin is not None
@@ -49,7 +49,7 @@ class Training:
         self.process.stdin.flush()
 
     def answer(self) -> tuple[float, float]:
-        """Milliseconds a step: the mean, the fastest."""
+        """Return milliseconds per step: the mean, the fastest."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         while not line.startswith("ms "):
@@ -64,7 +64,7 @@ class Training:
 
 
 def child(workspace: str, name: str) -> None:
-    """Train as long as there is something to read: "THREADS SECONDS" a line."""
+    """Train for every line "THREADS SECONDS" on stdin."""
     import torch
 
     from workbench import jobs
@@ -99,7 +99,7 @@ def busy(count: int) -> list[subprocess.Popen[bytes]]:
 
 
 def one_round(first: Training, second: Training, threads: int, seconds: float) -> tuple[float, ...]:
-    """The columns, once."""
+    """Measure the columns once."""
     half = max(1, threads // 2)
     first.begin(threads, seconds)
     alone, fastest = first.answer()
@@ -121,9 +121,9 @@ def one_round(first: Training, second: Training, threads: int, seconds: float) -
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], rounds=1, seconds=0.01, spins=["0"], threads=[1])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.5, help="how long each is measured in a round")
+    parser.add_argument("--seconds", type=float, default=1.5, help="seconds of each measurement in a round")
     parser.add_argument("--spins", nargs="+", default=list(SPINS))
-    parser.add_argument("--batch-size", type=int, default=1, help="clips a step")
+    parser.add_argument("--batch-size", type=int, default=1, help="clips per step")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, os.cpu_count() or 1])
     options = parser.parse_args()
     rows = []

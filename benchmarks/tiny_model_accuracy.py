@@ -1,4 +1,4 @@
-"""How good are the embedded models? Their VAE, prompts and first frames not seen in training, and their speed.
+"""Measure the built-in models: their VAE, untrained prompts and first frames, and their speed.
 
 python benchmarks/tiny_model_accuracy.py [--model assets/tiny-cogvideox-i2v] [--json FILE]
 """
@@ -25,7 +25,7 @@ from tiny_accuracy import image_accuracy, prompt_accuracy, vae_accuracy  # noqa:
 
 
 def seconds_per_sample(pipeline: tiny_models.Pipeline, count: int, drawing: dict[str, Any], rounds: int = 5) -> float:
-    """Median seconds for one of `count` clips drawn together by the stock pipeline, decoding included."""
+    """Return the median seconds per clip of `count` clips sampled together, including decoding."""
     captions = [spec.caption() for spec in tiny_world.held_out()[:count]]
     images = torch.zeros(count, 3, tiny_world.SIZE, tiny_world.SIZE) if takes_images(pipeline) else None
     times = []
@@ -41,7 +41,7 @@ def takes_images(pipeline: tiny_models.Pipeline) -> bool:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, object]]:
-    """All rows: a case and its value."""
+    """Return all rows, each a case and its value."""
     pipeline = tiny_models.load(options.model)
     size = sum(file.stat().st_size for file in options.model.rglob("*") if file.is_file())
     rows: list[dict[str, object]] = [{"case": "size, MB", "ours": size / 1e6}]
@@ -72,12 +72,12 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Print the table and write the JSON."""
+    """Print the table and write the JSON file."""
     parser = arguments(__doc__.splitlines()[0], steps=1, held_out=2, together=[2], threads=1)
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "tiny-cogvideox")
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--held-out", type=int, default=64, help="prompts or first frames")
-    parser.add_argument("--together", type=int, nargs="+", default=[16, 1], help="samples drawn at once")
+    parser.add_argument("--together", type=int, nargs="+", default=[16, 1], help="samples per batch")
     parser.add_argument("--guidance", type=float, nargs="+", help="the model's own")
     parser.add_argument("--seed", type=int, default=0, help="noise i has seed SEED + i")
     parser.add_argument("--threads", type=int, default=2)

@@ -1,4 +1,4 @@
-"""How often does the built-in Phenaki generate what a prompt says, with its critic and without?
+"""Measure how often the built-in Phenaki generates what a prompt says, with and without its critic.
 
 python benchmarks/tiny_phenaki_accuracy.py [--model assets/tiny-phenaki] [--json FILE]
 """
@@ -21,7 +21,7 @@ from workbench.families.phenaki import FAMILY  # noqa: E402
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, object]]:
-    """All rows: a case and its value."""
+    """Return all rows, each a case and its value."""
     device = torch.device("cpu")
     parts = (FAMILY.load_vae, FAMILY.load_transformer, FAMILY.load_text_encoder)
     tokenizer, transformer, text_encoder = (load(options.model, device, torch.float32) for load in parts)
@@ -37,7 +37,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Print the table and write the JSON."""
+    """Print the table and write the JSON file."""
     parser = arguments(__doc__.splitlines()[0], held_out=1, threads=1)
     parser.add_argument("--model", type=Path, default=ROOT / "assets" / "tiny-phenaki")
     parser.add_argument("--held-out", type=int, default=64, help="prompts")

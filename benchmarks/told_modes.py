@@ -1,20 +1,20 @@
-"""What a LoRA learns to be told, on the tiny Wan: both ends, a prefix, a control video, a reference.
+"""Teach the tiny Wan to follow inputs: both end frames, a prefix, a control video, a reference.
 
     python benchmarks/told_modes.py --json benchmarks/results/told_modes_cpu.json --sheets docs/images
 
-Each mode is a real run on a few dozen clips of 64x64, sampled as `workbench sample` does with what it was told, from
-clips that neither the model nor the LoRA was trained on. All numbers are of the decoded frames:
+Each mode is a real run on a few dozen clips of 64x64, sampled like `workbench sample` with its inputs, from clips that
+neither the model nor the LoRA was trained on. All numbers are measured on decoded frames:
 
-- first+last: striped clips, which the model never saw. "last frame off": how far the last frame is from the given one,
-  the root of the mean square, in levels of 255.
-- extension: five frames are given, four follow. "joint": the jump behind the given frames next to the clip's usual
-  steps (workbench.clips.frame_metrics.joint; 1 is a joint that nobody sees), and the share of samples of 1.2 or less.
+- first+last: striped clips, which the model never saw. "last frame off": root mean square difference of the last frame
+  from the given one, in levels of 255.
+- extension: five frames are given, four follow. "joint": the jump after the given frames relative to the clip's usual
+  steps (workbench.clips.frame_metrics.joint; 1 is an invisible joint), and the share of samples with at most 1.2.
 - control: captions without the shape, which the edges show. "shape": the share of samples with the shape of the edges.
-- reference: captions without the color, each of which stands for clips of several colors. The reference is another
-  clip, of another shape on another background, in that color. "color": the share of samples in it.
+- reference: captions without the color, each of which fits clips of several colors. The reference is another clip, with
+  another shape on another background, in that color. "color": the share of samples in it.
 
-"before" is the base model told the same, "after" with the LoRA, "real" the clips themselves through the VAE. Judged by
-assets/tiny_check.py. Results are saved after each run, and a run that is already in the file is not repeated.
+"before" is the base model with the same inputs, "after" with the LoRA, "real" the clips themselves through the VAE.
+Judged by assets/tiny_check.py. Results are saved after each run, and runs in the file are not repeated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
-TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random ones, for the smallest form
+TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 48, 32, 6
 COLORS = 4  # of each caption in the reference's clips
 PREFIX = 5
@@ -58,7 +58,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """A clip [3, F, H, W] in [-1, 1], its caption, and the video that lies beside it."""
+    """A clip [3, F, H, W] in [-1, 1], its caption, and the video beside it."""
 
     spec: tiny_world.Spec
     caption: str
@@ -68,15 +68,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Mode:
-    """A way of telling.
+    """A kind of input.
 
-    model:    one of MODELS
-    settings: of the run, beside those that all have
-    kind:     what lies beside the clips, "" for nothing
-    examples: of specifications, with their own randomness
-    told:     what a sample is told of an example, whose files are written into a folder
-    judge:    what is measured of a sample [F, H, W, 3]
-    wanted:   what the benchmark is to show, by measure
+    Attributes:
+        model: One of MODELS.
+        settings: Additional settings of the run.
+        kind: What lies beside the clips, or "".
+        examples: Makes examples of specifications, with their own randomness.
+        told: Writes the inputs of a sample into a folder.
+        judge: Measures a sample [F, H, W, 3].
+        wanted: The expected result, by measure.
     """
 
     model: str
@@ -90,27 +91,27 @@ class Mode:
     wanted: dict[str, str]
 
 
-# ---- clips and what is told of them
+# ---- clips and their inputs
 
 
 def pixels(clip: Tensor) -> np.ndarray:
-    """A clip [3, F, H, W] in [-1, 1] as uint8 [F, H, W, 3]."""
+    """Return a clip [3, F, H, W] in [-1, 1] as uint8 [F, H, W, 3]."""
     found: np.ndarray = ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).contiguous().numpy()
     return found
 
 
 def tensor(frames: np.ndarray) -> Tensor:
-    """The other way round."""
+    """Return uint8 [F, H, W, 3] as a clip [3, F, H, W] in [-1, 1]."""
     return torch.from_numpy(np.array(frames)).permute(3, 0, 1, 2).float() / 127.5 - 1
 
 
 def plain(spec: tiny_world.Spec, rng: random.Random) -> Example:
-    """A clip and its own caption."""
+    """Return a clip with its own caption."""
     return Example(spec, spec.caption(), tiny_world.draw(spec, rng, SIZE))
 
 
 def with_edges(spec: tiny_world.Spec, rng: random.Random) -> Example:
-    """The caption leaves the shape out; the edges beside the clip show it."""
+    """Return a caption without the shape, which the edges beside the clip show."""
     clip = tiny_world.draw(spec, rng, SIZE)
     edges = [made.changed_picture("edges", "control", frame, EDGE_STEP) for frame in pixels(clip)]
     caption = f"a {spec.colour} shape moves {spec.motion} on a {spec.background} background"
@@ -118,7 +119,7 @@ def with_edges(spec: tiny_world.Spec, rng: random.Random) -> Example:
 
 
 def with_reference(spec: tiny_world.Spec, rng: random.Random) -> Example:
-    """The caption leaves the color out; another shape has it, on another background, on another way."""
+    """Return a caption without the color, with a reference of another shape, background and direction."""
     shape = rng.choice([one for one in tiny_world.SHAPES if one != spec.shape])
     motion = rng.choice([one for one in tiny_world.MOTIONS if one != spec.motion])
     ground = rng.choice([one for one in tiny_world.COLOURS if one not in (spec.background, spec.colour)])
@@ -179,7 +180,7 @@ def color(frames: np.ndarray, example: Example) -> dict[str, float]:
 
 
 def pairs() -> list[tiny_world.Spec]:
-    """What the reference's clips show: each caption without its color in several ones, so that none gives it away."""
+    """Return the specifications of reference clips: each caption without color occurs in several colors."""
     kept_back, found = set(tiny_world.held_out()), list[tiny_world.Spec]()
     captions = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS // COLORS, seed=8)
     for number, spec in enumerate(captions):
@@ -190,7 +191,7 @@ def pairs() -> list[tiny_world.Spec]:
 
 
 def modes() -> dict[str, Mode]:
-    """By name. Nothing is tested that the model or the LoRA was trained on."""
+    """Return the modes by name. Tests use nothing that the model or the LoRA was trained on."""
     striped, striped_others = tiny_world.concept_specs("stripes")
     known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
     others = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
@@ -220,7 +221,7 @@ def modes() -> dict[str, Mode]:
 
 
 class Bench:
-    """A mode's dataset, what it is tried on, and what the base model makes of that."""
+    """A mode's dataset, its test examples, and the base model's results."""
 
     def __init__(self, workspace: Workspace, name: str, mode: Mode, model: str, most: int | None) -> None:
         self.workspace, self.name, self.mode, self.model = workspace, name, mode, model
@@ -256,7 +257,7 @@ class Bench:
                 companions.attach_all(dataset.folder, wanted, made=True)
 
     def samples(self, seed: int, loras: Sequence[str] = ()) -> list[np.ndarray]:
-        """One a prompt, each from noise of its own."""
+        """Return a sample per prompt, each from its own noise."""
         sampler, found = concepts.sampler(self.model), []
         for number, (example, told) in enumerate(zip(self.tried, self.told, strict=True)):
             settings = SampleSettings().changed(
@@ -267,7 +268,7 @@ class Bench:
         return found
 
     def real(self) -> list[np.ndarray]:
-        """The clips themselves, encoded and decoded again."""
+        """Encode and decode the clips themselves."""
         family, sampler = concepts.sampler(self.model).family, concepts.sampler(self.model)
         vae, found = family.load_vae(sampler.folder, torch.device("cpu"), torch.float32), []
         for example in self.tried:
@@ -280,7 +281,7 @@ class Bench:
         return {name: mean(one[name] for one in every) for name in every[0]}
 
     def train(self, seed: int, steps: int | None) -> tuple[Path, float]:
-        """A real run; its LoRA and its seconds a step."""
+        """Train a real run and return its LoRA and seconds per step."""
         settings = TrainSettings().changed(
             **{**RECIPE, **self.mode.settings, "model": self.model, "dataset": self.dataset, "seed": seed}
         )
@@ -346,10 +347,10 @@ def main() -> None:
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
     )
     parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
-    parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="of text, of frames, of control")
+    parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, help="instead of each mode's own")
-    parser.add_argument("--prompts", type=int, help="at most so many instead of all")
+    parser.add_argument("--prompts", type=int, help="limit")
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
     options = parser.parse_args()

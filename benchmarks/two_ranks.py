@@ -1,10 +1,10 @@
-"""Two processes that share a run against one: the same curve? how fast? and what do kills of random processes cost?
+"""Compare two processes that share a run with one: is the curve the same, how fast is it, and what do kills cost?
 
-The demo's run (the built-in model) with four batches a step, on the processor. First one process, then two with the
-same settings: the largest relative difference of the loss over all steps, the largest difference of a weight, and the
-seconds of a step. Then, with --kills: a run of two processes is hit with SIGKILL (its keeper, its first or its second
-process) at moments that a seed draws, and started again each time. Counted are processes left over, checkpoints that no
-longer verify, steps lost, and whether the weights in the end are, byte by byte, those of the two that nobody killed.
+The demo's run (the built-in model) with four batches per step, on the CPU. First one process, then two with the same
+settings: the largest relative difference of the loss over all steps, the largest difference of a weight, and the
+seconds per step. Then, with --kills, a run of two processes is hit with SIGKILL (its keeper, its first or its second
+process) at moments drawn from a seed, and restarted each time. It counts leftover processes, checkpoints that no longer
+verify and lost steps, and checks that the final weights equal, byte for byte, those of the two processes without kills.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GONE_SECONDS = 5.0  # after a kill, until the last process must be gone
 
 
 def members(run: Run) -> dict[str, psutil.Process]:
-    """The living processes of a run by their part: keeper, rank 0, rank 1."""
+    """Return the living processes of a run by role: keeper, rank 0, rank 1."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -55,7 +55,7 @@ def done(run: Run) -> int:
 
 
 def finish(run: Run) -> str:
-    """Let the run end; the hash of its LoRA."""
+    """Let the run end and return the hash of its LoRA."""
     run.start(from_start=True)
     if run.wait(PATIENCE).state is not State.FINISHED or run.lora is None:
         sys.exit(f"the run did not finish:\n{jobs.log_tail(run.folder)}")
@@ -68,13 +68,13 @@ def whole(run: Run) -> int:
 
 
 def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int, int]:
-    """Start the run and kill one of its processes; (which, processes left over, checkpoints lost, steps lost)."""
+    """Start the run and kill a process. Returns (which, leftover processes, lost checkpoints, lost steps)."""
     run.start(from_start=True)
     part = chance.choice(["keeper", "rank 0", "rank 1"])
     if chance.random() < WHILE_LOADING:
         time.sleep(chance.uniform(0.5, 6.0))
     else:
-        goal = whole(run) + chance.randint(1, most)  # the metrics are cut back to that checkpoint when the run goes on
+        goal = whole(run) + chance.randint(1, most)  # resuming truncates the metrics to that checkpoint
         while run.status.state.alive and not (run.status.step >= goal and done(run) >= goal):
             time.sleep(0.005)
         time.sleep(chance.uniform(0.0, 0.1))
@@ -93,7 +93,7 @@ def kill_once(run: Run, chance: random.Random, most: int) -> tuple[str, int, int
 
 
 def compare(workspace: Workspace, settings: TrainSettings) -> tuple[dict[str, object], str]:
-    """One process and two, to the end; the row, and the hash of the two's LoRA."""
+    """Run one process and two to the end. Returns the row, and the hash of the LoRA of the two."""
     runs, hashes = [], []
     for count in (1, 2):
         run = Run.create(workspace, settings.changed(gpus=count), f"by-{count}")
@@ -143,7 +143,7 @@ def main() -> None:
         report(rows, None if options.kills else options.json)
         if options.kills:
             shutil.rmtree(workspace.runs / "by-2")
-            # The same name: a LoRA says which run made it.
+            # The same name, because a LoRA names its run.
             run = Run.create(workspace, settings.changed(gpus=2), "by-2")
             began = time.monotonic()
             hits = [kill_once(run, chance, 2 * every) for _ in range(options.kills)]

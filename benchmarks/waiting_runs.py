@@ -1,12 +1,12 @@
-"""What runs that wait cost: processes, cores, memory, and how fast the run that trains still is.
+"""Measure the cost of waiting runs: processes, cores, memory, and the speed of the run that trains.
 
     python benchmarks/waiting_runs.py                 0, 99 and 1,000 waiting runs behind one that trains
     python benchmarks/waiting_runs.py --waiting 0 9 --seconds 2
 
-A miniature model trains, because its steps are so short that whatever else takes time shows. "CPU ms" is what a step
-takes of the processor, which other work on the machine does not change. "processes", "cores" and "MB" are those of all
-processes of the workspace but the one that trains (memory: not shared with others); "put in" is what putting one more
-run into the queue takes, "list" what `run_queue.order` takes.
+A miniature model trains, because its steps are so short that any other load shows. "CPU ms" is the CPU time of a step,
+which does not depend on other work on the machine. "processes", "cores" and "MB" are those of all processes of the
+workspace except the one that trains (memory: not shared with others); "put in" is the time to queue one more run,
+"list" that of `run_queue.order`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measure(workspace: Workspace, toy: Path, counts: Sequence[int], seconds: float) -> list[dict[str, Any]]:
-    """One row for each number of waiting runs, the fewest first."""
+    """Return a row for each number of waiting runs, the fewest first."""
     family = families()[0]
     model = family.toy(toy, family.toys[0])
     Dataset.create(workspace, "Clips").import_files(sorted(DEMO_CLIPS.glob("*/*.mp4"))[:4])
@@ -106,7 +106,7 @@ def _costs(workspace: Workspace, first: Run, seconds: float) -> dict[str, Any]:
 
 
 def _processes(workspace: Workspace) -> list[psutil.Process]:
-    """Every process of ours at work in the workspace."""
+    """Return every process of ours at work in the workspace."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if any(word.startswith(f"{workspace.root}/") for word in process.info["cmdline"] or ()):

@@ -1,11 +1,10 @@
-"""Measure what a look at the queue costs while samples wait: on the page, on Home, in the shell, in a notebook.
+"""Measure the cost of a look at the queue while samples wait: on the page, on Home, in the shell, in a notebook.
 
-    python benchmarks/waiting_samples.py                  10, 100 and 1,000 samples that wait
+    python benchmarks/waiting_samples.py                  10, 100 and 1,000 waiting samples
     python benchmarks/waiting_samples.py --waiting 5000
 
-Milliseconds of the processor, medians of nine looks: "page" is the list that the Sample page shows, "count" what Home
-counts, "one" how far a single sample is, "revive" the check for a worker that crashed. No worker runs; this process
-takes its place.
+CPU milliseconds, medians of nine looks: "page" is the list on the Sample page, "count" the count on Home, "one" the
+progress of a single sample, "revive" the check for a crashed worker. No worker runs; this process takes its place.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def main() -> None:
 
 
 def measure(workspace: Workspace, count: int) -> dict[str, object]:
-    """One row: what each look takes while so many samples wait."""
+    """Return one row: the cost of each look while so many samples wait."""
     folder = queue.worker_folder(workspace)
     request = {"settings": SampleSettings(prompt="a cat").model_dump(mode="json"), "into": "", "bulk": False}
     ids = [f"20260101-000000-{number:06d}-aaaa" for number in range(count)]
@@ -60,7 +59,7 @@ def measure(workspace: Workspace, count: int) -> dict[str, object]:
 
 
 def taken(look: Callable[[], object]) -> float:
-    """Milliseconds of the processor."""
+    """Return CPU milliseconds."""
     times = []
     for _ in range(LOOKS):
         began = time.process_time()

@@ -1,8 +1,8 @@
-"""From the shell to an exported LoRA: `workbench train` against the plain loop as a whole command, in turn.
+"""Compare `workbench train` with the plain loop as a whole command, from the shell to an exported LoRA, in turn.
 
-Ours starts a detached run, follows it, writes checkpoint, LoRA and card, and proves the file in the stock pipeline; the
-reference (benchmarks/plain_loop.py) only trains and saves. Neither measures or previews on the way. The encoded clips
-are removed before each run, so both encode every time.
+Ours starts a detached run, follows it, writes checkpoint, LoRA and card, and verifies the file in the stock pipeline;
+the reference (benchmarks/plain_loop.py) only trains and saves. Neither measures or previews during training. The
+encoded clips are removed before each run, so both encode every time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def seconds(command: Sequence[str | Path]) -> float:
-    """How long the command took. Ends the benchmark with its words when it fails."""
+    """Return the time of a command. Ends the benchmark with the command's output if it fails."""
     began = time.perf_counter()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=HERE.parent)
     if done.returncode:

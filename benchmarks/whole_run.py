@@ -1,15 +1,15 @@
-"""A whole run, of a random model of real size on a GPU: what a person does from clips to a LoRA that others load.
+"""Do a whole run, on a GPU with a random full-size model: everything from clips to a LoRA that other programs load.
 
     python benchmarks/whole_run.py --model 2b --json benchmarks/results/gpu_whole_run.json       on a GPU
     python benchmarks/whole_run.py                                                             the built-in model
 
-trained      import, encode, train, held-out loss, preview, export; seconds a step, and of everything
-killed       the same run with `exact`, killed with SIGKILL after its checkpoint and started again: "same bits" as one
-             that was left alone, the most steps that it lost
+trained      import, encode, train, held-out loss, preview, export; seconds per step, and of everything
+killed       the same run with `exact`, killed with SIGKILL after its checkpoint and restarted: "same bits" as an
+             undisturbed run, and the most steps lost
 stock        diffusers' own pipeline loads the exported LoRA, and its output changes
-out of room  on a GPU that something else fills but for a part: the run goes on with the next cheaper setting
+out of room  on a GPU that is mostly filled by something else: the run continues with the next cheaper setting
 
-Each is a row, printed as soon as it is there.
+Each is a row, printed as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 class WholeRun:
-    """The model, its clips and the settings, in a folder that a next call finds again."""
+    """The model, its clips and the settings, in a folder that the next call reuses."""
 
     def __init__(self, model: str, folder: Path) -> None:
         self.model, self.device = model, pick_device("auto")
@@ -77,7 +77,7 @@ class WholeRun:
         )
 
     def train(self, name: str, **changed: Any) -> Run:
-        """A finished run of that name; one that is there is taken as it is. Ends the program when it fails."""
+        """Return a finished run of that name, reusing an existing one. Ends the program if it fails."""
         folder = self.workspace.runs / name
         run = Run(folder) if folder.exists() else Run.create(self.workspace, self.settings.changed(**changed), name)
         if run.status.state is not State.FINISHED:
@@ -147,7 +147,7 @@ class WholeRun:
         return {"loaded": bool(pipe.get_active_adapters()), "change": change, "finite": bool(after.isfinite().all())}
 
     def out_of_room(self) -> Row:
-        """Raises RuntimeError where the run does not go on."""
+        """Raise RuntimeError if the run does not continue."""
         if self.device.kind == "cpu":
             return {"left_gb": "", "went on with": "needs a GPU"}
         left = LEFT_GB[self.model]

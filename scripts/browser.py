@@ -1,7 +1,7 @@
-"""Bring the browser that the page's tests drive: `python scripts/browser.py`. Run with the environment's Python.
+"""Find or install the browser for the page's tests: `python scripts/browser.py`, with the environment's Python.
 
-Tried in turn: a browser that is there, Playwright's own download, Debian's package (as root). Where none works, one
-sentence says what to install, and the browser tests say the same when they are skipped.
+It tries an installed browser, Playwright's download, and Debian's package (as root). If none works, it prints what to
+install, as do the skipped browser tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def find() -> str | None:
-    """A browser on the PATH, or Playwright's own if it was downloaded before."""
+    """Return a browser on the PATH, or Playwright's if it was downloaded before."""
     for name in NAMES:
         if path := shutil.which(name):
             return path
@@ -32,7 +32,7 @@ def find() -> str | None:
 
 
 def playwrights() -> str | None:
-    """Where Playwright's Chromium lies, None when it is not on disk."""
+    """Return the path of Playwright's Chromium, or None if it is not on disk."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -43,7 +43,7 @@ def playwrights() -> str | None:
 
 
 def downloaded() -> str | None:
-    """Playwright's own Chromium, with the libraries it needs where we may install them."""
+    """Download Playwright's Chromium, as root with the libraries that it needs."""
     command = [sys.executable, "-m", "playwright", "install", "chromium"]
     if hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get"):
         command.insert(-1, "--with-deps")
@@ -51,7 +51,7 @@ def downloaded() -> str | None:
 
 
 def packaged() -> str | None:
-    """Debian's chromium, when we are root."""
+    """Install Debian's chromium, as root."""
     if not (hasattr(os, "geteuid") and os.geteuid() == 0 and shutil.which("apt-get")):
         return None
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -61,7 +61,7 @@ def packaged() -> str | None:
 
 
 def runs(command: list[str], environment: dict[str, str] | None = None) -> bool:
-    """Whether the command ends well within the time."""
+    """Run a command and return whether it succeeds in time."""
     try:
         done = subprocess.run(command, env=environment, timeout=DOWNLOAD_SECONDS, capture_output=True)
     except (subprocess.TimeoutExpired, OSError):

@@ -1,7 +1,7 @@
-"""What the documents need to be a site, as hooks of MkDocs: `make docs-site`, mkdocs.yml.
+"""Hooks of MkDocs that turn the documents into a site: `make docs-site`, mkdocs.yml.
 
-Pages outside docs/ are taken along, the README as the first; the Python API is written from what the packages export;
-a link to a file that is no page leads to the repository.
+They add pages outside docs/ (the README as the first), write the Python API from the packages' exports, and point links
+to other files at the repository.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-# Pages outside docs/ by their address on the site.
+# Address on the site -> page outside docs/.
 BESIDE = {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")} | {"index.md": "README.md"}
 LINK = re.compile(r'(\]\(|src=")(?!https?:|mailto:|#)([^)#"\s]+)')
 PYTHON_API = "python_api.md"
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are not in docs/."""
+    """Add the pages outside docs/."""
     from mkdocs.structure.files import File
 
     texts = {address: (ROOT / name).read_text(encoding="utf-8") for address, name in BESIDE.items()}
@@ -31,15 +31,15 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Links as they are on the site; what GitHub reads more generously than Python-Markdown."""
+    """Rewrite links for the site, and markup that GitHub accepts but Python-Markdown does not."""
     address = page.file.src_uri
     markdown = re.sub(r"^(<!-- .* -->)$", r"\1\n", markdown, flags=re.MULTILINE)  # a table may follow
-    markdown = re.sub(r"\]( ?)\[(?=[@\d])", r"]\1\\[", markdown)  # two sources, [1] [3], are no reference
+    markdown = re.sub(r"\]( ?)\[(?=[@\d])", r"]\1\\[", markdown)  # two sources, [1] [3], are not a reference
     return markdown if address == PYTHON_API else with_links(markdown, address, config.repo_url)
 
 
 def with_links(markdown: str, address: str, repository: str) -> str:
-    """A page with its links turned. address: of the page on the site"""
+    """Rewrite the links of a page. address: of the page on the site."""
     source = BESIDE.get(address, f"docs/{address}")
     pages = {name: page for page, name in BESIDE.items()}
 
@@ -57,10 +57,10 @@ def with_links(markdown: str, address: str, repository: str) -> str:
 
 
 def python_api() -> str:
-    """The page of what the packages export, for mkdocstrings, which reads the sources."""
+    """Return the page of the packages' exports, for mkdocstrings."""
     parts = [
         "# The Python API",
-        "What notebooks and programs import. Everything else may change without a word.",
+        "What notebooks and programs import. Everything else may change without notice.",
         "## workbench",
         *(f"::: {home}.{name}" for name, home in exports("workbench/__init__.py").items()),
         "## workbench.notebook",
@@ -74,7 +74,7 @@ def python_api() -> str:
 
 
 def exports(path: str) -> dict[str, str]:
-    """The module that each name of a package's __all__ is imported from."""
+    """Return the module of each name in a package's __all__."""
     homes: dict[str, str] = {}
     named: list[str] = []
     for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):

@@ -1,9 +1,8 @@
 """Make .venv and install the project into it: `python scripts/install.py [--dev]`. Standard library only.
 
-Packages have the versions and hashes in locks/, so that the same comes next year. torch is not in there, for its build
-decides the size of the whole: the CPU build where there is no NVIDIA GPU (0.2 GB), the CUDA build where there is one
-(3 GB and more). The CPU build has an index of its own; where that cannot be reached (a company mirror), the default
-index is asked for the same version, whatever build it has. A torch that is there already is kept.
+locks/ pins versions and hashes of all packages except torch, whose build depends on the machine: the CPU build without
+an NVIDIA GPU (0.2 GB), the CUDA build with one (3 GB or more). The CPU build has its own index. If that is unreachable,
+as behind a company mirror, the default index provides the same version in any build. An installed torch is kept.
 """
 
 from __future__ import annotations
@@ -19,18 +18,20 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)  # what pyproject.toml says; a newer one was not run
-TORCH = "2.13.0"  # the version every test of this release ran with
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)  # as in pyproject.toml; newer ones are untested
+TORCH = "2.13.0"  # the version that this release was tested with
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-CUDA_INDEX = "https://download.pytorch.org/whl/cu130"  # for Windows, whose default index has the CPU build alone
+CUDA_INDEX = "https://download.pytorch.org/whl/cu130"  # for Windows, whose default index has only the CPU build
 PROBE_SECONDS = 8
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make .venv and install the project into it.")
-    parser.add_argument("--dev", action="store_true", help="with the tools that the tests and checks need")
-    parser.add_argument("--unlocked", action="store_true", help="the newest packages that pyproject.toml allows")
-    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="where the environment lives")
+    parser.add_argument("--dev", action="store_true", help="also install the tools for tests and checks")
+    parser.add_argument(
+        "--unlocked", action="store_true", help="install the newest packages that pyproject.toml allows"
+    )
+    parser.add_argument("--venv", type=Path, default=ROOT / ".venv", help="folder of the environment")
     options = parser.parse_args()
     began = time.monotonic()
     try:
@@ -40,7 +41,7 @@ def main() -> int:
         install_torch(python)
         install_project(python, options.dev, options.unlocked)
     except subprocess.CalledProcessError as error:
-        print(f"installing stopped: {' '.join(map(str, error.cmd[:5]))} ... failed, its last lines say why", flush=True)
+        print(f"installation failed: {' '.join(map(str, error.cmd[:5]))} ...: see above", flush=True)
         return 1
     except RuntimeError as error:
         print(error, flush=True)
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def environment(venv: Path) -> Path:
-    """The environment's python, made when missing."""
+    """Return the environment's Python. Makes the environment if needed."""
     python = venv / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     if not python.exists():
         print(f"making the environment {venv}", flush=True)
@@ -66,7 +67,7 @@ def environment(venv: Path) -> Path:
 
 
 def new_enough_python() -> str:
-    """This Python, or a supported one on the PATH."""
+    """Return this Python, or a supported one on the PATH."""
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
         return sys.executable
     for minor in range(NEWEST_PYTHON[1], OLDEST_PYTHON[1] - 1, -1):
@@ -77,7 +78,7 @@ def new_enough_python() -> str:
 
 
 def has_gpu() -> bool:
-    """Whether an NVIDIA driver answers."""
+    """Return whether an NVIDIA driver answers."""
     command = shutil.which("nvidia-smi")
     if not command:
         return False
@@ -86,42 +87,42 @@ def has_gpu() -> bool:
 
 
 def has_amd_gpu() -> bool:
-    """Whether ROCm or its part of the kernel is here."""
+    """Return whether ROCm or its kernel driver is installed."""
     return shutil.which("rocminfo") is not None or Path("/dev/kfd").exists()
 
 
 def installed_torch(python: Path) -> str | None:
-    """The version of torch in the environment, None without one."""
+    """Return the environment's version of torch, or None."""
     code = "from importlib.metadata import version; print(version('torch'))"
     asked = subprocess.run([python, "-c", code], capture_output=True, text=True)
     return asked.stdout.strip() if asked.returncode == 0 else None
 
 
 def install_locked(python: Path, dev: bool) -> None:
-    """What torch and the project need, as locks/ says; torch then finds its own needs fulfilled."""
+    """Install the locked packages, which include the dependencies of torch."""
     lock = ROOT / "locks" / ("dev.txt" if dev else "notebook.txt")
     print(f"installing the packages of {lock.relative_to(ROOT)}", flush=True)
     how = ("--no-deps", "--require-hashes", "--only-binary", ":all:")
     if not pip(python, *how, "--requirement", str(lock), check=False):
         remedy = "if your package index lacks one of these versions: python scripts/install.py --unlocked"
-        raise RuntimeError(f"installing stopped, the lines above say why; {remedy}{' --dev' if dev else ''}")
+        raise RuntimeError(f"installation failed, see above; {remedy}{' --dev' if dev else ''}")
 
 
 def install_torch(python: Path) -> None:
-    """The build that fits the machine, unless a fitting one is there."""
+    """Install the build for this machine, unless a fitting one is installed."""
     gpu, there = has_gpu(), installed_torch(python)
     if there and not (gpu and there.endswith("+cpu")):
-        print(f"torch {there} is there and is kept", flush=True)
+        print(f"keeping torch {there}", flush=True)
         return
     if there:
         subprocess.run([python, "-m", "pip", "uninstall", "-q", "-y", "torch"], check=True)
-    if gpu or sys.platform == "darwin":  # PyPI's build for macOS has no CUDA in it
+    if gpu or sys.platform == "darwin":  # PyPI's build for macOS has no CUDA
         print(f"installing torch {TORCH} for {'the NVIDIA GPU' if gpu else 'macOS'}", flush=True)
         pip(python, f"torch=={TORCH}", *(["--index-url", CUDA_INDEX] if sys.platform == "win32" else []))
         return
-    print(f"installing torch {TORCH} for the processor (no NVIDIA GPU here)", flush=True)
+    print(f"installing torch {TORCH} for the CPU (no NVIDIA GPU found)", flush=True)
     if not (reachable(CPU_INDEX) and pip(python, f"torch=={TORCH}", "--index-url", CPU_INDEX, check=False)):
-        print("  the CPU builds' own index does not answer: asking the default one", flush=True)
+        print("  the index of CPU builds does not answer: using the default index", flush=True)
         pip(python, f"torch=={TORCH}")
     if has_amd_gpu():
         print(
@@ -131,7 +132,7 @@ def install_torch(python: Path) -> None:
 
 
 def reachable(url: str) -> bool:
-    """Whether the address answers soon."""
+    """Return whether the index answers in time."""
     try:
         with urllib.request.urlopen(f"{url}/torch/", timeout=PROBE_SECONDS) as answer:
             return bool(answer.status == 200)
@@ -140,7 +141,7 @@ def reachable(url: str) -> bool:
 
 
 def install_project(python: Path, dev: bool, unlocked: bool) -> None:
-    """The project, without touching torch; after the lock nothing is left to fetch, and pip holds it to our bounds."""
+    """Install the project without touching torch. After the lock there is nothing left to download."""
     print(f"installing the workbench{' and its tools' if dev else ''}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
@@ -151,7 +152,7 @@ def install_project(python: Path, dev: bool, unlocked: bool) -> None:
 
 
 def pip(python: Path, *arguments: str, check: bool = True) -> bool:
-    """Run pip install; quiet unless someone watches."""
+    """Run pip install, quietly unless on a terminal."""
     quiet = [] if sys.stdout.isatty() else ["--quiet"]
     command: list[str | Path] = [python, "-m", "pip", "install", "--disable-pip-version-check", *quiet, *arguments]
     return subprocess.run(command, check=check, cwd=ROOT).returncode == 0

@@ -1,6 +1,6 @@
-"""The notes of a release: `python scripts/release.py v0.2.0` prints the changelog's section. Standard library only.
+"""Print the notes of a release from the changelog: `python scripts/release.py v0.2.0`. Standard library only.
 
-Refused with a sentence: a tag that is not the version in workbench/__init__.py, a version without a section of its own.
+It refuses a tag that differs from the version in workbench/__init__.py, and a version without a section.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> int:
 
 
 def version() -> str:
-    """The one in workbench/__init__.py, read without importing it."""
+    """Return the version in workbench/__init__.py without importing it."""
     found = re.search(r'^__version__ = "(.+)"$', (ROOT / "workbench/__init__.py").read_text(encoding="utf-8"), re.M)
     if not found:
         raise ValueError("workbench/__init__.py has no line __version__ = ...")
@@ -33,7 +33,7 @@ def version() -> str:
 
 
 def notes(tag: str, current: str, changelog: str) -> str:
-    """The section of a tag's version, without its heading. Raises ValueError."""
+    """Return the section of a tag's version, without its heading. Raises ValueError."""
     if tag != f"v{current}":
         raise ValueError(
             f"the tag is {tag}, the version in workbench/__init__.py {current}: the tag must be v{current}"

@@ -1,13 +1,12 @@
-"""Run the project with other versions of what it needs: `python -m scripts.versions lowest`, `newest` or `both`.
+"""Test the project with other versions of its dependencies: `python -m scripts.versions lowest`, `newest` or `both`.
 
-    lowest      the oldest versions that pyproject.toml allows, with this Python
-    newest      the newest ones, with the newest supported Python that is on this machine
+    lowest      the lowest versions that pyproject.toml allows, with this Python
+    newest      the newest versions, with the newest supported Python on this machine
     both        the two at the same time
 
-An environment is made beside this one (.venv-lowest, .venv-newest) and chosen tests run in it: they import, open and
-write videos, start the page, encode, train, export and sample. torch is the one of this environment. A Python that is
-not this one gets its build for the processor; where that is not to be had, the tests that need no torch are run and a
-line says so.
+It makes an environment beside this one (.venv-lowest, .venv-newest) and runs chosen tests in it: they import, read and
+write videos, start the page, encode, train, export and sample. torch is shared with this environment. Another Python
+gets the CPU build; if that is unavailable, only the tests without torch run, and a line says so.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def main() -> int:
     parser.add_argument("which", choices=(*WHICH, "both"))
     which: str = parser.parse_args().which
     if not reachable(INDEX):
-        print(f"{INDEX} does not answer: no other versions of packages are tried here")
+        print(f"{INDEX} does not answer: skipping the tests with other versions")
         return 0
     if which == "both":
         return both()
@@ -55,10 +54,10 @@ def main() -> int:
     try:
         torch = install(venv, python, which)
     except subprocess.CalledProcessError as error:
-        print(f"the packages could not be installed: {' '.join(map(str, error.cmd[:6]))} ... failed, see above")
+        print(f"installing the packages failed: {' '.join(map(str, error.cmd[:6]))} ...: see above")
         return 1
     if not torch:
-        print(f"torch is not tried on Python {version_of(python)}: its build for the processor is not to be had here")
+        print(f"skipping the tests with torch on Python {version_of(python)}: its CPU build is not available here")
     tests = [*WITHOUT_TORCH, *(WITH_TORCH if torch else ())]
     print(f"{which} versions, Python {version_of(python)}", flush=True)
     command = [str(venv / "bin" / "python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
@@ -66,7 +65,7 @@ def main() -> int:
 
 
 def both() -> int:
-    """Run each in its own process, print their output one after another, and return 1 if any failed."""
+    """Run both in parallel, print their output one after another, and return 1 if any failed."""
     command = [sys.executable, "-m", "scripts.versions"]
     started = [
         subprocess.Popen([*command, which], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -78,11 +77,11 @@ def both() -> int:
 
 
 def install(venv: Path, python: Path, which: str) -> bool:
-    """Make the environment anew; whether it has torch. Raises CalledProcessError."""
+    """Make a new environment and return whether it has torch. Raises CalledProcessError."""
     shutil.rmtree(venv, ignore_errors=True)
     uv("venv", "--python", str(python), str(venv))
     wanted, without = venv / "wanted.txt", venv / "without.txt"
-    # The shared torch brings what it needs itself; a marker that never holds takes it out of what is resolved.
+    # The shared torch has its own dependencies. A marker that is never true excludes it from the resolution.
     without.write_text("torch; sys_platform == 'never'\n", encoding="utf-8")
     tools = venv / "tools.txt"
     tools.write_text("\n".join(TOOLS) + "\n", encoding="utf-8")
@@ -106,12 +105,12 @@ def install(venv: Path, python: Path, which: str) -> bool:
 
 
 def same(python: Path) -> bool:
-    """Whether packages of this environment run there, too."""
+    """Return whether packages of this environment also work with another Python."""
     return version_of(python) == version_of(Path(sys.executable))
 
 
 def newest_python() -> Path:
-    """The newest supported Python on the PATH or among pyenv's; this one when there is no newer."""
+    """Return the newest supported Python on the PATH or of pyenv, or this one."""
     for minor in range(NEWEST_PYTHON[1], sys.version_info.minor, -1):
         named = shutil.which(f"python3.{minor}")
         found = [Path(named)] if named else []
@@ -122,14 +121,14 @@ def newest_python() -> Path:
 
 
 def version_of(python: Path) -> str:
-    """ "3.12"; "" when it does not run."""
+    """Return a Python's version, such as "3.12", or "" if it does not run."""
     code = "import sys; print(f'{sys.version_info.major}.{sys.version_info.minor}')"
     asked = subprocess.run([python, "-c", code], capture_output=True, text=True)
     return asked.stdout.strip() if asked.returncode == 0 else ""
 
 
 def uv(*arguments: str) -> None:
-    """Run uv, which can choose the lowest versions; pip cannot."""
+    """Run uv, which unlike pip can choose the lowest versions."""
     subprocess.run([sys.executable, "-m", "uv", "--quiet", *arguments], check=True, cwd=ROOT)
 
 

@@ -1,6 +1,6 @@
-"""Puts into a wheel what stands beside the package in a checkout; `workbench/paths.py` finds either. Run by hatchling.
+"""Add files beside the package to a wheel; `workbench/paths.py` finds them in a wheel or a checkout. Run by hatchling.
 
-An editable installation gets none of it: it is the checkout.
+An editable installation needs none of them, because it is the checkout.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes assets/architectures.json: the sizes of the published models, for estimates before a download.
+"""Write assets/architectures.json: the sizes of the published models, for estimates before a download.
 
-Each model is built on the meta device from its published config: scripts/convert_*_to_diffusers.py of diffusers, and
-the config.json files on the Hub. What is not said here is the class's default.
+Each model is built on the meta device from its published config, taken from scripts/convert_*_to_diffusers.py of
+diffusers and the config.json files on the Hub. Other values are the class's defaults.
 
     python scripts/write_architectures.py          write the file
     python scripts/write_architectures.py --check  exit with 1 if it would change
@@ -79,7 +79,7 @@ LTX_VAE_5: Config = {
 
 @dataclass(frozen=True)
 class Published:
-    """A pipeline's repositories, and (library, class, config) of each part."""
+    """A pipeline's repositories, and the (library, class, config) of each part."""
 
     sources: tuple[str, ...]
     transformer: tuple[str, str, Config]
@@ -95,7 +95,7 @@ def _cogvideox(source: str, config: Config, vae: Config = COGVIDEOX_VAE_5B, **mo
 
 
 def _wan(sources: tuple[str, ...], config: Config, vae: Config = WAN_VAE, **more: Any) -> Published:
-    """In float32 as on the Hub: 57 GB of a 14B."""
+    """Return a Wan pipeline, which the Hub stores in float32: 57 GB for a 14B model."""
     names = tuple(f"Wan-AI/{source}-Diffusers" for source in sources)
     transformer = ("diffusers", "WanTransformer3DModel", config)
     return Published(names, transformer, ("diffusers", "AutoencoderKLWan", vae), UMT5, stored="float32", **more)
@@ -132,12 +132,7 @@ PUBLISHED = (
         _wan((), {**WAN_14B_I2V, "pos_embed_seq_len": 514}, more={"image_encoder": CLIP}),
         sources=("Wan-AI/Wan2.1-FLF2V-14B-720P-diffusers",),
     ),
-    replace(
-        _wan(
-            (), {**WAN, "in_channels": 36, "image_dim": 1280, "added_kv_proj_dim": 1536}, more={"image_encoder": CLIP}
-        ),
-        sources=("weizhou03/Wan2.1-Fun-1.3B-InP-Diffusers",),
-    ),
+    replace(_wan((), WAN_FUN_INP, more={"image_encoder": CLIP}), sources=("weizhou03/Wan2.1-Fun-1.3B-InP-Diffusers",)),
     _wan(("Wan2.2-TI2V-5B",), WAN_5B, WAN_2_2_VAE),
     _wan(("Wan2.2-T2V-A14B",), WAN_14B, more=_second(WAN_14B)),
     _wan(("Wan2.2-I2V-A14B",), WAN_A14B_I2V, more=_second(WAN_A14B_I2V)),
@@ -158,20 +153,20 @@ PUBLISHED = (
 
 
 def entry(published: Published) -> dict[str, Any]:
-    """What the file says of a pipeline."""
+    """Return the file's entry of a pipeline."""
     kinds = {"transformer": published.transformer, "vae": published.vae, "text_encoder": published.text_encoder}
     parts = {}
     for name, kind in {**kinds, **published.more}.items():
         parts[name] = asdict(facts.built(*kind))
-        if name != "transformer":  # nothing reads their layers
+        if name != "transformer":  # their layers are not used
             parts[name]["layers"] = {}
-        if kind[1] == "AutoencoderKLWan":  # long lists of numbers that are no sizes
+        if kind[1] == "AutoencoderKLWan":  # long lists of numbers other than sizes
             parts[name]["config"] = {k: v for k, v in parts[name]["config"].items() if not k.startswith("latents_")}
     return {"sources": list(published.sources), "stored": published.stored, "parts": parts}
 
 
 def text() -> str:
-    """The file as it should be."""
+    """Return the content of the file."""
     found = {"pipelines": [entry(published) for published in PUBLISHED]}
     return json.dumps(found, indent=1, sort_keys=True) + "\n"
 

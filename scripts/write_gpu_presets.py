@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/memory.md that say what fits which GPU: each cell is what *Fit to GPU* and a recipe choose.
+"""Write the tables of docs/memory.md with the settings that *Fit to GPU* and recipes choose for each GPU.
 
     python scripts/write_gpu_presets.py
 
-tests/fit/test_gpu_presets.py holds the file to them.
+tests/fit/test_gpu_presets.py checks that the file is up to date.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PART = re.compile(r"(<!-- presets of (.+?) -->\n).*?(<!-- end of presets -->)", 
 
 
 def table(names: list[str]) -> str:
-    """A row a GPU, a column a model."""
+    """Return a table with a row per GPU and a column per model."""
     titles = [find_model(name)[1].title for name in names]
     rows = [["GPU", *titles], ["---"] * (len(names) + 1)]
     rows += [[size, *(cell(name, size) for name in names)] for size in SIZES]
@@ -35,11 +35,11 @@ def table(names: list[str]) -> str:
 
 
 def cell(name: str, size: str) -> str:
-    """The settings that fit a model on a GPU, what they need, and how long a step takes."""
+    """Return the settings that fit a model on a GPU, their memory, and the time of a step."""
     family, model = find_model(name)
     known, gpu = family.facts(model), gpu_of(size)
     wanted = TrainSettings().changed(model=model.id, rank=64)
-    # As on a machine without bitsandbytes, so that the file is the same everywhere.
+    # Hide bitsandbytes, so that the file is the same on every machine.
     with mock.patch("importlib.util.find_spec", return_value=None):
         chosen = levels.fitting_smaller(wanted, model, known, gpu).settings
     if chosen is None:
@@ -55,7 +55,7 @@ def cell(name: str, size: str) -> str:
 
 
 def written(text: str) -> str:
-    """The document with its tables as they should be."""
+    """Return the document with updated tables."""
     return PART.sub(lambda part: f"{part[1]}{table(part[2].split(', '))}{part[3]}", text)
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the tables of docs/fit_accuracy.md that set the fit check beside simulated runs.
+"""Write the tables of docs/fit_accuracy.md that compare the fit check with simulated runs.
 
     python benchmarks/memory_simulation.py --json benchmarks/results/memory_simulation.json
     python scripts/write_memory_tables.py
 
-tests/fit/test_simulated_memory.py holds the file to them.
+tests/fit/test_simulated_memory.py checks that the file is up to date.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs/fit_accuracy.md"
 RESULTS = ROOT / "benchmarks/results/memory_simulation.json"
 PART = re.compile(r"(<!-- simulated: (.+?) -->\n).*?(<!-- end of simulated -->)", re.DOTALL)
-# By table: rows' names behind the model's, and what stands above their column.
+# Table -> cases (after the model's name), which are also the headings of the columns.
 COLUMNS = {
     "levels": ("training, none", "training, keep attention", "training, full", "training, offloaded"),
     "weights": (
@@ -55,7 +55,7 @@ CAUSES = ("weights", "trained", "optimizer", "inputs", "gradients", "kept", "bac
 
 
 def rows() -> dict[str, dict[str, dict[str, Any]]]:
-    """By model and name."""
+    """Return the results by model and case."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for row in json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]:
         model, name = row["case"].split(": ", 1)
@@ -69,7 +69,7 @@ def table(name: str) -> str:
 
 
 def compared(name: str) -> list[list[str]]:
-    """A row a model: estimated / simulated."""
+    """Return a row per model with estimated / simulated memory."""
     columns, keys = COLUMNS[name], ("ours", "reference")
     if name == "operations":
         keys = ("operations", "operations simulated")
@@ -85,7 +85,7 @@ def compared(name: str) -> list[list[str]]:
 
 
 def others() -> list[list[str]]:
-    """What no other table has."""
+    """Return the cases that no other table has."""
     shown = {column for columns in COLUMNS.values() for column in columns}
     lines = [["Case", "Estimated / simulated"], ["---"] * 2]
     for model, known in rows().items():
@@ -96,7 +96,7 @@ def others() -> list[list[str]]:
 
 
 def causes() -> list[list[str]]:
-    """What lives at the peak."""
+    """Return what occupies memory at the peak."""
     lines = [["Model", "Level", *CAUSES], ["---"] * (len(CAUSES) + 2)]
     for model, known in rows().items():
         for column in COLUMNS["causes"]:
@@ -115,7 +115,7 @@ def _number(value: float) -> str:
 
 
 def written(text: str) -> str:
-    """The document with its tables as they should be."""
+    """Return the document with updated tables."""
     return PART.sub(lambda part: f"{part[1]}{table(part[2])}{part[3]}", text)
 
 

@@ -73,7 +73,7 @@ def test_an_amd_gpu_is_told_how_to_get_its_build(
     given(monkeypatch, torch="2.13.0+rocm7.2")
     install.install_torch(PYTHON)
     assert len(asked) == 2
-    assert "torch 2.13.0+rocm7.2 is there and is kept" in capsys.readouterr().out
+    assert "keeping torch 2.13.0+rocm7.2" in capsys.readouterr().out
 
 
 def test_an_address_that_does_not_answer_is_not_reachable() -> None:

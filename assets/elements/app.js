@@ -1,9 +1,9 @@
-// The frame of the page: rail, router, command palette, drop anywhere, what is said at the bottom and while the server is away.
+// The frame of the page: rail, router, command palette, file drops, messages, and the banner while the server is away.
 
 const PRODUCT = 'Video LoRA Workbench';
 const TOAST_MS = 8000;
 
-// The first part of an address -> title, icon, and the element that shows what follows it, as its `path`.
+// First part of an address -> title, icon, and the element that shows the rest, its `path`.
 const PLACES = {
   '': { title: 'Home', name: 'home', key: 'h', element: () => 'wb-home' },
   dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab, , view]) => (!name ? 'wb-datasets' : tab === 'clip' ? (view === 'mask' ? 'wb-mask' : 'wb-clip') : 'wb-dataset') },
@@ -17,14 +17,14 @@ const LOGO = html`<svg width="26" height="26" viewBox="0 0 26 26" aria-hidden="t
   stroke="currentColor" stroke-width="1.8"/><path d="M5 4v18M21 4v18M1 10h4M1 16h4M21 10h4M21 16h4" stroke="currentColor" stroke-width="1.4"/><path
   d="M13 8v12" stroke="var(--wb-accent)" stroke-width="2"/><path d="M9.5 6h7L13 10.5z" fill="var(--wb-accent)"/></svg>`;
 
-// The machine: what it computes on, its memory, how busy it is, the disk. machine: of the overview
+// The machine: device, memory, load and disk. machine: from the overview
 const machineCard = (machine) => machine && html`<section class="machine" aria-label="This machine"><b>${machine.name}</b>
   ${meter(machine.memory_total ? machine.memory_used / machine.memory_total : 0, `${machine.gpu ? 'GPU memory' : 'Memory'} in use`)}
   <dl><dt>Memory</dt><dd class="live">${machine.memory_total ? `${(machine.memory_used / 1e9).toFixed(1)} of ${Math.round(machine.memory_total / 1e9)} GB` : 'unknown'}</dd>
   ${machine.busy !== null && html`<dt>${machine.gpu ? 'Busy' : 'Cores busy'}</dt><dd class="live">${percent(machine.busy)}</dd>`}
   <dt>Disk free</dt><dd class="${machine.disk_low && 'bad'}">${bytes(machine.disk_free)}</dd></dl></section>`;
 
-const themeSwitch = (name) => html`<div class="theme">${segments(name, [['light', 'Light', 'sun'], ['dark', 'Dark', 'moon'], ['system', 'As the system', 'system']],
+const themeSwitch = (name) => html`<div class="theme">${segments(name, [['light', 'Light', 'sun'], ['dark', 'Dark', 'moon'], ['system', 'System', 'system']],
   preferences.read('theme', 'system'), 'theme', 'Theme')}</div>`;
 
 function applyTheme(theme) {
@@ -66,7 +66,7 @@ define('wb-rail', Rail);
 
 // ---- the command palette ----
 
-// How well a text fits what was typed: its letters in order, best as one piece at the beginning of a word. Null: not at all.
+// Score a text against the typed letters, which must occur in order, best together at the start of a word. Null: no match.
 function fuzzy(text, typed) {
   if (!typed) return { score: 0, marked: html`${text}` };
   const lower = text.toLowerCase(), at = lower.indexOf(typed);
@@ -85,7 +85,7 @@ function fuzzy(text, typed) {
   return found === typed.length ? { score, marked } : null;
 }
 
-// What can be done now and every object. commands(): [{title, kind, icon, to or run, key}], of the frame and of what is open
+// Current actions and all objects. commands(objects): [{title, kind, icon, to or run, key}], from the frame and the open place
 class Palette extends WorkbenchElement {
   static properties = ['commands'];
   typed = '';
@@ -113,7 +113,7 @@ class Palette extends WorkbenchElement {
     this.draw();
     this.querySelector('dialog').addEventListener('keydown', (event) => this.press(event));
     this.modal(() => { this.shown = false; this.redraw(); }, true);
-    // Objects come a moment later; what is typed meanwhile stays.
+    // Objects arrive a moment later.
     const objects = await page.transport.call('overview/objects').catch(() => []);
     this.all = this.commands(objects);
     this.redraw();
@@ -153,11 +153,11 @@ const KEYS = [
 
 // ---- the frame ----
 
-// wb-app: routes addresses to elements. An element of a place gets `path`, the parts of the address after the place; it may have
-//   heading     what the window is called;
-//   commands()  what the palette offers while it is open: [{title, icon, run}];
-//   press(key)  what a single key does; true where it did something;
-//   dropped(files)  takes files that were dropped while it is open; otherwise they become a new dataset.
+// wb-app routes addresses to elements. A place's element gets `path`, the parts of the address after the place, and may define
+//   heading         title of the window
+//   commands()      entries of the palette: [{title, icon, run}]
+//   press(key)      handles a single key; true if it did something
+//   dropped(files)  takes dropped files, which otherwise become a new dataset
 class App extends WorkbenchElement {
   server = { lost: null, kept: 0 };
   needs() { return { overview: ['overview/overview', {}] }; }
@@ -176,14 +176,14 @@ class App extends WorkbenchElement {
     this.takeDrops();
   }
 
+  get running() { return this.overview?.active.find((run) => run.state === 'running'); }
   get palette() { return this.querySelector('wb-palette'); }
   get open() { return this.querySelector('main').firstElementChild; }
 
   view() {
     const [place = ''] = this.path;
-    const { lost, kept } = this.server;
+    const { server: { lost, kept }, running } = this;
     this.className = [lost && 'lost', this.dropping && 'dropping'].filter(Boolean).join(' ');
-    const running = this.overview?.active.find((run) => run.state === 'running');
     return html`<a class="button primary skip" href="#main" data-do="skip">Skip to the page</a>
       <wb-rail .place=${place} .overview=${this.overview}></wb-rail>
       <div style="min-width:0"><div class="lost-banner" role="alert">${lost && html`${icon('warn')}<span><b>Connection lost.</b> Reconnecting; figures are from ${
@@ -198,17 +198,17 @@ class App extends WorkbenchElement {
       ${this.place()}</div>${this.around()}`;
   }
 
-  // What the address names.
+  // The place that the address names.
   place() {
     const [place = '', ...rest] = this.path;
     const tag = PLACES[place]?.element(rest);
-    return html`<main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">This page is not here</h1>
+    return html`<main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">Page not found</h1>
       <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main>`;
   }
 
-  // What stands above it for a moment.
+  // Everything above the page: drop overlay, palette, keyboard shortcuts, messages.
   around() {
-    return html`<div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions of the same names</span></div>
+    return html`<div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions with the same names</span></div>
       <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
@@ -233,7 +233,7 @@ class App extends WorkbenchElement {
     this.draw();
     if (before === this.path.slice(0, 2).join('/')) return;
     window.scrollTo(0, 0);
-    // The heading of a new object is where a screen reader and the Tab key go on.
+    // Move screen readers and the Tab key to the heading of the new object.
     this.headed?.disconnect();
     this.headed = new MutationObserver(() => this.focusHeading());
     this.headed.observe(this.querySelector('main'), { childList: true, subtree: true });
@@ -241,8 +241,7 @@ class App extends WorkbenchElement {
     queueMicrotask(() => this.focusHeading());
   }
 
-  // The heading may come later, with what it names, and once more in place of the first; by then a person may have gone
-  // elsewhere.
+  // The heading may arrive later, and be replaced once more. Stop if a person has moved the focus.
   focusHeading() {
     const { activeElement } = document;
     if (activeElement === document.body) this.querySelector('main h1')?.focus({ preventScroll: true });
@@ -250,7 +249,7 @@ class App extends WorkbenchElement {
   }
 
   nameWindow() {
-    const running = this.overview?.active.find((run) => run.state === 'running');
+    const { running } = this;
     const first = this.server.lost ? 'Offline' : running?.share !== null && running?.share !== undefined ? percent(running.share) : '';
     const place = PLACES[this.path[0] ?? ''];
     const object = this.open?.heading || (this.path[1] && this.path[1] !== 'new' ? this.path[1] : place?.title ?? 'Not found');
@@ -270,7 +269,7 @@ class App extends WorkbenchElement {
 
   retry() { page.transport.retry(); }
 
-  // ---- what is said
+  // ---- messages
 
   show(said) {
     clearTimeout(this.silence);
@@ -296,7 +295,7 @@ class App extends WorkbenchElement {
     const places = Object.entries(PLACES).map(([where, { title, name, key }]) => ({
       title: `Go to ${title}`, icon: name, to: where ? address(where) : '#/', key: `G ${key.toUpperCase()}`,
     }));
-    const themes = [['light', 'Light theme', 'sun'], ['dark', 'Dark theme', 'moon'], ['system', 'Theme as the system', 'system']];
+    const themes = [['light', 'Light theme', 'sun'], ['dark', 'Dark theme', 'moon'], ['system', 'System theme', 'system']];
     return [
       ...this.open?.commands?.() ?? [],
       ...places,
@@ -326,7 +325,7 @@ class App extends WorkbenchElement {
     } else if (this.open?.press?.(key, event)) {
       event.preventDefault();
     } else if (key === 'g') {
-      this.going = true; // until the next key, however slowly one types
+      this.going = true; // until the next key
     } else if (key === '?') {
       this.keys();
     } else if (key === 'n') {
@@ -357,7 +356,6 @@ class App extends WorkbenchElement {
     });
   }
 
-  // Let a person choose files instead.
   choose() { chooseFiles((files) => this.take(files)); }
 
   take(chosen) {
@@ -367,7 +365,7 @@ class App extends WorkbenchElement {
   }
 }
 
-// All files that were dropped, those inside of folders, too.
+// All dropped files, including those in folders.
 async function filesOf({ items }) {
   const roots = [...items].map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile?.());
   const found = [];

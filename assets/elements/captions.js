@@ -1,6 +1,6 @@
-// Captions in place: a field that saves itself, and clips chosen for what is done to many at once.
+// Captions: a field that saves itself, the selection of clips, and changes to many captions at once.
 
-// The clips of each dataset that a person has chosen: name -> ids. It outlives the views that show it.
+// The chosen clips of each dataset: name -> ids. It outlives the views that show it.
 const chosenClips = {
   all: new Map(),
   of(dataset) {
@@ -9,10 +9,10 @@ const chosenClips = {
   },
 };
 
-// The caption of a clip. What is typed is saved when the field is left, and with Ctrl Enter; Esc puts back what was there.
-// It is saved over the caption that was there when typing began: if somebody else wrote another one meanwhile, both are kept.
-//   dataset: its name;  clip: its card;  rows: of the field
-// An event `caption-done` says that Ctrl Enter was pressed.
+// The caption of a clip. Leaving the field or Ctrl Enter saves it; Esc restores the saved caption. If somebody else has changed the
+// caption since typing began, both versions are kept and a person chooses.
+//   clip: its card;  rows: of the field
+// Ctrl Enter dispatches the event `caption-done`.
 class Caption extends WorkbenchElement {
   static properties = ['datasetName', 'clip', 'rows'];
   problem = '';
@@ -33,7 +33,7 @@ class Caption extends WorkbenchElement {
     const text = draft.text ?? clip.caption;
     return html`<textarea class="input caption ${!text.trim() && 'none'}" rows="${this.rows ?? 3}" placeholder="What does the clip show?" aria-label="Caption of ${clip.name}" data-input="typed"
       ?readonly=${Boolean(clip.latents_model && clip.caption_by === 'file')}>${text}</textarea>${this.problem ? html`<div class="state bad" role="alert"><span>${this.problem}</span></div><div class="row">${
-      button('Keep mine', 'keepMine', { kind: 'small' })}${button('Take theirs', 'putBack', { kind: 'small' })}</div>` : ''}`;
+      button('Keep mine', 'keepMine', { kind: 'small' })}${button('Use theirs', 'putBack', { kind: 'small' })}</div>` : ''}`;
   }
 
   get field() { return this.querySelector('textarea'); }
@@ -45,7 +45,7 @@ class Caption extends WorkbenchElement {
     target.classList.toggle('none', !target.value.trim());
   }
 
-  // Save what was typed, and what was typed while that was on its way; true unless it was refused.
+  // Save the draft, and what is typed meanwhile. Returns false if it was refused.
   async save() {
     const next = () => this.saveDraft();
     this.saving = (this.saving ?? Promise.resolve()).then(next, next);
@@ -56,7 +56,7 @@ class Caption extends WorkbenchElement {
     const { text, over } = drafts.read(this.where);
     if (text === undefined) return true;
     const { clip, datasetName, where } = this;
-    // Said first: the changed list may be here before the answer, and would drop a card that its filter finds no longer.
+    // Dispatched before the call: the changed list may arrive before the answer, and its filter could drop the card.
     this.dispatchEvent(new CustomEvent('caption-saving', { bubbles: true, detail: clip.id }));
     const made = await this.act('clips/caption', { name: datasetName, clip: clip.id, text, over }, { refused: (problem) => { this.problem = problem.message; } });
     if (made) {
@@ -100,8 +100,7 @@ define('wb-caption', Caption);
 
 const captionsChanged = ({ changed }) => `${count(changed, 'caption')} changed.`;
 
-// What is done to the captions of the chosen clips, or of all when none is: find and replace, a text before or after, a tag, the
-// trigger word.   dataset: its name;  trigger: its trigger word
+// Change the captions of the chosen clips, or of all if none is chosen: find and replace, add text, remove a tag, the trigger word.
 class EditCaptions extends WorkbenchElement {
   static properties = ['datasetName', 'trigger'];
   needs() { return { tags: ['clips/tags', { name: this.datasetName }] }; }
@@ -116,14 +115,14 @@ class EditCaptions extends WorkbenchElement {
     return html`<div class="row" style="align-items:end"><div style="flex:1;min-width:180px">${field('Find', html`<input class="input" name="find" value="${find}" data-input="note">`)}</div><div style="flex:1;min-width:180px">${
       field('Replace with', html`<input class="input" name="replacement" value="${replacement}" data-input="note">`)}</div></div>
       <div class="row">${box('match_case', 'Match case', matchCase)}${box('whole_word', 'Whole words', wholeWord)}${box('expression', 'Regular expression', expression)}<span class="spacer"></span>${
-        button('Show what would change', 'preview', { kind: 'small', off: !find })}${button(`Replace ${of}`, 'replace', { kind: 'small', off: !find })}</div>
-      ${this.would ? html`<div class="table-frame"><table class="table"><caption class="unseen">What would change</caption><thead><tr><th>${count(this.would.length, 'caption')} would change</th><th>Now</th><th>Then</th></tr></thead><tbody>${
+        button('Preview changes', 'preview', { kind: 'small', off: !find })}${button(`Replace ${of}`, 'replace', { kind: 'small', off: !find })}</div>
+      ${this.would ? html`<div class="table-frame"><table class="table"><caption class="unseen">Preview of changes</caption><thead><tr><th>${count(this.would.length, 'caption')} would change</th><th>Now</th><th>Then</th></tr></thead><tbody>${
         this.would.slice(0, 12).map((one) => html`<tr><td>${one.name}</td><td class="faint">${one.before}</td><td>${one.after}</td></tr>`)}</tbody></table></div>` : ''}
       <div class="row" style="align-items:end"><div style="flex:1;min-width:180px">${field('Text', html`<input class="input" name="text" list="caption-tags" value="${text}" data-input="note"><datalist id="caption-tags">${
-        (this.tags ?? []).map(({ tag }) => html`<option value="${tag}"></option>`)}</datalist>`, `Put before or after captions ${of}, or a tag to remove from them.`)}</div></div>
-      <div class="row">${button('Put before', 'edit', { kind: 'small', value: 'prefix', off: !text })}${button('Put after', 'edit', { kind: 'small', value: 'suffix', off: !text })}${
-        button('Remove this tag', 'edit', { kind: 'small', value: 'remove-tag', off: !text })}${button('Write the trigger word into all captions', 'write', { kind: 'small', value: 'write', off: !this.trigger })}${
-        button('Take it out of all', 'write', { kind: 'small', value: 'remove', off: !this.trigger })}</div>`;
+        (this.tags ?? []).map(({ tag }) => html`<option value="${tag}"></option>`)}</datalist>`, `To add before or after captions ${of}, or a tag to remove from them.`)}</div></div>
+      <div class="row">${button('Add before', 'edit', { kind: 'small', value: 'prefix', off: !text })}${button('Add after', 'edit', { kind: 'small', value: 'suffix', off: !text })}${
+        button('Remove this tag', 'edit', { kind: 'small', value: 'remove-tag', off: !text })}${button('Add the trigger word to all captions', 'write', { kind: 'small', value: 'write', off: !this.trigger })}${
+        button('Remove it from all', 'write', { kind: 'small', value: 'remove', off: !this.trigger })}</div>`;
   }
 
   note(target) {

@@ -1,11 +1,11 @@
-// A chart of curves by step, from plain data, so that a page, a notebook and a report draw the same.
+// A chart of curves by step, drawn from plain data by page, notebook and report.
 
-const SMALLEST_DRAG = 6; // pixels, below which a drag is a click
-const OUTSIDE = 0.02; // share of a thin line's points, at either end, that may lie outside
+const SMALLEST_DRAG = 6; // pixels; a shorter drag is a click
+const OUTSIDE = 0.02; // share of a thin line's points that may lie above and below the chart
 
 // ---- numbers
 
-// About `wanted` round numbers from low to high.
+// Return about `wanted` round numbers from low to high.
 function ticks(low, high, wanted) {
   const raw = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -15,7 +15,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-// Powers of ten from low to high, with 2 and 5 between few of them.
+// Return powers of ten from low to high, with steps between if there are few.
 function logTicks(low, high) {
   const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const between = to - from > 3 ? [1] : to - from > 1 ? [1, 3] : [1, 2, 5];
@@ -31,7 +31,7 @@ const shortNumber = (value) => {
   return size >= 100 ? Math.round(value).toLocaleString('en-US') : size >= 1 ? value.toFixed(2) : value.toPrecision(3).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, '');
 };
 
-// The last point of a line at or before a step; null before its first one.
+// Return the last point of a line at or before a step, or null before the first point.
 function pointAt(points, step) {
   let [low, high] = [0, points.length - 1];
   if (high < 0 || points[0][0] > step) return null;
@@ -42,7 +42,7 @@ function pointAt(points, step) {
   return points[low];
 }
 
-// The step with a point that lies `by` points further, among all points of the lines.
+// Return the step that is `by` points after `step`, counting the points of all lines.
 function stepBy(lines, step, by) {
   const steps = [...new Set(lines.flatMap(({ points }) => points.map(([at]) => at)))].sort((one, other) => one - other);
   if (!steps.length) return null;
@@ -51,7 +51,7 @@ function stepBy(lines, step, by) {
   return steps[Math.min(steps.length - 1, Math.max(0, index + by))];
 }
 
-// The values that a chart shows, between which its height lies.
+// Return the lowest and highest value of the chart's axis.
 function heightsOf(lines, [first, last], log) {
   const values = [];
   for (const { points, style } of lines) {
@@ -73,8 +73,8 @@ function heightsOf(lines, [first, last], log) {
 }
 
 // chart: {title, note, small, lines: [{name, points: [[step, value]], tone, style, marked: [step, words], end}]}
-//   until: the last step of the axis, where more is to come;  log: with a logarithmic axis;  plain: without its title
-// Values stand in the legend: of the cursor's step, else the newest. Arrow keys move the cursor, a drag or + and - zoom, Esc shows all.
+//   until: last step of the axis, if more is to come;  log: with a logarithmic axis
+// The legend shows the values at the cursor, or the newest. Arrow keys move the cursor, a drag or + and - zoom, Esc shows all.
 class Chart extends WorkbenchElement {
   static properties = ['chart', 'until', 'log'];
   off = new Set();
@@ -104,11 +104,11 @@ class Chart extends WorkbenchElement {
   get lines() { return this.chart.lines.filter(({ name }) => !this.off.has(name)); }
 
   get whole() {
-    const steps = this.chart.lines.flatMap(({ points }) => (points.length ? [points[0][0], points[points.length - 1][0]] : []));
+    const steps = this.chart.lines.flatMap(({ points }) => (points.length ? [points[0][0], points.at(-1)[0]] : []));
     return [Math.min(0, ...steps), Math.max(this.until ?? 0, ...steps, 1)];
   }
 
-  // From steps and values to pixels, and back.
+  // The plot's geometry, with functions between steps, values and pixels.
   measure() {
     const height = this.chart.small ? 120 : 190;
     const ends = this.chart.lines.some(({ end }) => end);
@@ -127,7 +127,7 @@ class Chart extends WorkbenchElement {
     const { chart, cursor } = this;
     if (!chart) return html``;
     if (!this.width) this.width = Math.round(this.clientWidth);
-    const at = cursor ?? Math.max(...this.lines.flatMap(({ points }) => (points.length ? [points[points.length - 1][0]] : [])), 0);
+    const at = cursor ?? Math.max(...this.lines.flatMap(({ points }) => (points.length ? [points.at(-1)[0]] : [])), 0);
     const shown = this.width ? (this.scale = this.measure()) : null;
     return html`<div class="legend fine"><span>step <b>${Math.round(at).toLocaleString('en-US')}</b></span>${chart.lines.map((line) => {
       const found = pointAt(line.points, at);
@@ -157,10 +157,10 @@ class Chart extends WorkbenchElement {
     })}</g>` : ''}</svg>`;
   }
 
-  // Words at the ends of lines, apart from one another.
+  // Labels at the ends of lines, spaced apart.
   ends({ y, log }) {
-    const found = this.lines.filter(({ points, end }) => end && points.length && (!log || points[points.length - 1][1] > 0))
-      .map(({ points, end }) => ({ end, at: y(points[points.length - 1][1]) })).sort((one, other) => one.at - other.at);
+    const found = this.lines.filter(({ points, end }) => end && points.length && (!log || points.at(-1)[1] > 0))
+      .map(({ points, end }) => ({ end, at: y(points.at(-1)[1]) })).sort((one, other) => one.at - other.at);
     for (let index = 1; index < found.length; index += 1) found[index].at = Math.max(found[index].at, found[index - 1].at + 12);
     return found;
   }
@@ -247,8 +247,8 @@ class Chart extends WorkbenchElement {
 Chart.made = 0;
 define('wb-chart', Chart);
 
-// Several charts below one another, each with its title; whether its axis is logarithmic is remembered by title.
-//   charts: as `Chart` takes them;  until: the last step of the axes
+// Several charts with titles, one below another. Preferences remember logarithmic axes by title.
+//   charts: see `Chart`;  until: last step of the axes
 class Charts extends WorkbenchElement {
   static properties = ['charts', 'until'];
 
@@ -257,7 +257,7 @@ class Charts extends WorkbenchElement {
     const [large, small] = [this.charts?.filter((one) => !one.small) ?? [], this.charts?.filter((one) => one.small) ?? []];
     const one = (chart) => html`<section class="section" data-id="${chart.title}" aria-label="${chart.title}"><header><h2>${chart.title}</h2>${
       chart.note && html`<span class="fine faint">${chart.note}</span>`}<span class="spacer"></span>${
-      button('log', 'switch', { kind: 'quiet small', value: chart.title, pressed: log.includes(chart.title), title: 'A logarithmic axis' })}</header><wb-chart .chart=${chart} .until=${
+      button('log', 'switch', { kind: 'quiet small', value: chart.title, pressed: log.includes(chart.title), title: 'Logarithmic axis' })}</header><wb-chart .chart=${chart} .until=${
       this.until} .log=${log.includes(chart.title)}></wb-chart></section>`;
     return html`${small.length ? html`<div class="tiles" data-id="small" style="--tile:260px">${small.map(one)}</div>` : ''}${large.map(one)}`;
   }

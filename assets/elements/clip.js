@@ -1,12 +1,12 @@
-// One clip: its video, the part and the picture that are used of its source video, its caption, what a model gets of it.
+// One clip: its video, the part and crop taken from its source video, its caption, and its model input.
 
-// Bring a part into the bounds of a source video: at least one frame, the start before the end.
+// Limit a part to the frames of its source video, and to at least one frame.
 function boundedPart({ start, end }, frames) {
   const from = Math.max(0, Math.min(Math.round(start), frames - 1));
   return { start: from, end: Math.max(from + 1, Math.min(Math.round(end), frames)) };
 }
 
-// A crop after one of its corners was dragged to (x, y), in whole even pixels within the picture. corner: 'nw', 'ne', 'sw' or 'se'
+// The crop after dragging a corner ('nw', 'ne', 'sw' or 'se') to (x, y), in even pixels within the picture.
 function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
   const even = (number, most) => Math.max(0, Math.min(2 * Math.round(number / 2), most - (most % 2)));
   const least = 16;
@@ -16,9 +16,9 @@ function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
   return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
 }
 
-const CLOSEST = 24; // frames that the strip shows at least
+const CLOSEST = 24; // fewest frames that the strip shows
 
-// The part of `frames` that a strip shows when it shows so many, with `frame` in its middle where that is possible.
+// The range of a strip that shows `wanted` of `frames` frames, centered on `frame` if possible.
 function zoomed(frame, wanted, frames) {
   const many = Math.min(frames, Math.max(CLOSEST, Math.round(wanted)));
   const from = Math.max(0, Math.min(Math.round(frame - many / 2), frames - many));
@@ -27,12 +27,12 @@ function zoomed(frame, wanted, frames) {
 
 class ClipPage extends WorkbenchElement {
   static properties = ['path'];
-  threshold = 2; // of a cut: how much more than its neighbors a frame must differ
+  threshold = 2; // of a cut: factor by which a frame must differ more than its neighbors
   get name() { return this.path?.[0] ?? ''; }
   get clipId() { return this.path?.[2] ?? ''; }
   get heading() { return this.clip?.name ?? 'Clip'; }
 
-  // Where a part and a crop are kept until they are applied.
+  // The draft that holds a part and a crop until they are applied.
   get where() { return `cut ${this.name} ${this.clipId}`; }
   keep() { drafts.keep(this.where, { part: this.chosenPart, box: this.box, cuts: this.cuts }); this.redraw(); }
   get clock() { return `clip ${this.clipId}`; }
@@ -60,13 +60,13 @@ class ClipPage extends WorkbenchElement {
     this.chosenPart = part;
     this.box = box;
     this.cropping = box !== undefined;
-    this.cuts = cuts; // seconds: found, or marked by hand
+    this.cuts = cuts; // in seconds, found or marked by hand
     this.searched = this.shown = this.played = null;
   }
 
   view() {
     const { name } = this;
-    if (this.refused.clip) return absent('Clip is not here', this.refused.clip, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
+    if (this.refused.clip) return absent('Clip not found', this.refused.clip, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
     const { clip } = this;
     if (!clip) return html`<div class="head">${crumbs(address('dataset', name), name, 'Clip')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
     if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
@@ -79,7 +79,7 @@ class ClipPage extends WorkbenchElement {
   }
 
   still(clip) {
-    if (clip.latents_model) return html`<p class="faint">Latents of ${clip.latents_model}, which go to the model as they are. There is no video to watch.</p>`;
+    if (clip.latents_model) return html`<p class="faint">Latents of ${clip.latents_model}, which go to the model unchanged. There is no video to watch.</p>`;
     if (clip.cuttable && !this.refused.source) return skeleton('aspect-ratio:3/2;max-width:640px');
     return html`<div class="cutter" style="max-width:min(1280px, calc((100vh - 200px) * ${(clip.width / clip.height).toFixed(3)}))">${video(clip.file, clip.name, { width: clip.width, height: clip.height })}</div>${this.refused.source && clip.cuttable ? refusal(this.refused.source) : ''}`;
   }
@@ -103,18 +103,18 @@ class ClipPage extends WorkbenchElement {
     return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
       this.cropping || crop ? this.cropBox(source) : ''}</div>
       <div class="film" data-do="jump"><div class="reel" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%">${video(source.strip, 'Frames of the source video')}</div><span class="out" style="left:0;width:${share(Math.max(start, from))}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
-  source.taken.map(([first, last]) => html`<span class="taken" title="A clip already" style="left:${share(first)};width:${share(from + last - first)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
+  source.taken.map(([first, last]) => html`<span class="taken" title="Already a clip" style="left:${share(first)};width:${share(from + last - first)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
       class="chosen" style="left:${share(start)};right:calc(100% - ${share(end)})"></span><span class="playhead"></span></div>
       <div class="dual"><label><span class="unseen">Start</span><input type="range" min="${from}" max="${to}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
       type="range" min="${from}" max="${to}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
       <wb-scrubber data-id="scrub-${this.clipId}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
       <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span>${source.frames > CLOSEST ? html`${button('−', 'zoom', { kind: 'quiet square small', value: 2, label: 'Show more of the strip' })}${
-  button('', 'zoom', { kind: 'quiet square small', name: 'plus', value: 0.5, label: 'Show less of the strip, larger' })}` : ''}<span class="spacer"></span>${this.cutAnew ? html`${button('Keep as it was', 'forget', { kind: 'small quiet' })}${button(
+  button('', 'zoom', { kind: 'quiet square small', name: 'plus', value: 0.5, label: 'Show less of the strip, larger' })}` : ''}<span class="spacer"></span>${this.cutAnew ? html`${button('Discard changes', 'forget', { kind: 'small quiet' })}${button(
   `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
-      <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${button('Mark a cut', 'mark', { kind: 'small', title: 'Mark the frame at the playhead, or take its mark away' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
+      <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${button('Mark a cut', 'mark', { kind: 'small', title: 'Mark or unmark the frame at the playhead' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
   this.searched ? html`<label class="row tight faint">Sensitivity<input type="range" class="sensitivity" min="1.2" max="10" step="0.1" value="${this.threshold}" data-change="sensitivity" title="Lower finds more cuts" aria-label="Sensitivity: lower finds more cuts"></label>` : ''}${
   button('Crop', 'startCrop', { kind: 'small', name: 'crop', pressed: Boolean(this.cropping) })}${button('Crop black bars', 'bars', { kind: 'small' })}${source.crop ? button('Whole picture', 'uncrop', { kind: 'small' }) : ''}<form class="row tight" data-submit="rate"><input class="input rate" name="fps"
-  inputmode="decimal" placeholder="${Number(clip.fps.toFixed(2))} fps" aria-label="Frames a second"><button class="button small">Leave frames out</button></form>${clip.cut ? button('Reset', 'reset', { kind: 'small quiet' }) : ''}</div>
+  inputmode="decimal" placeholder="${Number(clip.fps.toFixed(2))} fps" aria-label="Frames per second"><button class="button small">Set frame rate</button></form>${clip.cut ? button('Reset', 'reset', { kind: 'small quiet' }) : ''}</div>
       ${this.cropping ? this.cropNumbers(source) : ''}`;
   }
 
@@ -126,7 +126,7 @@ class ClipPage extends WorkbenchElement {
 
   cropNumbers(source) {
     const box = this.crop ?? [0, 0, source.width, source.height];
-    return html`<div class="row crop-numbers">${['Left', 'Top', 'Width', 'Height'].map((title, index) => html`<label class="field"><span>${title}</span><input class="input" type="number" step="2" min="0" max="${index % 2 ? source.height : source.width}" name="${index}" value="${box[index]}" data-change="number"></label>`)}<span class="fine faint">Drag the corners, or type pixels of the ${source.width}×${source.height} source.</span></div>`;
+    return html`<div class="row crop-numbers">${['Left', 'Top', 'Width', 'Height'].map((title, index) => html`<label class="field"><span>${title}</span><input class="input" type="number" step="2" min="0" max="${index % 2 ? source.height : source.width}" name="${index}" value="${box[index]}" data-change="number"></label>`)}<span class="fine faint">Drag the corners, or enter pixels of the ${source.width}×${source.height} source.</span></div>`;
   }
 
   updated() {
@@ -138,11 +138,11 @@ class ClipPage extends WorkbenchElement {
       this.ticked = () => this.tick();
       clock.listeners.add(this.ticked);
     }
-    for (const one of this.querySelectorAll('.dual input')) one.value = this.span[one.name]; // the strip may show a part without it
+    for (const one of this.querySelectorAll('.dual input')) one.value = this.span[one.name]; // its value may be outside the strip
     this.tick();
   }
 
-  // The playhead follows the video, which plays the used part again and again.
+  // The playhead follows the video, which loops over the used part.
   tick() {
     const { clockOf: clock, source } = this;
     const head = this.querySelector('.playhead');
@@ -167,7 +167,7 @@ class ClipPage extends WorkbenchElement {
     this.show(from + Math.floor(((event.clientX - edge.left) / edge.width) * (to - from)));
   }
 
-  // ---- the strip: what it shows, and marks at which a clip is split
+  // ---- the strip: its range, and marks for splitting the clip
 
   get strip() { return this.shown ?? { from: 0, to: this.source.frames }; }
   get marks() { return (this.cuts ?? []).map((second) => Math.round(second * this.source.fps)); }
@@ -187,7 +187,7 @@ class ClipPage extends WorkbenchElement {
     this.keep();
   }
 
-  // Go to the mark before or after the playhead, else to an end.
+  // Go to the previous or next mark, or to an end.
   toMark(by) {
     const { frame, marks, source: { frames } } = this;
     const there = by < 0 ? Math.max(0, ...marks.filter((one) => one < frame)) : Math.min(frames - 1, ...marks.filter((one) => one > frame));
@@ -220,17 +220,14 @@ class ClipPage extends WorkbenchElement {
     if (!corner) return;
     event.preventDefault();
     const stage = this.querySelector('.stage').getBoundingClientRect(), { source } = this;
-    const move = ({ clientX, clientY }) => {
+    followPointer(({ clientX, clientY }) => {
       const x = ((clientX - stage.left) / stage.width) * source.width, y = ((clientY - stage.top) / stage.height) * source.height;
       this.box = draggedCrop(this.crop ?? [0, 0, source.width, source.height], corner, x, y, source.width, source.height);
       this.keep();
-    };
-    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); };
-    window.addEventListener('pointermove', move);
-    window.addEventListener('pointerup', end);
+    });
   }
 
-  // ---- what is done to it. A clip that is cut gets another id.
+  // ---- changing the clip. A clip that is cut gets a new id.
 
   get of() { return { name: this.name, clip: this.clipId }; }
 
@@ -248,7 +245,7 @@ class ClipPage extends WorkbenchElement {
 
   apply() {
     const { start, end } = this.span;
-    return this.recut('clips/recut', { start, end, crop: this.crop }, (made) => `The clip is ${made.frames} frames of ${made.width}×${made.height} now.`);
+    return this.recut('clips/recut', { start, end, crop: this.crop }, (made) => `The clip now has ${made.frames} frames of ${made.width}×${made.height}.`);
   }
 
   splitHere() { return this.recut('clips/split-at', { seconds: [this.frame / this.source.fps] }, (made) => `Split into ${made.length} clips.`); }
@@ -256,23 +253,23 @@ class ClipPage extends WorkbenchElement {
   sensitivity(target) { this.threshold = Number(target.value); return this.findCuts(); }
 
   async findCuts() {
-    const found = await this.act('clips/find-cuts', { ...this.of, threshold: this.threshold }, { said: ({ seconds }) => (seconds.length ? '' : 'No cut was found: the clip shows one shot.') });
+    const found = await this.act('clips/find-cuts', { ...this.of, threshold: this.threshold }, { said: ({ seconds }) => (seconds.length ? '' : 'No cuts found: the clip is a single shot.') });
     this.cuts = found?.seconds ?? null;
     this.searched = true;
     this.keep();
   }
 
-  bars() { return this.recut('clips/crop-bars', {}, 'The black bars are gone.'); }
-  uncrop() { return this.recut('clips/uncrop', {}, 'The whole picture is back.'); }
+  bars() { return this.recut('clips/crop-bars', {}, 'Black bars cropped.'); }
+  uncrop() { return this.recut('clips/uncrop', {}, 'Crop removed.'); }
 
   reset() {
     const { name, clipId: id } = this;
-    return this.recut('clips/reset-cut', { name, clip: undefined, clips: [id] }, 'The whole source video is back.');
+    return this.recut('clips/reset-cut', { name, clip: undefined, clips: [id] }, 'Reset to the whole source video.');
   }
 
   rate(form) {
     const fps = form.fps.value.trim(), { name, clipId: id } = this;
-    return this.recut('clips/set-fps', { name, clip: undefined, clips: [id], fps: fps ? Number(fps) : null }, fps ? `It has ${fps} frames a second now.` : 'It has all frames of its source again.');
+    return this.recut('clips/set-fps', { name, clip: undefined, clips: [id], fps: fps ? Number(fps) : null }, fps ? `The clip now has ${fps} frames per second.` : 'The clip has all frames of its source again.');
   }
 
   async toBin() {
@@ -282,11 +279,11 @@ class ClipPage extends WorkbenchElement {
     if (clip.next || clip.previous) this.open(clip.next || clip.previous, true); else window.location.replace(address('dataset', name));
   }
 
-  // ---- what a model gets
+  // ---- model input
 
   input(clip) {
-    if (!this.shape.model) return html`<p class="fine faint">Choose a model in the <a class="link" href="${address('dataset', this.name)}">dataset</a> to see what it gets of this clip.</p>`;
-    return html`<section class="section"><header><h2>What the model gets</h2><span class="minor faint">${[clip.plan, clip.use].filter(Boolean).join('; ')}</span></header>
+    if (!this.shape.model) return html`<p class="fine faint">Choose a model in the <a class="link" href="${address('dataset', this.name)}">dataset</a> to see its input from this clip.</p>`;
+    return html`<section class="section"><header><h2>Model input</h2><span class="minor faint">${[clip.plan, clip.use].filter(Boolean).join('; ')}</span></header>
       ${clip.warnings.map((text) => warning(text))}
       <div class="row">${button('Play the model input', 'play', { kind: 'small', name: 'play', off: clip.plan.startsWith('left out') })}${button('Play it through the VAE', 'reconstruct', { kind: 'small', off: clip.plan.startsWith('left out') })}</div>
       ${this.played ? html`<figure class="beside">${video(this.played.file, 'The model input')}<figcaption class="minor faint">Exactly the model input: ${this.played.sentence}</figcaption></figure>` : ''}${this.reconstruction()}</section>`;
@@ -295,9 +292,9 @@ class ClipPage extends WorkbenchElement {
   reconstruction() {
     const { back } = this;
     if (this.asked?.clip !== this.clipId) return '';
-    if (!back || !back.message && !back.beside) return html`<div class="task" role="status">${progress(null, 'The VAE is at work')}<span class="minor">The VAE encodes and decodes the clip.</span></div>`;
+    if (!back || !back.message && !back.beside) return html`<div class="task" role="status">${progress(null, 'VAE reconstruction')}<span class="minor">The VAE is encoding and decoding the clip.</span></div>`;
     if (!back.beside) return alarm(back.message);
-    return html`<figure class="beside">${video(back.beside, 'The model input, and what the VAE gives back')}<figcaption class="minor faint">Left the model input, right what the VAE gives back: ${back.psnr.toFixed(1)} dB, the worst frame ${back.psnr_worst.toFixed(1)} dB.</figcaption></figure>`;
+    return html`<figure class="beside">${video(back.beside, 'The model input and the VAE reconstruction')}<figcaption class="minor faint">Left: the model input. Right: the VAE reconstruction, ${back.psnr.toFixed(1)} dB, worst frame ${back.psnr_worst.toFixed(1)} dB.</figcaption></figure>`;
   }
 
   get wanted() { return Object.fromEntries(Object.entries(this.shape).filter(([, value]) => value)); }
@@ -315,7 +312,7 @@ class ClipPage extends WorkbenchElement {
     this.redraw();
   }
 
-  // ---- beside it
+  // ---- the sidebar
 
   aside(clip) {
     const written = { '': '', hand: 'written by hand', file: 'came with the file' }[clip.caption_by] ?? `written by ${clip.caption_by}`;
@@ -325,7 +322,7 @@ class ClipPage extends WorkbenchElement {
       ${clip.marks.map((text) => state('warn', text))}
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
-      ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame that came with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame that came with it</figcaption></figure>` : ''}
+      ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame imported with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame imported with it</figcaption></figure>` : ''}
       <hr><p class="fine faint" style="line-height:2"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead <kbd>M</kbd> mark a cut <kbd>[</kbd> <kbd>]</kbd> previous, next mark <kbd>+</kbd> <kbd>-</kbd> zoom the strip ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
   }
 

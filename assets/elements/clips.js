@@ -1,16 +1,16 @@
-// The clips of a dataset as cards in pages, with their captions in place: search, filter, order, size, choosing.
+// The clips of a dataset as pages of cards with editable captions: search, filter, order, size, selection.
 
 const PAGE = 48; // clips
 const SEARCH_MS = 200;
 
-// What lies beside a clip, for the mark on its card: "With a control clip, a mask".
+// Tooltip of a card's link mark: "With a control clip, a mask".
 const besideWords = ({ beside }) => {
   const names = Object.keys(beside ?? {}).map((kind) => ({ control: 'a control clip', reference: 'a reference', mask: 'a mask', last_frame: 'a last frame' }[kind]));
   return names.length ? `With ${names.join(', ')}` : '';
 };
 
-// The clips of a page: those of the new answer, and those of the one before that its filter no longer finds because they were
-// saved here. They stay where they stood, so that nothing jumps away below one's hands.
+// The clips of a page: those of the new answer, and those that its filter no longer finds because their caption was saved here.
+// They keep their position, so that nothing moves while a person types.
 //   saved: ids of clips whose captions were saved since the filter was chosen
 function withSaved(before, now, saved) {
   const there = new Set(now.map(({ id }) => id));
@@ -21,7 +21,6 @@ function withSaved(before, now, saved) {
   return found;
 }
 
-// dataset: its name;  trigger: its trigger word
 class Clips extends WorkbenchElement {
   static properties = ['datasetName', 'trigger'];
   query = { search: '', only: 'all', order: 'given' };
@@ -60,9 +59,9 @@ class Clips extends WorkbenchElement {
       select(shownAs, this.query.only, 'data-change="filter" name="only" aria-label="Show" style="width:auto"')}${select(Object.entries(seen.orders), this.query.order, 'data-change="filter" name="order" aria-label="Order" style="width:auto"')}<span
       class="spacer"></span><label class="row tight minor faint size">Size<input type="range" min="150" max="420" value="${size}" data-input="resize"></label></div>
       ${this.list.length ? html`<div class="tiles single clips" style="--tile:${size}px">${this.list.map((clip) => this.card(clip))}</div>`
-    : html`<div class="empty"><p>No clip is found.</p>${button('Show all clips', 'reset')}</div>`}
+    : html`<div class="empty"><p>No clips match.</p>${button('Show all clips', 'reset')}</div>`}
       ${pager({ first: seen.first, found: seen.found, size: PAGE, what: 'clip' })}
-      <p class="fine faint keys"><kbd>Tab</kbd> next caption <kbd>Ctrl Enter</kbd> save and next without a caption <kbd>Esc</kbd> put back <kbd>J</kbd> <kbd>K</kbd> next and previous clip <kbd>Space</kbd> choose</p>
+      <p class="fine faint keys"><kbd>Tab</kbd> next caption <kbd>Ctrl Enter</kbd> save and next without a caption <kbd>Esc</kbd> discard <kbd>J</kbd> <kbd>K</kbd> next and previous clip <kbd>Space</kbd> choose</p>
       ${this.chosen.size ? this.bulk() : ''}`;
   }
 
@@ -78,13 +77,13 @@ class Clips extends WorkbenchElement {
   bulk() {
     const number = this.chosen.size;
     return html`<div class="floating" role="toolbar" aria-label="Chosen clips"><b>${number.toLocaleString('en-US')} chosen</b>${button('Write captions', 'captions')}${button('Edit captions', 'edit')}${button('Mark', 'ask', { value: 'mark' })}${
-      button('Frame rate', 'ask', { value: 'rate' })}${button('Cut', 'cut')}${button('Reset the cut', 'resetCut')}${button('Remove', 'toBin', { name: 'bin' })}${button('All found', 'all')}${
+      button('Frame rate', 'ask', { value: 'rate' })}${button('Cut', 'cut')}${button('Reset the cut', 'resetCut')}${button('Remove', 'toBin', { name: 'bin' })}${button('Choose all found', 'all')}${
       button('', 'none', { kind: 'square', name: 'close', label: 'Choose none' })}
       ${this.asking === 'mark' ? html`<form class="row tight" data-submit="mark"><input class="input" name="word" placeholder="A word, such as night" aria-label="Mark">${html`<button class="button">Mark ${number}</button>`}</form>` : ''}
-      ${this.asking === 'rate' ? html`<form class="row tight" data-submit="rate"><input class="input" name="fps" inputmode="decimal" placeholder="Frames a second, empty for their own" aria-label="Frames a second"><button class="button">Set</button></form>` : ''}</div>`;
+      ${this.asking === 'rate' ? html`<form class="row tight" data-submit="rate"><input class="input" name="fps" inputmode="decimal" placeholder="Frames per second, empty for their own" aria-label="Frames per second"><button class="button">Set</button></form>` : ''}</div>`;
   }
 
-  // ---- which clips
+  // ---- search and filter
 
   search(target) {
     clearTimeout(this.timer);
@@ -94,7 +93,7 @@ class Clips extends WorkbenchElement {
   filter(target) { this.look({ [target.name]: target.value }); }
   reset() { this.look({ search: '', only: 'all' }); }
 
-  // Ask for other clips; those shown stay until they are there.
+  // Query other clips. The current ones stay until the answer arrives.
   look(query) {
     this.query = { ...this.query, ...query };
     this.saved.clear();
@@ -117,7 +116,7 @@ class Clips extends WorkbenchElement {
 
   // ---- keys
 
-  // Go to the next clip without a caption, on a later page if need be.
+  // Go to the next clip without a caption, if necessary on another page.
   next(id) {
     const at = this.list.findIndex((clip) => clip.id === id);
     const empty = (clip) => clip.id !== id && !(drafts.read(`caption ${this.datasetName} ${clip.id}`).text ?? clip.caption).trim();
@@ -160,7 +159,7 @@ class Clips extends WorkbenchElement {
     return false;
   }
 
-  // ---- choosing, and what is done to those
+  // ---- the chosen clips
 
   pick(target) {
     if (target.checked) this.chosen.add(target.name); else this.chosen.delete(target.name);
@@ -182,7 +181,7 @@ class Clips extends WorkbenchElement {
   cut() { goTo('dataset', this.datasetName, 'split'); }
   ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; this.redraw(); }
 
-  // Do something to the chosen clips; those that are cut anew have other ids then.
+  // Change the chosen clips. Clips that are cut get new ids, so the selection is cleared unless `keep` is set.
   async toChosen(operation, values, said, keep = false) {
     const done = await changeDataset(operation, { name: this.datasetName, clips: [...this.chosen], ...values }, said);
     if (done && !keep) this.chosen.clear();

@@ -1,8 +1,8 @@
-// Compare: videos of the same prompts and seeds side by side. The list of comparisons, one of them in four modes, a dialog that makes
-// a new one or changes it.
+// Compare: videos of the same prompts and seeds side by side. The list of comparisons, one comparison in four modes, and the dialog
+// that makes or changes one.
 
 const MODES = [['grid', 'Grid'], ['wipe', 'Wipe'], ['vote', 'Blind vote'], ['film', 'Epochs']];
-const SAMPLE_IDS = /^\d{8}-/; // of samples side by side, with commas between
+const SAMPLE_IDS = /^\d{8}-/; // comma-separated ids of samples side by side
 const SUGGESTED = ['prompts', 'images', 'seeds', 'checkpoints', 'scales'];
 const GRID_FIELDS = ['run', 'prompts', 'checkpoints', 'scales'];
 
@@ -53,19 +53,19 @@ class Compare extends WorkbenchElement {
     return this.curves ? tabs([[address('compare'), 'Videos'], [address('compare', 'curves'), 'Curves']], current === 'curves' ? address('compare', 'curves') : address('compare'), 'Compare') : '';
   }
 
-  // ---- all of them
+  // ---- the list
 
   list() {
     const { grids } = this;
     return html`<div class="head"><h1 tabindex="-1">Compare</h1><div class="actions">${button('New comparison', 'make', { name: 'plus', kind: 'primary' })}</div></div>${this.tabs('videos')}
       ${this.refused.grids ? refusal(this.refused.grids) : !grids ? skeleton('height:240px') : !grids.length ? empty(
-        'Compare checkpoints, LoRAs and scales: the same prompts and seeds side by side, in lock-step.', linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
+        'Compare checkpoints, LoRAs and scales: the same prompts and seeds, side by side and in sync.', linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
         aria-label="${one.title}">${one.video ? video(one.video, one.title) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'no video yet'}</p></div>`}</a><b
         class="one-line" title="${one.title}">${one.title}</b>${one.problem ? html`<p class="minor bad">${one.problem}</p>` : html`<p class="about"><span class="one-line ${one.going && 'going'}">${
         one.going || one.done < one.videos ? one.progress : one.about}</span><span class="spacer"></span>${ago(one.changed)}</p>`}</div>`)}</div>`}`;
   }
 
-  // ---- one of them
+  // ---- one comparison
 
   one(name) {
     const grid = this.shown, problem = this.refused.grid ?? this.refused.samples;
@@ -95,7 +95,7 @@ class Compare extends WorkbenchElement {
     return html`<wb-grid data-id="grid" .grid=${grid} .edits=${edits} .measured=${preferences.read('compare measured', false)} .difference=${preferences.read('compare difference', false)}></wb-grid>`;
   }
 
-  // ---- what is done
+  // ---- actions
 
   make() { this.making = { names: [] }; this.redraw(); }
   change() { this.making = { grid: this.grid }; this.redraw(); }
@@ -109,7 +109,7 @@ class Compare extends WorkbenchElement {
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }
-  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'What was not generated yet is cancelled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
+  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'The remaining videos are cancelled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
 
   async export(target) {
     const format = target.dataset.value;
@@ -148,9 +148,9 @@ class Compare extends WorkbenchElement {
 }
 define('wb-compare', Compare);
 
-// ---- a new comparison, or other rows and columns of one ----
+// ---- making or changing a comparison ----
 
-// start: {names: a run, or LoRAs} for a new one, {grid} to change one;  closed(): called when it is closed
+// start: {names: a run or LoRAs} for a new comparison, {grid} to change one;  closed(): called when the dialog closes
 class NewComparison extends FillingElement {
   static properties = ['start', 'filling'];
   beside = { model: '', speed: 'exact' };
@@ -190,10 +190,10 @@ class NewComparison extends FillingElement {
     const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name) && !(stacks && name === 'loras'));
     const title = grid ? `Columns of ${grid.title}` : 'New comparison';
     return sheet('new-comparison', title, html`<div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select((this.models ?? []).map(({ value, title: text }) => [value, text]),
-        this.beside.model, 'name="model" data-change="besides"'), 'Of a comparison without a run.')}</div>
-      ${this.checkpoints()}${stacks ? settingField(filling, 'loras', 'A column each.') : ''}
-      ${field('Scales', html`<input class="input" name="scales" value="${(filling.get('scales') ?? []).join(', ')}" placeholder="1" data-input="typed" inputmode="decimal">`, 'How strongly the LoRA acts: 0.5, 0.75, 1.', filling.problems.scales)}
-      ${field('Prompts', html`<textarea class="input" name="prompts" rows="4" placeholder="One a line; the run's preview prompts if empty" data-input="typed">${(filling.get('prompts') ?? []).join('\n')}</textarea>`, 'One a line, a row each.', filling.problems.prompts)}
+        this.beside.model, 'name="model" data-change="besides"'), 'For a comparison without a run.')}</div>
+      ${this.checkpoints()}${stacks ? settingField(filling, 'loras', 'One column each.') : ''}
+      ${field('Scales', html`<input class="input" name="scales" value="${(filling.get('scales') ?? []).join(', ')}" placeholder="1" data-input="typed" inputmode="decimal">`, 'Strengths of the LoRA: 0.5, 0.75, 1.', filling.problems.scales)}
+      ${field('Prompts', html`<textarea class="input" name="prompts" rows="4" placeholder="One per line; the run's preview prompts if empty" data-input="typed">${(filling.get('prompts') ?? []).join('\n')}</textarea>`, 'One per line, one row each.', filling.problems.prompts)}
       ${proposed?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}A prompt lacks ${proposed.lacking.join(', ')}</span>${button(`Insert ${proposed.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
       <details><summary class="minor">${stacks ? 'Seeds' : 'LoRAs, seeds'} and ${count(others.length - (stacks ? 1 : 2), 'more setting')}</summary><div class="section">${others.map(({ name, help }) => settingField(filling, name, help))}${
         grid ? '' : field('Speed', select((this.speeds ?? []).map(({ value }) => value), this.beside.speed, 'name="speed" data-change="besides"'))}</div></details>
@@ -207,12 +207,12 @@ class NewComparison extends FillingElement {
     const choices = filling.choices(filling.setting('checkpoints')), chosen = new Set(filling.get('checkpoints'));
     return html`<fieldset class="field" aria-label="Checkpoints"><span>Checkpoints</span><div class="chips">${(choices ?? []).map(({ value }) => html`<label class="chip check"><input type="checkbox" value="${value}" data-change="checkpoint"
       ?checked=${chosen.has(value)}>${value === 'base' ? 'Base model' : value === 'final' ? 'Final LoRA' : `Step ${value}`}</label>`)}</div><span class="hint ${filling.problems.checkpoints && 'bad'}">${
-      filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoint yet.' : '')}</span></fieldset>`;
+      filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoints yet.' : '')}</span></fieldset>`;
   }
 
   updated() { this.modal(() => this.closed?.()); }
 
-  // Another run brings its prompts and checkpoints.
+  // Choosing a run fills in its prompts and checkpoints.
   async chosen(target) {
     super.chosen(target);
     if (target.name !== 'run' || !target.value) return;

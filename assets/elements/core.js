@@ -1,17 +1,17 @@
-// What every element is made of: templates that escape what they are given, a DOM that is changed in place so that a
-// playing video or a half-typed text survives a redraw, and the operations of the workbench.
+// The base of every element: templates that escape their values, in-place updates of the DOM so that playing videos and
+// half-typed text survive a redraw, and calls of the workbench's operations.
 //
-// All files of this folder are one script in the order of `order.txt`, in one scope: what an earlier file defines, a
-// later one uses. The page, a notebook and an exported report load the same text; they differ in their `transport`:
+// All files of this folder form one script with one scope, in the order of `order.txt`. The page, a notebook and an exported
+// report load the same script and differ in their `transport`:
 //
 //   transport.call('runs/pause', {name})               -> Promise of the answer; rejects with a Problem
-//   transport.watch('runs/show', {name}, got, failed)  -> stop(); got(answer) at once and after each change
+//   transport.watch('runs/show', {name}, got, failed)  -> stop(); calls got(answer) at once and after each change
 //   transport.file(path)                               -> Promise of an address that <video> or <img> can load
 //   transport.upload(files, progressed)                -> Promise of the paths of the files on the server
 
 const page = { transport: null };
 
-// A sentence as it begins on the page: the shell prints the same one after its own "error: ". File names stay as they are.
+// Capitalize a sentence for the page, because the library's start in lower case after "Error: ". File names stay as they are.
 const sentence = (text) => (/^[a-z]+('s)?[ ,;:]/.test(text ?? '') ? text[0].toUpperCase() + text.slice(1) : text);
 
 // Why an operation was refused: `message` for people, `problems` by setting.
@@ -31,7 +31,7 @@ class Markup {
 const ESCAPES = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;', "'": '&#39;' };
 const escaped = (value) => String(value).replace(/[&<>"']/g, (letter) => ESCAPES[letter]);
 
-// Values for properties, which are no text, until the elements they belong to exist.
+// Values of properties, until their elements exist.
 const held = new Map();
 let lastHeld = 0;
 
@@ -41,9 +41,9 @@ const textOf = (value) => {
   return value === null || value === undefined || value === false ? '' : escaped(value);
 };
 
-// A template: html`<b title="${text}">${text}</b>`. Whatever is put in is escaped, but for templates and lists of them.
-//   .name=${value}    sets a property of the element;
-//   ?name=${on}       has the attribute while `on` is true.
+// A template: html`<b title="${text}">${text}</b>`. It escapes all values except templates and lists of them.
+//   .name=${value}    sets a property of the element
+//   ?name=${on}       sets the attribute if `on` is true
 function html(strings, ...values) {
   let text = strings[0];
   values.forEach((value, index) => {
@@ -65,19 +65,19 @@ function html(strings, ...values) {
   return new Markup(text);
 }
 
-// Each of a list through a template, or what stands there while it is empty.
+// Apply a template to each item of a list, or return `empty`.
 const each = (list, template, empty = '') => (list?.length ? list.map(template) : empty);
 
-// ---- the DOM, changed in place ----
+// ---- updating the DOM in place ----
 
 const HELD = /^data-held(\d+)$/;
-// What people change themselves stays as they left it.
+// Attributes that a person changes and templates do not.
 const THEIRS = new Set(['open']);
 const keyOf = (node) => (node.nodeType === 1 ? node.id || node.dataset.id || '' : '');
 const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName;
 
-// Bring what is inside of `parent` to what a template says. Elements that carry `data-id` or `id` are found again
-// wherever they stand; all others by their place. A `guest` at the end, such as a dialog that asks, is no template's and stays.
+// Update the children of `parent` to match a template. Elements with `data-id` or `id` are matched by it, all others by position.
+// A trailing `guest`, such as a dialog, belongs to no template and stays.
 function morph(parent, markup) {
   const template = document.createElement('template');
   template.innerHTML = markup.text;
@@ -107,7 +107,7 @@ function morphChildren(parent, wanted) {
   }
 }
 
-// A new node, whose elements have their properties.
+// Set the properties of a new node and its descendants.
 function filled(node) {
   const elements = node.nodeType === 1 ? [node, ...node.querySelectorAll('*')] : [];
   for (const element of elements) {
@@ -126,7 +126,7 @@ function takeHeld(element, name, property) {
   return true;
 }
 
-// What a template says a field holds.
+// The value that a template gives to a field.
 function fieldValue(field) {
   if (field.type === 'checkbox' || field.type === 'radio') return field.hasAttribute('checked');
   if (field.nodeName === 'TEXTAREA') return field.textContent;
@@ -140,20 +140,14 @@ function morphNode(node, model) {
     return;
   }
   for (const { name, value } of [...model.attributes]) {
-    const found = HELD.exec(name);
-    if (found) {
-      node[value] = held.get(Number(found[1]));
-      held.delete(Number(found[1]));
-    } else if (node.getAttribute(name) !== value && !THEIRS.has(name)) {
-      node.setAttribute(name, value);
-    }
+    if (!takeHeld(node, name, value) && node.getAttribute(name) !== value && !THEIRS.has(name)) node.setAttribute(name, value);
   }
   for (const { name } of [...node.attributes]) {
     if (!model.hasAttribute(name) && !THEIRS.has(name) && !node.ours?.has(name)) node.removeAttribute(name);
   }
   const field = node.matches('input, textarea, select');
   if (node.nodeName !== 'TEXTAREA' && !(node instanceof WorkbenchElement)) morphChildren(node, model);
-  // A field is changed where its template says something new, not where a person has typed since.
+  // Change a field only if its template has changed, not because a person has typed since.
   if (field && node.rendered !== fieldValue(model)) {
     node.rendered = fieldValue(model);
     if (typeof node.rendered === 'boolean') node.checked = node.rendered;
@@ -163,18 +157,18 @@ function morphNode(node, model) {
 
 // ---- elements ----
 
-// The base of the elements. A subclass has
-//   static properties  names of what its template gives it with `.name=`; each change draws it anew. Neither these nor methods
-//                      may be called as something that all elements have: `dataset`, `title`, `part`, `remove`, `before` ...
-//   needs()            what it shows: {field: ['runs/show', {name: this.name}]}, watched as long as it is there; with
-//                      'once' as a third part it is read once. `this.field` is undefined until the answer is there, and
-//                      `this.refused.field` says why there is none
+// The base class of elements. A subclass defines
+//   static properties  names of properties that templates set with `.name=`; each change redraws it. Properties and methods must
+//                      not have names that all elements have: `dataset`, `title`, `part`, `remove`, `before` ...
+//   needs()            operations to watch while it is in the document: {field: ['runs/show', {name: this.name}]}. With 'once'
+//                      as a third item the operation is called once. `this.field` is undefined until the answer arrives, and
+//                      `this.refused.field` is the Problem if it was refused
 //   view()             its template
-//   born()             when it comes into a document for the first time
-//   arrived(), left()  each time when it comes into a document and when it goes
-//   updated()          after each drawing
-// In its template data-do="name" calls this.name(target, event) at a click, data-input at every keystroke, data-change
-// when a field is done, data-submit at a form's end. While a call lasts its button is busy and takes no second click.
+//   born()             called when it is first added to a document
+//   arrived(), left()  called each time it is added to or removed from a document
+//   updated()          called after each drawing
+// In its template data-do="name" calls this.name(target, event) on click, data-input on every keystroke, data-change when a
+// field is done, data-submit when a form is submitted. During an asynchronous call its button is busy and ignores clicks.
 class WorkbenchElement extends HTMLElement {
   static properties = [];
   refused = {};
@@ -193,7 +187,7 @@ class WorkbenchElement extends HTMLElement {
   }
 
   disconnectedCallback() {
-    // An element that is only moved comes back within the same task.
+    // An element that is only moved returns within the same task.
     this.present = false;
     queueMicrotask(() => {
       if (this.present) return;
@@ -203,12 +197,12 @@ class WorkbenchElement extends HTMLElement {
     });
   }
 
-  // Where a browser can move an element without taking it out, nothing is to be done.
+  // With this method, browsers that support moveBefore do not call the other two for a move.
   connectedMoveCallback() {}
   needs() { return {}; }
   view() { return html``; }
 
-  // Bring what is watched to what is needed now.
+  // Watch what is needed now, and stop watching the rest.
   follow() {
     const wanted = Object.entries(this.needs());
     const names = new Set(wanted.map(([name]) => name));
@@ -240,7 +234,7 @@ class WorkbenchElement extends HTMLElement {
     }
   }
 
-  // Read again what is read once, after something has changed it.
+  // Repeat calls that are made 'once', after something has changed their answer.
   reread(...names) {
     for (const name of names.length ? names : [...this.watches.keys()]) {
       const need = this.needs()[name];
@@ -253,7 +247,7 @@ class WorkbenchElement extends HTMLElement {
     }
   }
 
-  // Draw soon: once, however much has changed.
+  // Draw soon, once for all changes.
   redraw() {
     if (this.due || !this.present) return;
     this.due = true;
@@ -265,7 +259,7 @@ class WorkbenchElement extends HTMLElement {
     this.updated?.();
   }
 
-  // Open the dialog that was drawn. closed() is called when it has closed;  lightly: a click beside it closes it, too
+  // Open the dialog in the template. closed(): called after it closes;  lightly: a click outside also closes it
   modal(closed, lightly = false) {
     const dialog = this.querySelector('dialog');
     if (!dialog || dialog.open) return;
@@ -276,8 +270,7 @@ class WorkbenchElement extends HTMLElement {
 
   close() { this.querySelector('dialog[open]')?.close(); }
 
-  // Where there is nothing to do.
-  stay() {}
+  stay() {} // for forms and buttons that do nothing
   act(operation, values, more) { return attempt(() => page.transport.call(operation, values), more); }
 
   dispatch(event, mark) {
@@ -296,25 +289,25 @@ class WorkbenchElement extends HTMLElement {
 
 const EVENTS = [['click', 'do'], ['input', 'input'], ['change', 'change'], ['submit', 'submit']];
 
-// The element in whose template a node stands.
+// The element whose template contains a node.
 function ownerOf(node) {
   let one = node.parentNode;
   while (one && !(one instanceof WorkbenchElement)) one = one.parentNode;
   return one;
 }
 
-const defined = new Set(); // in this copy of the script; a notebook loads several
+const defined = new Set(); // by this copy of the script; a notebook loads several
 
-// Make an element known. Its properties redraw it, and what it needs is asked for anew.
+// Register an element. A changed property redraws it and updates what it watches.
 function define(tag, kind) {
-  if (defined.has(tag)) throw new TypeError(`<${tag}> is defined twice; call one of them otherwise`);
+  if (defined.has(tag)) throw new TypeError(`<${tag}> is defined twice: rename one`);
   defined.add(tag);
-  // A method called `remove` would take the place of the browser's own.
+  // A method named `remove` would replace the browser's own.
   const hides = Object.getOwnPropertyNames(kind.prototype).find((name) => name !== 'constructor' && typeof Object.getOwnPropertyDescriptor(kind.prototype, name).value === 'function' && name in HTMLElement.prototype);
-  if (hides) throw new TypeError(`<${tag}>: the browser's elements have a method ${hides}(); call it otherwise`);
-  // A property `dataset` would hide what the DOM is changed by.
+  if (hides) throw new TypeError(`<${tag}>: browser elements already have a method ${hides}(): rename it`);
+  // A property named `dataset` would hide the browser's own.
   const taken = kind.properties.find((name) => name in HTMLElement.prototype);
-  if (taken) throw new TypeError(`<${tag}>: the browser's elements have a property ${taken}; call it otherwise`);
+  if (taken) throw new TypeError(`<${tag}>: browser elements already have a property ${taken}: rename it`);
   for (const name of kind.properties) {
     const field = `_${name}`;
     Object.defineProperty(kind.prototype, name, {
@@ -330,7 +323,7 @@ function define(tag, kind) {
   customElements.define(tag, kind);
 }
 
-// ---- what a person has begun, by address: it survives a reload of the tab ----
+// ---- drafts by address, which survive a reload of the tab ----
 
 const drafts = {
   read(address) {
@@ -344,7 +337,7 @@ const drafts = {
   },
 };
 
-// What a person prefers, for all addresses and the next visit.
+// A person's preferences, which survive the visit.
 const preferences = {
   read(name, otherwise) {
     try { return JSON.parse(localStorage.getItem(`workbench ${name}`)) ?? otherwise; } catch { return otherwise; }
@@ -363,16 +356,16 @@ const parts = (hash) => hash.replace(/^#\/?/, '').split('/').map((part) => {
 const address = (...names) => `#/${names.map((name) => encodeURIComponent(name)).join('/')}`;
 const goTo = (...names) => { window.location.hash = address(...names); };
 
-// ---- saying something ----
+// ---- messages ----
 
-// A sentence at the bottom of the page, with Undo where there is one.
+// Show a message at the bottom of the page, with an Undo button if `undo` is given.
 function toast(text, undo = null, tone = '') {
   document.dispatchEvent(new CustomEvent('workbench-toast', { detail: { text, undo, tone } }));
 }
 
-// Do what may be refused, such as a call of an operation: the answer, or null where it was refused, which is then said.
-//   said: what was done, or a function of the answer;  undo: what takes it back, a function
-//   refused: is given the problem instead, where fields show it
+// Do something that may be refused, such as calling an operation. Returns the answer, or null after showing the problem.
+//   said: message after success, or a function of the answer;  undo(answer): reverts it
+//   refused(problem): handles the problem instead, for forms that show it in their fields
 async function attempt(does, { said = '', undo = null, refused = (problem) => toast(problem.message, null, 'bad') } = {}) {
   try {
     const answer = await does();
@@ -386,7 +379,7 @@ async function attempt(does, { said = '', undo = null, refused = (problem) => to
   }
 }
 
-// A sentence for screen readers.
+// Tell screen readers something.
 function say(text) {
   const node = document.getElementById('wb-say');
   if (node) node.textContent = text;

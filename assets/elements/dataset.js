@@ -1,6 +1,6 @@
-// One dataset: what it is for, its clips, the checks beside them, and in tabs what a model gets, its history, its export.
+// One dataset: its clips with checks beside them, and tabs for pairs, model input, history and export.
 
-// Tabs and modes below a dataset's address -> what the window says.
+// Tabs and modes below a dataset's address -> title of the window.
 const DATASET_VIEWS = { '': 'Clips', pairs: 'Pairs', input: 'Model input', history: 'History', export: 'Export', captions: 'Captions', edit: 'Edit captions', split: 'Cut clips', add: 'Add clips', notes: 'Title, group and notes' };
 const OF_PAIRS = /^(beside|mask)_/; // kinds of findings
 
@@ -10,7 +10,7 @@ class Dataset extends WorkbenchElement {
   get tab() { return this.path?.[1] ?? ''; }
   get heading() { return this.tab ? `${this.about?.title ?? this.name}: ${DATASET_VIEWS[this.tab] ?? ''}` : this.about?.title ?? this.name; }
 
-  // For which model clips are judged, as a person chose it last for this dataset.
+  // The model and frames that clips are checked for, as last chosen for this dataset.
   get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
 
   needs() {
@@ -30,7 +30,7 @@ class Dataset extends WorkbenchElement {
 
   view() {
     const { about, name, tab } = this;
-    if (this.refused.about) return absent(`${name} is not here`, this.refused.about, linkTo('All datasets', address('dataset'), { kind: 'primary' }));
+    if (this.refused.about) return absent(`${name} not found`, this.refused.about, linkTo('All datasets', address('dataset'), { kind: 'primary' }));
     if (!about) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${skeleton('height:28px;width:60%')}${skeleton('height:300px')}`;
     this.watchImport(about);
     return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => alarm(text))}
@@ -41,7 +41,7 @@ class Dataset extends WorkbenchElement {
 
   task(name) { return this.about.tasks.find((one) => one.name === name); }
 
-  // The task that a view shows itself.
+  // The task that a tab shows itself.
   own(tab) { return { captions: 'caption', split: 'split', export: 'export' }[tab]; }
 
   head(about) {
@@ -55,7 +55,7 @@ class Dataset extends WorkbenchElement {
       ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: ['', 'pairs', 'input', 'history', 'notes'].includes(this.tab) ? 'primary' : '' }) : ''}</div></div>
       <div class="chips"><label class="chip"><span>Model</span><select aria-label="Model" data-change="judge" name="model"><option value="">any</option>${models.map(({ title, value }) => html`<option value="${value}" ?selected=${value === this.shape.model}>${title}</option>`)}${
   this.shape.model && !models.some(({ value }) => value === this.shape.model) ? html`<option value="${this.shape.model}" selected>${this.shape.model}</option>` : ''}</select>${icon('fold')}</label><label class="chip"><span>Frames</span><input aria-label="Frames" name="frames" inputmode="numeric"
-  placeholder="its own" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
+  placeholder="default" data-change="judge" value="${this.shape.frames ?? ''}"></label><label class="chip"><span>Trigger</span><input aria-label="Trigger word" placeholder="none" value="${about.trigger_word}" data-change="trigger"></label><span class="facts">${clips
   ? html`<span><b>${clips.toLocaleString('en-US')}</b> ${clips === 1 ? 'clip' : 'clips'}</span><span><b>${duration(seconds)}</b></span><span><b>${withTimes(all(size))}</b></span><span><b>${all(rate)}</b> fps</span>` : ''}${
   about.left_out ? html`<a class="warn" href="${address('dataset', this.name, 'input')}">${count(about.left_out, 'clip')} left out by this model</a>` : ''}<span>changed ${ago(about.changed_at)}</span></span></div>${about.problem ? alarm(about.problem) : ''}</div>`;
   }
@@ -78,14 +78,14 @@ class Dataset extends WorkbenchElement {
     if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
     if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
     if (tab === 'captions') {
-      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. What you wrote by hand stays.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}<wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
+      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. Captions that you wrote stay.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}<wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
         <wb-task-form data-id="captions" .form=${'captions'} .where=${`dataset ${name} captions`} .first=${['captioner', 'which', 'model', 'base_url', 'endpoint_model', 'instruction']} .without=${chosen.length ? ['which', 'chosen'] : ['chosen']}
-        .does=${'clips/auto-caption'} .values=${chosen.length ? { name, chosen } : { name }} .label=${'Write captions'} .said=${'A model writes captions in the background.'}></wb-task-form>`;
+        .does=${'clips/auto-caption'} .values=${chosen.length ? { name, chosen } : { name }} .label=${'Write captions'} .said=${'A model is writing captions in the background.'}></wb-task-form>`;
     }
     if (tab === 'split') {
-      return html`${back}${scope('Cuts', 'Cuts all clips, between shots or after so many seconds.')}<wb-task data-id="own" .task=${this.task('split')} .datasetName=${name}></wb-task>
+      return html`${back}${scope('Cuts', 'Cuts all clips between shots or at a fixed length.')}<wb-task data-id="own" .task=${this.task('split')} .datasetName=${name}></wb-task>
         <wb-task-form data-id="split" .form=${'split'} .where=${`dataset ${name} split`} .first=${['mode', 'detector', 'threshold', 'window_seconds', 'min_seconds', 'max_seconds', 'preview']} .without=${['clips']}
-        .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Clips are cut in the background.'}></wb-task-form>`;
+        .does=${'clips/split'} .values=${{ name, clips: chosen }} .label=${'Cut'} .said=${'Cutting clips in the background.'}></wb-task-form>`;
     }
     const pairs = tab === 'pairs';
     return html`<div class="split" data-id="${tab || 'clips'}">${pairs ? html`<wb-pairs-tab data-id="pairs-${name}" .datasetName=${name} .partnerRole=${this.path[2] ?? ''}></wb-pairs-tab>`
@@ -94,7 +94,7 @@ class Dataset extends WorkbenchElement {
         pairs ? 0 : about.summary.missing_captions}></wb-checks></details>` : ''}</div>`;
   }
 
-  // When an import ends while it is looked at, the new clips are checked.
+  // Check the new clips when an import ends while the dataset is open.
   watchImport(about) {
     const task = about.tasks.find(({ name }) => name === 'import');
     const ended = (this.importing || newlyTaken.has(this.name)) && task && !task.activity && task.new;
@@ -103,10 +103,10 @@ class Dataset extends WorkbenchElement {
     if (ended) page.transport.call('datasets/check', { name: this.name, ...this.checked }).catch(() => {});
   }
 
-  // What clips are checked for, as `datasets/check` takes it.
+  // The model and frames for `datasets/check`.
   get checked() { return this.shape.model ? this.shape : {}; }
 
-  // ---- doing
+  // ---- actions
 
   choose() { chooseFiles((files) => this.dropped(files)); }
   dropped(files) { importInto(this.name, files); }
@@ -122,13 +122,13 @@ class Dataset extends WorkbenchElement {
   judge(target) {
     const typed = target.value.trim();
     const value = target.name === 'frames' ? (typed ? Number(typed) : null) : typed;
-    if (target.name === 'frames' && typed && !Number.isInteger(value)) { toast('Frames must be a whole number, or empty for the model’s own.', null, 'bad'); return; }
+    if (target.name === 'frames' && typed && !Number.isInteger(value)) { toast('Frames must be a whole number, or empty for the model’s default.', null, 'bad'); return; }
     const shape = { ...this.shape, [target.name]: value };
     preferences.keep(`shape ${this.name}`, shape);
     preferences.keep('shape', shape);
     this.earlier = this.about;
     this.follow();
-    this.about ??= this.earlier; // what is shown stays until the answer is there
+    this.about ??= this.earlier; // show the old state until the answer arrives
     this.redraw();
   }
 
@@ -147,12 +147,12 @@ class Dataset extends WorkbenchElement {
     const [planned] = await this.act('datasets/to-remove', { name }) ?? [];
     if (!planned) return;
     const done = await this.act('datasets/remove', { name }, {
-      said: `${name} is in the bin. ${planned.needed}`, undo: async () => { await this.act('datasets/restore', { id: await this.binned(name) }, { said: 'It is back.' }); goTo('dataset', name); },
+      said: `${name} moved to the bin. ${planned.needed}`, undo: async () => { await this.act('datasets/restore', { id: await this.binned(name) }, { said: `${name} restored.` }); goTo('dataset', name); },
     });
     if (done) goTo('dataset');
   }
 
-  // What the bin calls a dataset that has just been removed.
+  // The name in the bin of a dataset that was just removed.
   async binned(name) {
     const found = await page.transport.call('datasets/bin');
     return (found.find(({ id }) => id === name || id.startsWith(`${name}.`) || id.startsWith(`${name}-`) || id.includes(name)) ?? found[0])?.id;
@@ -180,8 +180,8 @@ class Dataset extends WorkbenchElement {
 }
 define('wb-dataset', Dataset);
 
-// What the last check found, by kind, with what each fix would do.   task: the check;  shape: model and frames it is for
-//   only: an expression for the kinds that are shown, null for all
+// The findings of the last check by kind, with their fixes. task: the check;  shape: its model and frames
+//   only: a regular expression for the kinds to show, or null
 class Checks extends WorkbenchElement {
   static properties = ['datasetName', 'shape', 'task', 'missing', 'only'];
   needs() { return { checks: ['datasets/checks', { name: this.datasetName }] }; }
@@ -195,18 +195,17 @@ class Checks extends WorkbenchElement {
     return html`<p class="fine faint">${task?.activity ? '' : checks.checked_at ? html`${count(number, 'finding')}, ${ago(checks.checked_at)}` : 'Not checked yet.'}</p>
       ${task?.activity ? html`<wb-task .task=${task} .datasetName=${this.datasetName}></wb-task>` : ''}
       <ul>${this.missing && !checks.kinds.some(({ kind }) => kind === 'no_caption') ? html`<li data-id="missing"><div class="title"><span class="warn">${icon('warn')}</span><b class="minor">${count(this.missing, 'clip has', 'clips have')} no caption</b></div>
-        <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} under the trigger alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
+        <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} from the trigger word alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
   kinds.map((group) => this.group(group))}</ul>
       ${checks.checked_at && !number ? state('good', 'Nothing to fix') : ''}
       ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}
-      <p class="fine faint">Clips that are imported here are checked by themselves.</p>`;
+      <p class="fine faint">Imported clips are checked automatically.</p>`;
   }
 
   group(group) {
-    const tone = group.tone === 'idle' ? 'idle' : group.tone;
     const [first, ...others] = group.fixes;
     const sentences = group.findings.map(({ sentence, clips }) => html`<p class="faint">${clips.length === 1 ? html`<a href="${address('dataset', this.datasetName, 'clip', clips[0])}">${sentence}</a>` : sentence}</p>`);
-    return html`<li data-id="${group.kind}-${group.title}"><div class="title"><span class="${tone}">${icon('warn', group.severity)}</span><b class="minor">${group.count > 1 ? `${group.count} × ` : ''}${group.title}</b></div>
+    return html`<li data-id="${group.kind}-${group.title}"><div class="title"><span class="${group.tone}">${icon('warn', group.severity)}</span><b class="minor">${group.count > 1 ? `${group.count} × ` : ''}${group.title}</b></div>
       ${sentences[0]}${sentences.length > 1 ? html`<details><summary class="fine">All ${group.count}</summary>${sentences.slice(1)}${group.count > group.findings.length ? html`<p class="faint">and ${group.count - group.findings.length} more</p>` : ''}</details>` : ''}
       ${group.kind === 'no_caption' ? html`<div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div>` : first ? html`<p class="faint">${first.does}${first.seconds ? ` About ${duration(first.seconds)}.` : ''}</p><div class="row tight">${this.fix(group, first, 'small')}${
     others.length ? menu(others.map((one) => [`${one.label}: ${one.does}${one.seconds ? ` About ${duration(one.seconds)}.` : ''}`, 'fixIt', `${group.kind} ${one.fix}`]), `Other ways: ${group.title}`) : ''}</div>` : ''}</li>`;
@@ -217,14 +216,14 @@ class Checks extends WorkbenchElement {
   fixIt(target) {
     const [kind, how] = target.dataset.value.split(' ');
     const name = this.datasetName;
-    return changeDataset('datasets/fix', { name, kind, how }, (task) => task.sentence || 'It is being fixed.');
+    return changeDataset('datasets/fix', { name, kind, how }, (task) => task.sentence || 'The fix is running.');
   }
 
   check() { return this.act('datasets/check', { name: this.datasetName, ...(this.shape.model ? this.shape : {}) }); }
 }
 define('wb-checks', Checks);
 
-// What a model gets of all clips, the buckets that lose least, and the dataset in numbers.
+// The model input of all clips, the best buckets, and statistics.
 class ModelInput extends WorkbenchElement {
   static properties = ['datasetName', 'shape'];
   buckets = 3;
@@ -239,12 +238,12 @@ class ModelInput extends WorkbenchElement {
     const left = plan?.clips.filter(({ dropped }) => dropped) ?? [];
     const rows = plan ? [...left, ...plan.clips.filter(({ dropped }) => !dropped)] : [];
     const most = groups ? Math.max(1, ...Object.values(groups.buckets)) : 1;
-    return html`<section class="section"><header><h2>What the model gets</h2>${this.shape?.model ? '' : html`<span class="fine faint">of the built-in model: choose another one above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${withTimes(plan.sentence)}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
+    return html`<section class="section"><header><h2>Model input</h2>${this.shape?.model ? '' : html`<span class="fine faint">for the built-in model: choose another above</span>`}</header>${this.refused.plan ? refusal(this.refused.plan) : !plan ? skeleton('height:120px') : html`<p>${withTimes(plan.sentence)}</p><div class="table-frame tall"><table class="table"><thead><tr><th>Clip</th><th>Frames and picture</th><th>Use</th></tr></thead><tbody>${
       rows.slice(0, 500).map((one) => html`<tr><td><a href="${address('dataset', this.datasetName, 'clip', one.file_name.replace(/^.*\//, '').replace(/\.[^.]+$/, ''))}">${one.name}</a></td><td class="${one.dropped && 'bad'}">${withTimes(one.sentence)}</td><td class="faint">${[one.use, ...one.warnings].filter(Boolean).join('; ')}</td></tr>`)}</tbody></table></div>`}</section>
-      <section class="section"><header><h2>Buckets that lose least</h2><label class="row tight minor faint" style="width:240px"><span class="tight">At most ${this.buckets}</span><input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Buckets at most"></label></header>${
+      <section class="section"><header><h2>Best buckets</h2><label class="row tight minor faint" style="width:240px"><span class="tight">At most ${this.buckets}</span><input type="range" min="1" max="8" value="${this.buckets}" data-change="most" aria-label="Most buckets"></label></header>${
   !groups ? skeleton('height:60px') : html`<p class="minor faint">${groups.sentence}</p><div class="bars">${Object.entries(groups.buckets).map(([name, clips]) => html`<span>${withTimes(name)}</span>${meter(clips / most, name)}<b>${clips}</b>`)}</div>${
     groups.clips.filter(({ dropped }) => dropped).slice(0, 50).map((one) => html`<p class="minor faint">${one.name}: ${one.dropped}</p>`)}`}</section>
-      <section class="section"><h2>In numbers</h2>${!numbers ? skeleton('height:120px') : html`<p class="minor">${numbers.notes.join(' ')}</p><div class="numbers">${Object.values(numbers.histograms).map((one) => this.bars(`${one.title} (${one.unit})`, one.counts.map((number, index) => [
+      <section class="section"><h2>Statistics</h2>${!numbers ? skeleton('height:120px') : html`<p class="minor">${numbers.notes.join(' ')}</p><div class="numbers">${Object.values(numbers.histograms).map((one) => this.bars(`${one.title} (${one.unit})`, one.counts.map((number, index) => [
     `${this.short(one.edges[index])} to ${this.short(one.edges[index + 1])}`, number])))}${Object.entries(numbers.counts).map(([title, counts]) => this.bars(title, Object.entries(counts).slice(0, 12)))}</div>`}</section>`;
   }
 
@@ -259,7 +258,7 @@ class ModelInput extends WorkbenchElement {
 }
 define('wb-model-input', ModelInput);
 
-// What was done, newest first, with the way back; the clips in the bin.
+// The changes of a dataset, newest first, with undo, and its removed clips.
 class DatasetHistory extends WorkbenchElement {
   static properties = ['datasetName', 'about'];
   shown = 100;
@@ -269,9 +268,9 @@ class DatasetHistory extends WorkbenchElement {
     const { list, removed } = this;
     if (!list) return html`${skeleton('height:160px')}`;
     const newest = [...list].reverse();
-    return html`<section class="section"><h2>What was done</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
+    return html`<section class="section"><h2>Changes</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
       class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
-  newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">Nothing was done yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
+  newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">No changes yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
       ${removed?.length ? html`<section class="section"><header><h2>Removed clips</h2><span class="fine faint">${removed.length}</span><span class="spacer"></span>${removed.length > 1 ? button('Restore all', 'all', { kind: 'small' }) : ''}</header><ul class="now">${removed.slice(0, this.shown).map((one) => html`<li
         data-id="removed-${one.id}"><span class="faint">${icon('bin')}</span><b class="one-line" title="${one.name}">${one.name}</b><span class="what faint">${one.caption}</span><span></span>${button('Restore', 'restore', { kind: 'small', value: one.id })}</li>`)}</ul></section>` : ''}`;
   }
@@ -285,7 +284,7 @@ class DatasetHistory extends WorkbenchElement {
 }
 define('wb-dataset-history', DatasetHistory);
 
-// The dataset as an archive to download, or in any layout at another place.
+// Download the dataset as an archive, or export it in any layout.
 class ExportDataset extends WorkbenchElement {
   static properties = ['datasetName', 'about'];
 
@@ -293,16 +292,16 @@ class ExportDataset extends WorkbenchElement {
     const { about, datasetName: dataset } = this;
     const task = about.tasks.find(({ name }) => name === 'export');
     return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
-      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it anew', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
+      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it again', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
       ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
-      <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has begun.'}></wb-task-form></details>`;
+      <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has started.'}></wb-task-form></details>`;
   }
 
   make() { return this.act('datasets/download', { name: this.datasetName }); }
 }
 define('wb-export', ExportDataset);
 
-// A link that saves a file.   file: its path;  size: bytes
+// A download link. file: its path;  size: bytes
 class Download extends WorkbenchElement {
   static properties = ['file', 'size'];
   arrived() { this.find(); }
@@ -329,10 +328,10 @@ class DatasetNotes extends WorkbenchElement {
     const { about } = this;
     const groups = [...new Set((this.list ?? []).map(({ group }) => group).filter(Boolean))];
     return html`<div class="row"><h2>${DATASET_VIEWS.notes}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', about.name))}</div>
-      <div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'Its name is made from it. Runs still find it.', this.problem)}
-      ${field('Group', html`<input class="input" value="${about.group}" list="dataset-groups" data-change="group"><datalist id="dataset-groups">${groups.map((one) => html`<option value="${one}"></option>`)}</datalist>`, 'Datasets of a group stand together in the list.')}
-      ${field('Your notes', html`<textarea class="input" rows="6" data-change="note">${about.own_notes}</textarea>`, 'For yourself; they are not published.')}
-      <p class="fine faint">${about.created_at ? html`Made ${ago(about.created_at)}. ` : ''}Saved as you leave a field.</p></div>`;
+      <div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'The name follows from it. Runs still find the dataset.', this.problem)}
+      ${field('Group', html`<input class="input" value="${about.group}" list="dataset-groups" data-change="group"><datalist id="dataset-groups">${groups.map((one) => html`<option value="${one}"></option>`)}</datalist>`, 'The list shows datasets of a group together.')}
+      ${field('Your notes', html`<textarea class="input" rows="6" data-change="note">${about.own_notes}</textarea>`, 'Private; they are never published.')}
+      <p class="fine faint">${about.created_at ? html`Made ${ago(about.created_at)}. ` : ''}Saved when you leave a field.</p></div>`;
   }
 
   async rename(target) {
@@ -350,7 +349,7 @@ class DatasetNotes extends WorkbenchElement {
 }
 define('wb-dataset-notes', DatasetNotes);
 
-// More ways to add: files and folders of this machine, datasets of the Hub, how files are read.   dataset: "" for a new one
+// More ways to add clips: files and folders on this machine, datasets on the Hub, import settings. datasetName: "" for a new one
 class AddClips extends WorkbenchElement {
   static properties = ['datasetName'];
   get where() { return `dataset ${this.datasetName} add`; }
@@ -360,10 +359,10 @@ class AddClips extends WorkbenchElement {
     const { datasetName: dataset } = this;
     const title = dataset || this.titled;
     return html`${dataset ? html`<div class="row"><h2>Add clips</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', dataset))}</div>` : ''}
-      ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'In a few words, what its clips show.')}</div>`}
-      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders of this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
+      ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
+      <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders on this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
-      <div class="row">${button('Show what would be taken', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
+      <div class="row">${button('Preview the import', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
       ${this.browsing ? this.browser() : html`<div class="row">${button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}</div>`}
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
   }
@@ -371,7 +370,7 @@ class AddClips extends WorkbenchElement {
   get filling() { return this.querySelector('wb-task-form').filling; }
   get values() { return this.filling.values; }
 
-  // What is on this machine: folders are opened, files and folders are taken.
+  // A file browser of this machine, to open folders and choose files and folders.
   browser() {
     const { folder } = this;
     if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start again', 'enter', { kind: 'small' })}</div>`;
@@ -393,11 +392,11 @@ class AddClips extends WorkbenchElement {
     this.redraw();
   }
 
-  // What a new dataset will be called.
+  // The title of a new dataset.
   get titled() { return drafts.read(`${this.where} title`).title ?? ''; }
   name(target) { drafts.keep(`${this.where} title`, { title: target.value }); this.redraw(); }
 
-  // The values of the form but these.
+  // The values of the form, without some.
   valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
 
   async preview() {
@@ -406,7 +405,7 @@ class AddClips extends WorkbenchElement {
     this.redraw();
   }
 
-  // Files from the browser, read with the options of the form.
+  // Upload files and import them with the settings of the form.
   upload() {
     const settings = this.valuesBut('sources', 'hub_dataset', 'revision', 'hub_config', 'own_source');
     chooseFiles((files) => importInto(this.datasetName || null, files, { settings, title: this.titled }));

@@ -1,19 +1,19 @@
-// All datasets as tiles, with the way to a new one and the bin.
+// All datasets as tiles, a button for a new one, and the bin.
 
-// "24 clips, 27 s, 4 without a caption"
+// "24 clips · 27 s · 4 without a caption"
 function datasetFacts({ summary }) {
   if (!summary.clips) return 'no clips yet';
   const missing = summary.missing_captions;
   return [count(summary.clips, 'clip'), duration(summary.seconds), missing ? `${missing.toLocaleString('en-US')} without a caption` : 'ready'].join(' · ');
 }
 
-// Datasets in which every word is found: name, title, trigger word, group or notes.
+// Datasets that contain every typed word in name, title, trigger word, group or notes.
 function foundDatasets(list, typed) {
   return list.filter((one) => hasWords([one.name, one.title, one.trigger_word, one.group, one.own_notes].join(' '), typed));
 }
 
-const MANY = 8; // datasets from which they are searched for
-const MOST_TILES = 60; // at most, until more are asked for
+const MANY = 8; // datasets that make a search useful
+const MOST_TILES = 60; // before "Show more"
 
 class Datasets extends WorkbenchElement {
   static properties = ['path'];
@@ -36,7 +36,7 @@ class Datasets extends WorkbenchElement {
       ${!list ? html`<div class="tiles single" style="--tile:300px" aria-busy="true">${[1, 2, 3].map(() => skeleton('aspect-ratio:3/2'))}</div>` : groups.length > 1 || groups[0]
     ? groups.map((group) => html`<section class="section" data-id="group-${group}"><h2>${group || 'Without a group'}</h2>${this.tiles(found.slice(0, this.shown).filter((one) => one.group === group))}</section>`)
     : this.tiles(found.slice(0, this.shown), true)}
-      ${found && !found.length && this.typed ? html`<p class="faint">No dataset has “${this.typed}”.</p>` : ''}
+      ${found && !found.length && this.typed ? html`<p class="faint">No dataset matches “${this.typed}”.</p>` : ''}
       ${found?.length > this.shown ? html`<div class="row">${button(`Show ${Math.min(MOST_TILES, found.length - this.shown)} more`, 'more')}</div>` : ''}`;
   }
 
@@ -51,10 +51,10 @@ class Datasets extends WorkbenchElement {
 
   removed() {
     return html`<section class="section" aria-label="Bin"><header><h2>Bin</h2><span class="spacer"></span>${button('Close', 'openBin', { kind: 'small' })}</header><ul class="now">${each(this.bin, ({ id }) => html`<li
-      data-id="bin-${id}"><span class="faint">${icon('bin')}</span><b style="grid-column:2/5">${id}</b>${button('Restore', 'restore', { kind: 'small', value: id })}</li>`, html`<li>Nothing is in the bin.</li>`)}</ul></section>`;
+      data-id="bin-${id}"><span class="faint">${icon('bin')}</span><b style="grid-column:2/5">${id}</b>${button('Restore', 'restore', { kind: 'small', value: id })}</li>`, html`<li>The bin is empty.</li>`)}</ul></section>`;
   }
 
-  // ---- doing
+  // ---- actions
 
   search(target) { this.typed = target.value; this.shown = MOST_TILES; this.redraw(); }
   more() { this.shown += MOST_TILES; this.redraw(); }
@@ -69,7 +69,7 @@ class Datasets extends WorkbenchElement {
   openBin() { this.binOpen = !this.binOpen; this.redraw(); }
 
   async restore(target) {
-    const one = await this.act('datasets/restore', { id: target.dataset.value }, { said: (found) => `${found.title} is restored.` });
+    const one = await this.act('datasets/restore', { id: target.dataset.value }, { said: (found) => `${found.title} restored.` });
     if (one) goTo('dataset', one.name);
   }
 }

@@ -1,8 +1,8 @@
-// Elements with their data inside: an exported grid or report is one file that opens anywhere and asks nobody.
-// Data stand in <script type="application/json" id="wb-data">, each file as base64 in <script type="text/plain" id="its name">.
+// Elements with embedded data: an exported grid or report is one file that needs no server. The data are in
+// <script type="application/json" id="wb-data">, each file as base64 in <script type="text/plain" id="its name">.
 
 class DataInside {
-  // answers: by '["runs/show",{"name":"cats"}]', what operations have answered
+  // answers: answers of operations by their call, such as '["runs/show",{"name":"cats"}]'
   constructor(answers = {}) {
     this.answers = answers;
     this.addresses = new Map();
@@ -11,7 +11,7 @@ class DataInside {
   async call(operation, values = {}) {
     const key = JSON.stringify([operation, values]);
     if (key in this.answers) return this.answers[key];
-    throw new Problem('This file holds what was exported. Open the workbench to see more, or to change anything.');
+    throw new Problem('This exported file cannot show more or change anything. Open the workbench instead.');
   }
 
   watch(operation, values, got, failed) {
@@ -28,7 +28,7 @@ class DataInside {
   }
 }
 
-// The grid of an exported page in the modes that change nothing.
+// The grid of an exported page, in its read-only modes.
 class ExportedGrid extends WorkbenchElement {
   static properties = ['grid'];
   mode = 'grid';
@@ -59,7 +59,7 @@ class ExportedGrid extends WorkbenchElement {
 }
 define('wb-exported-grid', ExportedGrid);
 
-// Show what the file holds: {element, properties, answers}.
+// Show the file's data: {element, properties, answers}.
 function showExported(root) {
   const { element, properties, answers } = JSON.parse(document.getElementById('wb-data').textContent);
   page.transport = new DataInside(answers);

@@ -1,12 +1,12 @@
-// Forms of settings, made from their declarations: what is typed, checked and kept; a field of one setting; the list of all of them.
-// Rules, sentences and choices come from the server: `settings/show`, `settings/choices`, `settings/check`, `settings/adapt`.
+// Forms made from declared settings: the state of a form, the field of a setting, and the list of all settings. Rules, sentences and
+// choices come from the server: `settings/show`, `settings/choices`, `settings/check`, `settings/adapt`.
 
 const CHECK_MS = 250;
-const OTHER = '…other'; // the option under which a value that is not listed is typed; HTML keeps no control character
+const OTHER = '…other'; // value of the option to type an unlisted value
 
-// ---- LoRAs with their scales ----
+// ---- LoRAs with scales ----
 
-const SCALES = [0, 1.5, 0.05]; // of the slider; the number beside it takes any
+const SCALES = [0, 1.5, 0.05]; // least, most and step of the slider; the field beside it takes any number
 
 // 'runs/ring=0.8' -> ['runs/ring', 0.8]
 function lorasScale(text) {
@@ -16,7 +16,7 @@ function lorasScale(text) {
 
 const withScale = (name, scale) => (scale === 1 ? name : `${name}=${scale}`);
 
-// ---- values as fields hold them ----
+// ---- values of fields ----
 
 const textOfValue = (setting, value) => {
   if (value === null || value === undefined) return '';
@@ -26,7 +26,7 @@ const textOfValue = (setting, value) => {
   return setting.kind === 'object' ? JSON.stringify(value) : String(value);
 };
 
-// What is typed as JSON has it; what fits no kind stays text, which the server refuses with a sentence.
+// Convert typed text to a JSON value. Text of the wrong kind stays text, which the server refuses with a sentence.
 function valueOfText(setting, text) {
   const bare = text.trim();
   if (setting.kind === 'texts') return text.split('\n').map((line) => line.trim()).filter(Boolean);
@@ -52,20 +52,20 @@ function valueInWords(setting, value) {
   return setting.unit ? `${text} ${value === 1 ? setting.unit.replace(/s$/, '') : setting.unit}` : text;
 }
 
-// Settings of which every word is in their title, name, help, section or the names that other programs give them.
+// Settings that contain every typed word in title, name, help, section or their names in other programs.
 function foundSettings(settings, typed) {
   const spaced = (text) => text.replaceAll('_', ' ');
   return settings.filter(({ title, name, help, section, also }) => hasWords(spaced(`${title} ${name} ${help} ${section} ${also}`), spaced(typed)));
 }
 
-// ---- what a person fills in ----
+// ---- the state of a form ----
 
-// A form that is being filled in. Elements show it (`wb-setting`, `wb-settings`) and are drawn again as it changes.
-//   form: which one, as `settings/show` takes it;  where: the address under which it is kept while it is a draft
-//   start: values at first;  beside: values of fields that are no settings, kept with it
-//   several: whether a setting may have several values, which are in `tried` instead of in `single`: a number as it is typed, with
-//     commas between, a choice or a switch as a list
-//   check(filling): asked after each change for {problems, without_effect, notes}; the form's own check otherwise
+// A form that is being filled in. Elements (`wb-setting`, `wb-settings`) show it and redraw as it changes.
+//   form: name for `settings/show`;  where: address that keeps it as a draft
+//   start: initial values;  beside: values of fields that are not settings, kept with it
+//   several: allow several values per setting (numbers as text with commas, choices and switches as lists), which are in `tried`
+//     instead of `single`
+//   check(filling): called after each change for {problems, without_effect, notes}; default `settings/check`
 class Filling {
   static declared = new Map();
 
@@ -79,7 +79,7 @@ class Filling {
     this.resumed = Boolean(kept.values);
   }
 
-  // Read the declarations; the same for all forms of a kind.
+  // Load the declarations, once for all forms of a kind.
   async load() {
     if (!Filling.declared.has(this.form)) Filling.declared.set(this.form, page.transport.call('settings/show', { form: this.form }));
     this.settings = await Filling.declared.get(this.form);
@@ -93,7 +93,7 @@ class Filling {
   get(name) { return name in this.values ? this.values[name] : this.setting(name)?.default; }
   differs(name) { return name in this.values; }
 
-  // Set one, as it is typed. What equals the default is not given.
+  // Set a value. Values that equal the default are not stored.
   set(name, value) {
     const setting = this.setting(name);
     this.touched.add(name);
@@ -114,7 +114,7 @@ class Filling {
     this.later();
   }
 
-  // Fill in several at once, which are marked as filled in until they are changed.
+  // Fill in several values, which are marked as filled in until they change.
   fill(values) {
     for (const [name, value] of Object.entries(values)) {
       if (!this.setting(name)) continue;
@@ -126,7 +126,7 @@ class Filling {
     this.later(0);
   }
 
-  // What another model does not have, or cannot take, goes back to its default, and `notes` says so.
+  // After a change of the model, reset what it does not support. `notes` says so.
   async adapt() {
     const { values, notes } = await page.transport.call('settings/adapt', { form: this.form, values: this.values }).catch(() => ({ values: {}, notes: [] }));
     for (const [name, value] of Object.entries(values)) {
@@ -137,7 +137,7 @@ class Filling {
     this.later(0);
   }
 
-  // What brings the form to these values, or back to what it has now.
+  // Return a function that sets the form to these values, by default the current ones.
   backTo(values = { ...this.values }, beside = { ...this.beside }) {
     return () => {
       Object.assign(this, { values, beside, problems: {} });
@@ -152,10 +152,10 @@ class Filling {
     this.told();
   }
 
-  // It was sent: what was typed is no draft any more.
+  // Drop the draft, after it was sent.
   forget() { drafts.forget(this.where, this.form); }
 
-  // Those of which several values are given: ["learning_rate=1e-4, 3e-4", "optimizer=adamw,muon"].
+  // Settings with several values: ["learning_rate=1e-4, 3e-4", "optimizer=adamw,muon"].
   get tried() { return this.settings.filter(({ name }) => this.hasSeveral(name)).map(({ name }) => `${name}=${this.values[name]}`); }
 
   hasSeveral(name) {
@@ -164,10 +164,10 @@ class Filling {
     return this.several && typeof value === 'string' && ['integer', 'number'].includes(this.setting(name)?.kind) && value.includes(',');
   }
 
-  // Whether the values of a choice or a switch are checked one by one.
+  // Whether a choice or switch shows a checkbox per value.
   isListed(name) { return this.several && Array.isArray(this.values[name]) && ['choice', 'switch'].includes(this.setting(name)?.kind); }
 
-  // The others, as operations take them.
+  // Settings with one value, for operations.
   get single() {
     return Object.fromEntries(Object.entries(this.values).filter(([name]) => !this.hasSeveral(name)).map(([name, value]) => [name, this.isListed(name) ? value[0] : value]));
   }
@@ -178,7 +178,7 @@ class Filling {
     this.told();
   }
 
-  // Ask what is wrong; an answer that a later change has overtaken does not count.
+  // Check the values, and ignore answers that a later change has overtaken.
   async check() {
     this.last += 1;
     const number = this.last;
@@ -199,13 +199,13 @@ class Filling {
     }
   }
 
-  // What is wrong, and what is only missing yet: a field that nobody has filled in is no mistake before the form is sent.
+  // Split problems into wrong and missing values. Before the form is sent, an empty field that nobody has touched is only missing.
   sorted(problems) {
     const quiet = (name) => !this.sent && !this.touched.has(name) && this.setting(name) && ['', null, undefined].includes(this.get(name));
     return [false, true].map((which) => Object.fromEntries(Object.entries(problems).filter(([name]) => Boolean(quiet(name)) === which)));
   }
 
-  // Show why it was refused; the first field that is wrong is focused within `element`.
+  // Show why the form was refused, and focus the first wrong field within `element`.
   refuse(problem, element) {
     if (element) this.sent = true;
     this.problems = Object.keys(problem.problems).length ? { ...problem.problems } : { '': problem.message };
@@ -213,7 +213,7 @@ class Filling {
     if (element) setTimeout(() => (element.querySelector('[aria-invalid=true]') ?? element.querySelector('.problems'))?.focus());
   }
 
-  // The choices of a setting now, undefined until they are there.
+  // The current choices of a setting, or undefined until they arrive.
   choices(setting) {
     const mark = JSON.stringify([setting.name, this.get('model'), this.get('run')]);
     if (!this.lists.has(mark)) {
@@ -229,7 +229,7 @@ class Filling {
   told() { for (const one of this.listeners) one(); }
 }
 
-// An element that shows a form that is being filled in, its property `filling`.
+// The base of elements that show a form, their property `filling`.
 class FillingElement extends WorkbenchElement {
   told = () => this.redraw();
   arrived() { this.filling?.listeners.add(this.told); }
@@ -242,7 +242,7 @@ class FillingElement extends WorkbenchElement {
     if (this.present) this.filling?.listeners.add(this.told);
   }
 
-  // ---- what fields call
+  // ---- handlers of fields
 
   typed(target) {
     const setting = this.filling.setting(target.name);
@@ -256,7 +256,7 @@ class FillingElement extends WorkbenchElement {
 
   switched(target) { this.filling.set(target.name, target.checked); }
 
-  // Try several values of a choice or a switch, or one again.
+  // Switch between one and several values of a choice or switch.
   trySeveral(target) {
     const { filling } = this;
     const name = target.dataset.value;
@@ -264,7 +264,7 @@ class FillingElement extends WorkbenchElement {
     filling.set(name, Array.isArray(value) ? value[0] : [value]);
   }
 
-  // One of several values; the last one stays.
+  // Toggle one of several values. The last one stays.
   tries(target) {
     const { filling } = this;
     const value = target.value === 'true' ? true : target.value === 'false' ? false : target.value;
@@ -282,7 +282,7 @@ class FillingElement extends WorkbenchElement {
 
   reset(target) { this.filling.reset(target.dataset.value); }
 
-  // The LoRAs of the setting `loras`, each with a slider. known(name): what the library says of it, if anything
+  // The setting `loras` as a list with sliders. known(name): the library's entry of a LoRA, if any
   loraLines(known) {
     return html`<ul class="lora-lines">${this.filling.get('loras').map((text, index) => {
       const [name, scale] = lorasScale(text), lora = known(name);
@@ -304,7 +304,7 @@ class FillingElement extends WorkbenchElement {
 
   without(target) { this.filling.set('loras', this.filling.get('loras').filter((_, index) => index !== Number(target.dataset.value))); }
 
-  // The control of a setting: by its kind, with its choices where it has any.
+  // The control for a setting's kind and choices.
   control(setting) {
     const { filling } = this;
     const value = filling.get(setting.name);
@@ -337,7 +337,7 @@ class FillingElement extends WorkbenchElement {
     return html`<input class="input" ${marks} value="${text}" inputmode="${mode}" placeholder="${placeholder}" autocomplete="off" spellcheck="false" data-input="typed">`;
   }
 
-  // What is chosen from; a value that is not among it is listed, too, and where paths are allowed another one can be typed.
+  // A list of choices. It includes an unlisted current value, and an option to type one if the setting takes paths.
   list(setting, text, marks) {
     const choices = this.filling.choices(setting) ?? [];
     const groups = [...new Set(choices.map(({ group }) => group))];
@@ -350,8 +350,8 @@ class FillingElement extends WorkbenchElement {
   }
 }
 
-// One field.
-//   filling, name: what it shows;  hint: what stands below it, such as its cost;  label: instead of the setting's title
+// The field of a setting.
+//   hint: text below it, such as its cost;  label: replaces the setting's title
 class SettingField extends FillingElement {
   static properties = ['filling', 'name', 'hint', 'label'];
 
@@ -366,12 +366,12 @@ define('wb-setting', SettingField);
 
 const settingField = (filling, name, hint = '', label = undefined) => html`<wb-setting data-id="setting-${name}" .filling=${filling} .name=${name} .hint=${hint} .label=${label}></wb-setting>`;
 
-// All settings of a form but `without`, with a search. `usual` says what "differ" is measured against, such as "the defaults".
+// All settings of a form except `without`, with a search. usual: what "differ" compares with, such as "the defaults"
 class SettingsList extends FillingElement {
   static properties = ['filling', 'without', 'usual', 'placeholder'];
   search = '';
 
-  // Help opens at the field that has the focus; while the pointer is down nothing opens or closes, so that nothing moves below it.
+  // The focused field shows its help. While the pointer is down nothing opens or closes, so that nothing moves under it.
   helped = '';
 
   born() {
@@ -395,8 +395,8 @@ class SettingsList extends FillingElement {
     const shown = fits.filter(({ name }) => !off.has(name));
     const differ = all.filter(({ name }) => filling.differs(name)).length;
     const hidden = fits.length - shown.length;
-    const result = !fits.length ? `No setting is called “${this.search.trim()}”.`
-      : `${shown.length} of ${count(all.length, 'setting')}${hidden ? `, and ${hidden} more that ${hidden === 1 ? 'has' : 'have'} no effect with the others as they are` : ''}`;
+    const result = !fits.length ? `No setting matches “${this.search.trim()}”.`
+      : `${shown.length} of ${count(all.length, 'setting')}${hidden ? `, and ${hidden} more that ${hidden === 1 ? 'has' : 'have'} no effect with the current values` : ''}`;
     let section = null;
     return html`<header><h2>All settings</h2><span class="fine faint">${count(all.length, 'setting')}${differ ? `, of which ${differ} ${differ === 1 ? 'differs' : 'differ'} from ${
       this.usual ?? 'the defaults'}` : ''}</span></header>
@@ -423,7 +423,7 @@ class SettingsList extends FillingElement {
 }
 define('wb-settings', SettingsList);
 
-// What is wrong that belongs to no field that is shown. shown: names of the fields that say it themselves
+// Problems of fields that are not shown. shown: names of fields that show their own problems
 const otherProblems = (filling, shown = []) => {
   const left = Object.entries(filling.problems).filter(([name]) => !shown.includes(name));
   return left.length ? html`<ul class="problems bad" role="alert" tabindex="-1">${left.map(([name, text]) => html`<li>${filling.setting(name) ? html`<b>${filling.setting(name).title}:</b> ` : ''}${prose(sentence(text))}</li>`)}</ul>` : '';

@@ -1,14 +1,14 @@
-// The videos of a comparison, all on one clock: as a grid, two under a wipe, two for a blind vote, checkpoint after checkpoint.
-// Each element gets the grid as `grids/show` has it; without `edits` (samples side by side, a report) nothing is marked.
+// The videos of a comparison on one clock: as a grid, as a wipe, as a blind vote, or by checkpoint.
+// Each element gets the grid from `grids/show`. Without `edits` (samples side by side, a report) cells cannot be marked.
 
 const GRID_CLOCK = 'cmp';
-const MOST_PAIRS = 30; // of one blind vote
+const MOST_PAIRS = 30; // in a blind vote
 const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boolean).join(', '));
 
-// Width by height of the place of a large video; a tiny one stands in the middle of a usual place.
+// Aspect ratio of the frame of a large video. Tiny ones are centered in a frame of the usual shape.
 const shapeOf = (grid) => (grid.width > TINY ? grid.width / grid.height : 1.5).toFixed(3);
 
-// Why there is no video in a cell.
+// Why a cell has no video.
 const whyMissing = (cell) => cell?.message || { waiting: 'waiting', generating: 'loading the model', failed: 'failed' }[cell?.state] || 'not generated';
 
 const cellVideo = (grid, row, column, more = {}) => {
@@ -19,7 +19,7 @@ const cellVideo = (grid, row, column, more = {}) => {
 
 // ---- pure logic: groups of columns, pairs for votes ----
 
-// Of two things that differ the inner one groups columns, so that the outer one can be walked along; the base model is in all groups.
+// If columns differ in two things, group them by the second, to step along the first. The base model is in all groups.
 function columnGroups(columns) {
   const rest = (column) => column.labels.slice(1).filter(Boolean).join(', ');
   const names = [...new Set(columns.filter(({ base }) => !base).map(rest))];
@@ -28,14 +28,14 @@ function columnGroups(columns) {
   }));
 }
 
-// A number that only the text decides, for an order that looks like chance and stays the same.
+// A hash of a text, for an order that looks random and stays the same.
 function hashOf(text) {
   let found = 2166136261;
   for (const letter of text) found = Math.imul(found ^ letter.codePointAt(0), 16777619) >>> 0;
   return found;
 }
 
-// Pairs of videos of one row that nobody has voted on, in an order and with sides that look like chance: {row, left, right}.
+// Pairs of videos in the same row without a vote, in random-looking order and sides: {row, left, right}.
 function pairsToVote(grid) {
   const voted = new Set(grid.votes.map((keys) => [...keys].sort().join()));
   const found = [];
@@ -53,7 +53,7 @@ function pairsToVote(grid) {
 class GridPlayer extends WorkbenchElement {
   static properties = ['grid', 'edits', 'measured', 'difference'];
   at = [0, 0];
-  size = preferences.read('compare size', null); // pixels of a column; null: the columns share the window
+  size = preferences.read('compare size', null); // width of a column in pixels; null: columns share the window
 
   born() {
     this.addEventListener('keydown', (event) => this.key(event));
@@ -73,7 +73,7 @@ class GridPlayer extends WorkbenchElement {
       grid.columns.map((column, index) => this.head(column, index))}</div>${
       grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
         grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>
-      <div class="row"><p class="fine faint">Hover or focus a video for its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
+      <div class="row"><p class="fine faint">Hover over or focus a video to see its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
         this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p><span class="spacer"></span>${this.size ? button('Fit to the window', 'fit', { kind: 'quiet small' }) : ''}<label class="row tight fine faint size">Size<input
       type="range" min="100" max="520" step="20" value="${this.size ?? 240}" data-input="resize"></label></div>${this.large && this.largeDialog()}`;
   }
@@ -104,7 +104,7 @@ class GridPlayer extends WorkbenchElement {
       class="${one.warn && 'warn'}" title="${one.words}">${one.value || one.words}</dd>`)}</dl>`;
   }
 
-  // A video that is not there yet.
+  // The state of a video that is not generated yet.
   doing(cell, name, prompt) {
     const again = this.edits && ['missing', 'failed'].includes(cell.state);
     return html`<div class="coming" style="aspect-ratio:${this.grid.width}/${this.grid.height}">${cell.preview ? video(cell.preview.split('?')[0], 'Being generated', { version: cell.step }) : ''}<p
@@ -120,7 +120,7 @@ class GridPlayer extends WorkbenchElement {
   largeDialog() {
     const { grid, large: [row, column] } = this;
     const cell = grid.cells[row][column], { details } = this;
-    const beside = html`${button('', 'previous', { kind: 'square small', name: 'left', label: 'The column before' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'The next column' })}`;
+    const beside = html`${button('', 'previous', { kind: 'square small', name: 'left', label: 'Previous column' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'Next column' })}`;
     return sheet('large-video', nameOfColumn(grid.columns[column]), html`${twoLines(grid.rows[row].prompt)}<div style="--shape:${shapeOf(grid)}">${cellVideo(grid, row, column)}</div><wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
       <div class="row">${button('Download', 'download', { kind: 'small', name: 'download' })}${this.edits && html`${button('Download as GIF', 'gif', { kind: 'small' })}${linkTo('Use these settings', address('sample', 'cell', grid.grid, cell.key), {
         kind: 'small' })}${button('Star', 'star', { kind: 'small', name: 'star', pressed: cell.starred })}${button('Reject', 'reject', { kind: 'small', name: 'close', pressed: cell.rejected })}`}</div>
@@ -214,9 +214,9 @@ class GridPlayer extends WorkbenchElement {
 }
 define('wb-grid', GridPlayer);
 
-// ---- two under a wipe ----
+// ---- the wipe between two videos ----
 
-// chosen: {row, left, right}, kept by whoever shows it;  event wb-chosen has other ones
+// chosen: {row, left, right}, kept by the parent element, which the event wb-chosen updates
 class GridWipe extends WorkbenchElement {
   static properties = ['grid', 'chosen'];
   share = 50;
@@ -229,7 +229,7 @@ class GridWipe extends WorkbenchElement {
     return html`<div class="row">${select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"')}${
       select(columns, left, 'aria-label="Left" name="left" data-change="choose"')}<span class="faint">against</span>${select(columns, right, 'aria-label="Right" name="right" data-change="choose"')}</div>
       <div class="wipe" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
-      class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Where the two videos meet"></div>`;
+      class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Boundary between the two videos"></div>`;
   }
 
   choose(target) {
@@ -245,7 +245,7 @@ class GridWipe extends WorkbenchElement {
 }
 define('wb-wipe', GridWipe);
 
-// ---- two for a blind vote ----
+// ---- the blind vote ----
 
 class GridVote extends WorkbenchElement {
   static properties = ['grid'];
@@ -258,7 +258,7 @@ class GridVote extends WorkbenchElement {
     const pair = this.pairs[this.done];
     if (!pair || this.over) return this.result();
     const { row, left, right } = pair;
-    return html`<div class="section vote" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}; names are shown at the end.</span></p>
+    return html`<div class="section vote" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}. Names appear at the end.</span></p>
       <div class="pair">${[['A', left, '←'], ['B', right, '→']].map(([name, column, key]) => html`<div class="section">${video(grid.cells[row][column].url, name, { clock: GRID_CLOCK, width: grid.width, height: grid.height })}${
         button(html`${name} is better <kbd>${key}</kbd>`, 'decide', { kind: 'large', value: name })}</div>`)}</div>
       <div class="row">${button(html`No difference <kbd>↓</kbd>`, 'decide', { value: '' })}<span class="spacer"></span>${this.done ? button('Show the result', 'end', { kind: 'quiet' }) : ''}<div style="width:160px">${
@@ -269,8 +269,8 @@ class GridVote extends WorkbenchElement {
     const { grid } = this;
     const ranked = grid.columns.filter(({ votes }) => votes).sort((one, other) => other.won / other.votes - one.won / one.votes);
     const left = pairsToVote(grid).length;
-    return html`<div class="section vote"><h2>${ranked.length ? 'Result' : 'Nothing to vote on'}</h2>${ranked.length ? html`<div class="table-frame"><table class="table"><thead><tr><th>Column</th><th class="right">Won</th><th class="right">Votes</th><th>How
-      certain</th></tr></thead><tbody>${ranked.map((one) => html`<tr><td><b>${nameOfColumn(one)}</b></td><td class="right">${one.won}</td><td class="right">${one.votes}</td><td>${one.confidence}</td></tr>`)}</tbody></table></div>`
+    return html`<div class="section vote"><h2>${ranked.length ? 'Result' : 'Nothing to vote on'}</h2>${ranked.length ? html`<div class="table-frame"><table class="table"><thead><tr><th>Column</th><th class="right">Won</th><th class="right">Votes</th><th>
+      Confidence</th></tr></thead><tbody>${ranked.map((one) => html`<tr><td><b>${nameOfColumn(one)}</b></td><td class="right">${one.won}</td><td class="right">${one.votes}</td><td>${one.confidence}</td></tr>`)}</tbody></table></div>`
       : html`<p class="faint">A vote needs two videos in one row.</p>`}<div class="row">${left ? button(`Vote on ${count(left, 'more pair')}`, 'more') : ''}</div></div>`;
   }
 
@@ -302,7 +302,7 @@ class GridVote extends WorkbenchElement {
 }
 define('wb-vote', GridVote);
 
-// ---- checkpoint after checkpoint ----
+// ---- one checkpoint after another ----
 
 class GridFilm extends WorkbenchElement {
   static properties = ['grid'];
@@ -324,7 +324,7 @@ class GridFilm extends WorkbenchElement {
         nameOfColumn(grid.columns[now])}"></div>
       <div class="filmstrip">${columns.map((column, index) => html`<button type="button" data-id="strip-${column}" data-do="jump" data-value="${index}" aria-pressed="${index === this.at}" aria-label="${
         nameOfColumn(grid.columns[column])}${grid.cells[row][column].url ? '' : `, ${whyMissing(grid.cells[row][column])}`}">${cellVideo(grid, row, column)}</button>`)}</div>
-      <p class="fine faint">One frame of every checkpoint. Drag to see when what you are after arrives.</p></div>`;
+      <p class="fine faint">One frame per checkpoint. Drag to see when the effect appears.</p></div>`;
   }
 
   choose(target) { this[target.name] = Number(target.value); this.redraw(); }

@@ -1,21 +1,19 @@
-// The first page: a real run to step through, the way to one's own clips, what waits for somebody, the newest samples.
+// The home page: a recorded run to explore, import, what needs attention, the newest samples.
 
-// How large videos of the tiny model may become: at most twelve screen pixels for one of theirs.
-const LARGEST = 12;
-// What the recorded run is called where a run is opened, unless one of the workspace has that name.
-const EXAMPLE = 'example';
+const LARGEST = 12; // screen pixels for one pixel of the tiny model's videos
+const EXAMPLE = 'example'; // address of the recorded run, unless a run has that name
 
-// What an example says of itself in a line: "24 clips, Tiny CogVideoX, 6 min on 2 cores."
+// "24 clips, Tiny CogVideoX, 6 min on 2 cores."
 const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'clip')}, ${model}, ${duration(seconds)} on ${device.replace(/^processor, /, '')}.`;
 
-// A slider over steps with previews, which calls `scrub`. at: the place in `steps` that is shown;  label: what is seen there
+// A slider over the steps that have previews, which calls `scrub`. at: index of the step;  label: text for screen readers
 const stepSlider = (steps, at, label) => {
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => steps[Math.round(share * (steps.length - 1))]);
   return html`<div class="steps"><input type="range" min="0" max="${steps.length - 1}" value="${at}" data-input="scrub" aria-label="Training step" aria-valuetext="${label}">
     <div class="ticks">${ticks.map((tick, index) => html`<span>${!index ? 'Before training' : index === 4 ? `Step ${tick}` : tick}</span>`)}</div></div>`;
 };
 
-// A run that truly happened: a clip of its training beside what the model makes at a step, with a slider over the steps.
+// A recorded run: a training clip beside the model's video at a step, with a slider over the steps.
 class Example extends WorkbenchElement {
   static properties = ['example'];
 
@@ -26,11 +24,11 @@ class Example extends WorkbenchElement {
     this.at = Math.min(this.at ?? Math.round(0.6 * (steps.length - 1)), steps.length - 1);
     const [step, file] = example.previews[this.at];
     const size = { width: example.width, height: example.height };
-    const label = step ? `What the model makes at step ${step}` : 'What the model makes before training';
+    const label = step ? `The model's video at step ${step}` : "The model's video before training";
     return html`<div class="duo" style="--largest:${LARGEST * example.width}px">
       <figure>${video(example.clip, 'One of the training clips', { clock: 'example', width: example.width, height: example.height })}<figcaption>One of ${
         count(example.clips, 'training clip')}</figcaption></figure>
-      <figure>${video(file, label, { clock: 'example', ...size })}<figcaption><span>What the model makes</span><b>${step ? `step ${step}` : 'before training'}</b></figcaption></figure></div>
+      <figure>${video(file, label, { clock: 'example', ...size })}<figcaption><span>The model’s video</span><b>${step ? `step ${step}` : 'before training'}</b></figcaption></figure></div>
       ${stepSlider(steps, this.at, label)}
       <p class="minor faint one-line" title="${example.prompt}">“${example.prompt}”</p>`;
   }
@@ -66,7 +64,7 @@ class Home extends WorkbenchElement {
   demoRow(first) {
     const { demo } = this;
     const alive = ['running', 'starting', 'waiting', 'paused', 'stopping'].includes(demo?.state);
-    const words = !demo ? '' : alive ? `It is training: ${demo.run}.`
+    const words = !demo ? '' : alive ? `Training: ${demo.run}.`
       : `A tiny model on ${count(demo.clips, 'clip')}, about ${duration(demo.seconds)} on this machine.`;
     return html`<div class="row tight">${alive ? linkTo('Watch the demo', address('train', demo.run), { kind: first ? 'primary large' : 'large', name: 'train' })
       : button('Train the demo', 'train', { kind: first ? 'primary large' : 'large', name: 'play' })}<span class="minor faint">${words}</span></div>`;
@@ -76,13 +74,13 @@ class Home extends WorkbenchElement {
     return html`<section class="section" aria-busy="true"><header><h2>Now</h2></header>${skeleton('height:40px')}${skeleton('height:40px')}</section>`;
   }
 
-  // ---- what waits for somebody
+  // ---- what needs attention
 
   entries(now) {
     if (!now.entries.length) {
-      return html`<section class="section"><header><h2>Now</h2></header><p class="faint">Nothing runs, and nothing waits for you.</p></section>`;
+      return html`<section class="section"><header><h2>Now</h2></header><p class="faint">Nothing is running, and nothing needs your attention.</p></section>`;
     }
-    const main = now.entries.findIndex(({ operation }) => operation); // the one filled button of the page
+    const main = now.entries.findIndex(({ operation }) => operation); // gets the page's only primary button
     return html`<section class="section"><header><h2>Now</h2></header><ul class="now">${now.entries.map((line, index) => this.line(line, index === main))}</ul></section>`;
   }
 
@@ -117,15 +115,15 @@ class Home extends WorkbenchElement {
     const last = example?.previews.at(-1), middle = example?.previews[Math.round(example.previews.length / 3)];
     const size = { width: example?.width, height: example?.height };
     const ways = [
-      ['Bring clips', '5 to 50 short ones. Captions can be written for you.', example?.clip, address('dataset')],
-      ['Train in the background', 'Previews and a verdict tell if it learns.', middle?.[1], address('train')],
+      ['Bring clips', '5 to 50 short ones. A model can write the captions.', example?.clip, address('dataset')],
+      ['Train in the background', 'Previews and a verdict show whether it learns.', middle?.[1], address('train')],
       ['Sample, compare, publish', 'At any scale, in ComfyUI too.', last?.[1], address('sample')],
     ];
-    return html`<section class="section"><header><h2>How it goes</h2></header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile way" href="${to}">${
+    return html`<section class="section"><header><h2>How it works</h2></header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile way" href="${to}">${
       file ? video(file, title, size) : skeleton('aspect-ratio:3/2')}<b>${index + 1}. ${title}</b><span class="minor faint">${text}</span></a>`)}</div></section>`;
   }
 
-  // ---- doing
+  // ---- actions
 
   choose() { chooseFiles((files) => importInto(null, files)); }
 

@@ -1,7 +1,7 @@
-// Clips come in: files are uploaded with their progress in sight, imported at once, and what became of each file is said.
+// Import: upload files with progress, import them at once, and report the result of each file.
 
-// Change a dataset, say what was done, and offer to undo exactly that, whatever else is changed meanwhile.
-//   said: a function of the answer;  undone: called after Undo
+// Change a dataset, show a message, and offer to undo exactly this change, even after later ones.
+//   said(answer): returns the message;  undone(): called after Undo
 async function changeDataset(operation, values, said, undone = () => {}) {
   const { name } = values;
   const call = (does, given, more) => attempt(() => page.transport.call(does, given), more);
@@ -13,7 +13,7 @@ async function changeDataset(operation, values, said, undone = () => {}) {
   return answer;
 }
 
-// What a new dataset is called: as the first file, without its ending.
+// The title of a new dataset: the common start of its file names.
 function titleOf(files) {
   const names = files.map(({ name }) => name.replace(/(\.tar)?\.[^.]+$/, ''));
   let common = names[0];
@@ -22,11 +22,11 @@ function titleOf(files) {
   return title.length > 1 ? title : `Clips of ${new Date().toLocaleDateString('en-US', { month: 'short', day: 'numeric' })}`;
 }
 
-// Uploads that are on their way, shown at the bottom of whatever place is open.
+// Uploads in progress, shown at the bottom of any page.
 class Uploads extends WorkbenchElement {
   static going = new Set();
 
-  // The one element of the document, made when it is first needed.
+  // Return the document's only element of this kind, made on first use.
   static shown() {
     let one = document.querySelector('wb-uploads');
     if (!one) {
@@ -44,11 +44,11 @@ class Uploads extends WorkbenchElement {
 }
 define('wb-uploads', Uploads);
 
-// Names of datasets whose first import was begun here: it may have ended before their page is drawn.
+// Datasets whose first import was started here. It may end before their page is drawn.
 const newlyTaken = new Set();
 
-// Upload files and import them into a dataset, or into a new one when `dataset` is null, and go there.
-//   settings: how they are read;  title: of a new dataset
+// Upload files, import them into a dataset (null: a new one), and go there.
+//   settings: import settings;  title: of a new dataset
 async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
   const one = { number: Math.random(), words: `Uploading ${files.length === 1 ? files[0].name : count(files.length, 'file')}`, share: 0 };
   const draw = () => Uploads.shown().redraw();
@@ -56,7 +56,7 @@ async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
   draw();
   const task = await attempt(async () => {
     const paths = await page.transport.upload(files, (share) => { one.share = share; draw(); });
-    Object.assign(one, { words: 'Looking at the files', share: null });
+    Object.assign(one, { words: 'Checking the files', share: null });
     draw();
     return page.transport.call('datasets/take', { name: dataset ?? '', title: title || titleOf(files), files: paths, ...settings });
   });
@@ -66,11 +66,11 @@ async function importInto(dataset, files, { settings = {}, title = '' } = {}) {
   if (task) goTo('dataset', task.dataset);
 }
 
-// The words of an import's outcomes with their tones, in the order in which people read them.
+// Outcomes of an import and their tones, in reading order.
 const OUTCOMES = [['taken', 'good'], ['converted', 'good'], ['already here', 'idle'], ['refused', 'bad'], ['skipped', 'bad']];
 const toneOf = (words) => OUTCOMES.find(([one]) => one === words)?.[1] ?? 'idle';
 
-// How an import goes, and what became of each file. task: of the dataset's `about`;  dataset: its name
+// The progress of an import, and the result of each file. task: from datasets/about
 class ImportStrip extends WorkbenchElement {
   static properties = ['task', 'datasetName'];
 
@@ -90,7 +90,7 @@ class ImportStrip extends WorkbenchElement {
   }
 
   undo() {
-    return changeDataset('datasets/undo-import', { name: this.datasetName }, ({ clips }) => `${count(clips, 'clip')} removed again.`);
+    return changeDataset('datasets/undo-import', { name: this.datasetName }, ({ clips }) => `${count(clips, 'clip')} removed.`);
   }
 
   resume() { return this.act('datasets/start', { name: this.datasetName, task: 'import' }); }

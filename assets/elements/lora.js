@@ -1,4 +1,4 @@
-// One LoRA beside the library: how good it is, what its file says, and what can be made of it; the dialog in which that is done.
+// One LoRA beside the library: verdict, facts and actions; and the dialog of an operation on LoRAs.
 
 class OneLora extends WorkbenchElement {
   static properties = ['name'];
@@ -10,12 +10,12 @@ class OneLora extends WorkbenchElement {
     if (!lora) return html`<aside class="aside" aria-busy="true">${skeleton('height:28px')}${skeleton('aspect-ratio:3/2')}${skeleton('height:120px')}</aside>`;
     const starred = lora.marks.includes('starred');
     return html`<aside class="aside" aria-label="${lora.title}"><div class="row tight"><h2 class="one-line" title="${lora.title}">${lora.title}</h2><span class="spacer"></span>
-      ${button('', 'star', { kind: 'quiet small square', name: 'star', pressed: starred, label: starred ? 'Starred: nothing removes it' : 'Star: nothing removes it' })}
+      ${button('', 'star', { kind: 'quiet small square', name: 'star', pressed: starred, label: starred ? 'Starred: protected from removal' : 'Star: protected from removal' })}
       ${menu([['Move to the bin', 'toBin', '', 'bin']])}<a class="button quiet small square" href="#/loras" aria-label="Close" title="Close">${icon('close')}</a></div>
       ${lora.videos.length > 0 && html`<div class="lora-videos">${lora.videos.map((one) => html`<div data-id="${one.file}" title="${one.prompt}">${videoOf(lora, one, { clock: `lora ${lora.name}` })}</div>`)}</div>`}
       ${lora.verdict && html`<div>${verdictOf(lora, true)}</div>`}
       <p class="minor faint">${[lora.verdict?.evidence, lora.origin].filter(Boolean).map((text) => `${capital(text)}.`).join(' ')}</p>
-      <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open its run', address('train', lora.run))}${
+      <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open the run', address('train', lora.run))}${
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
       <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats, ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
@@ -53,9 +53,9 @@ class OneLora extends WorkbenchElement {
 }
 define('wb-lora', OneLora);
 
-// ---- the dialog of an operation: its settings, the bin, a cleanup
+// ---- the dialog of an operation, the bin or a cleanup
 
-// kind -> title, form, and what its button says; `of`: the setting that takes the chosen LoRAs
+// kind -> title, form and text of its button;  of: the setting that takes the chosen LoRAs
 const LORA_TASKS = {
   import: { title: 'Import a LoRA', form: 'lora-import', go: 'Import' },
   extract: { title: 'Extract a LoRA from a fine-tuned model', form: 'extract', go: 'Extract' },
@@ -71,7 +71,7 @@ class LoraTask extends FillingElement {
   static properties = ['filling'];
   names = [];
 
-  // Only what is open is watched.
+  // Watch only what is open.
   needs() {
     if (this.kind === 'bin') return { bin: ['loras/bin', {}] };
     return this.kind === 'convert' ? { formats: ['loras/formats', {}, 'once'] } : {};
@@ -80,7 +80,7 @@ class LoraTask extends FillingElement {
   begin(kind, names) {
     const { form, of } = LORA_TASKS[kind];
     Object.assign(this, { kind, names, found: undefined, sure: false });
-    // With several LoRAs a conversion is begun for each.
+    // Several LoRAs are converted one by one.
     this.each = kind === 'convert' && names.length > 1;
     const value = of === 'loras' ? names.map((name) => `${name}=1`) : names[0];
     const start = of && names.length && !this.each ? { [of]: value } : {};
@@ -103,7 +103,7 @@ class LoraTask extends FillingElement {
     const part = (list) => list.map(({ name, help }) => (name === 'loras' ? this.weights() : settingField(filling, name, help)));
     const rare = shown.filter(({ advanced }) => advanced);
     const format = this.formats?.find(({ id }) => id === filling.get('format'));
-    return html`${kind === 'import' ? html`<button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Choose a file</strong><span class="faint">.safetensors, or a checkpoint of torch (.pt, .bin, .ckpt); or drop it anywhere on this page</span></button>` : ''}
+    return html`${kind === 'import' ? html`<button type="button" class="dropzone" data-do="choose">${icon('upload')}<strong>Choose a file</strong><span class="faint">.safetensors, or a PyTorch checkpoint (.pt, .bin, .ckpt). You can also drop it anywhere on this page.</span></button>` : ''}
       ${this.each && html`<p class="minor">${this.names.join(', ')}</p>`}
       <div class="task-fields">${part(shown.filter(({ advanced }) => !advanced))}</div>${format && html`<p class="minor faint">${format.help}</p>`}
       ${rare.length > 0 && html`<details><summary class="minor">More</summary><div class="task-fields">${part(rare)}</div></details>`}
@@ -111,20 +111,20 @@ class LoraTask extends FillingElement {
       LORA_TASKS[kind].go}${this.each && ` ${count(this.names.length, 'LoRA')}`}</button></div>`}`;
   }
 
-  // LoRAs, each with its weight.
+  // LoRAs with their weights.
   weights() {
     const { filling } = this;
     const setting = filling.setting('loras');
     const taken = new Set(filling.get('loras').map((text) => lorasScale(text)[0]));
     const others = (filling.choices(setting) ?? []).filter(({ value }) => !taken.has(value));
     return html`<div class="field"><span title="${setting.help}">${setting.title}</span>${this.loraLines(() => null)}${select([['', 'Add…'], ...others.map(({ value, title }) => [value, title]), [OTHER, 'A file…']], '', 'name="loras" data-change="adds" aria-label="Add a LoRA"')}<span
-      class="hint ${filling.problems.loras && 'bad'}">${prose(filling.problems.loras ?? 'A weight each.')}</span></div>`;
+      class="hint ${filling.problems.loras && 'bad'}">${prose(filling.problems.loras ?? 'One weight each.')}</span></div>`;
   }
 
   async adds(target) {
     if (target.value !== OTHER) { this.added(target); return; }
     target.value = '';
-    const file = await ask('Add a LoRA', 'A .safetensors file of this machine', { does: 'Add' });
+    const file = await ask('Add a LoRA', 'A .safetensors file on this machine', { does: 'Add' });
     if (file) this.filling.set('loras', [...this.filling.get('loras'), file]);
   }
 
@@ -140,7 +140,7 @@ class LoraTask extends FillingElement {
     this.redraw();
   }
 
-  // A file of this computer is imported at once, with what the form says of it.
+  // Import a file of this computer at once, with the settings of the form.
   choose() {
     chooseFiles((files) => {
       this.close();
@@ -148,7 +148,7 @@ class LoraTask extends FillingElement {
     }, { accept: '.safetensors,.pt,.bin,.ckpt' });
   }
 
-  // ---- a cleanup: what it would remove is listed first
+  // ---- a cleanup, with a list of what it would remove
 
   async look(filling) {
     this.found = undefined;
@@ -159,7 +159,7 @@ class LoraTask extends FillingElement {
 
   cleaning() {
     if (!this.found) return skeleton('height:60px');
-    if (!this.found.length) return html`<p class="minor faint">Nothing to remove: every LoRA is new, starred, best, published, or of an active run.</p>`;
+    if (!this.found.length) return html`<p class="minor faint">Nothing to remove: every LoRA is new, starred, best, published, or from an active run.</p>`;
     const size = this.found.reduce((sum, one) => sum + one.bytes, 0);
     return html`<div class="plan-files"><table class="table"><tbody>${this.found.map((one) => html`<tr><td>${one.name}</td><td class="right">${bytes(one.bytes)}</td></tr>`)}</tbody></table></div>
       <div class="row"><span class="spacer"></span><button class="button primary">Move ${this.found.length} to the bin · ${bytes(size)}</button></div>`;

@@ -1,7 +1,7 @@
-// The LoRA library: every LoRA as a card, what can be done with several of them, what goes on, and the bin.
+// The LoRA library: a card per LoRA, actions for several LoRAs, operations in progress, and the bin.
 
-const MOST_CARDS = 500; // the search finds among all
-const ENDED_SHOWN = 3; // operations that ended lately
+const MOST_CARDS = 500; // the search covers all
+const ENDED_SHOWN = 3; // recently ended operations
 const ENDED_SECONDS = 3600;
 const LORA_FILE = /\.(safetensors|pt|bin|ckpt)$/i;
 
@@ -13,7 +13,7 @@ const LORA_ORDERS = {
   size: ['Largest first', (one, other) => other.bytes - one.bytes],
 };
 
-// Those that have every word in their title, name, trigger word, model, verdict or marks.
+// LoRAs that contain every typed word in title, name, trigger word, model, verdict or marks.
 function foundLoras(loras, typed, model = '') {
   return loras.filter((lora) => (!model || lora.base_model === model)
     && hasWords([lora.title, lora.name, lora.trigger, lora.base_model, lora.model_title, lora.verdict?.claim, ...lora.marks].join(' '), typed));
@@ -39,7 +39,7 @@ class Loras extends WorkbenchElement {
   get opened() { return this.path?.[0] ?? ''; }
   get heading() { return this.known.find(({ name }) => name === this.opened)?.title; }
 
-  // While another list is being read, the one before stays.
+  // Keep the previous list while a new one loads.
   get known() { this.last = this.loras ?? this.last; return this.last ?? []; }
   get shown() { return foundLoras(this.known, this.typed, this.model).sort(LORA_ORDERS[this.order][1]); }
 
@@ -69,10 +69,10 @@ class Loras extends WorkbenchElement {
     if (this.refused.loras) return refusal(this.refused.loras);
     if (!this.last) return html`<div class="tiles" style="--tile:200px">${[1, 2, 3, 4].map(() => skeleton('aspect-ratio:3/2'))}</div>`;
     if (!this.last.length) {
-      return empty('Every finished run adds its LoRA here. LoRAs from other trainers and from the Hub can be imported.',
+      return empty('Every finished run adds its LoRA here. You can also import LoRAs from other trainers and from the Hub.',
         linkTo('Train a LoRA', address('train', 'new'), { kind: 'primary' }), button('Import a LoRA', 'begin', { value: 'import' }));
     }
-    if (!shown.length) return empty('No LoRA matches.', button('Show all', 'showAll'));
+    if (!shown.length) return empty('No LoRAs match.', button('Show all', 'showAll'));
     return html`<div class="tiles" style="--tile:200px">${shown.slice(0, MOST_CARDS).map((lora) => this.card(lora))}</div>${
       shown.length > MOST_CARDS && html`<p class="faint minor">The first ${MOST_CARDS} of ${shown.length} are shown. Search for the others.</p>`}`;
   }
@@ -87,7 +87,7 @@ class Loras extends WorkbenchElement {
       <p class="fine faint">${ago(lora.created)}${lora.trigger && html` · trigger <b>${lora.trigger}</b>`}${lora.published && ' · on the Hub'}</p></article>`;
   }
 
-  // What goes on with LoRAs now, and what has just ended.
+  // Operations in progress and recently ended ones.
   work() {
     const since = Date.now() / 1000 - ENDED_SECONDS;
     const ended = (this.tasks ?? []).filter((one) => one.tone !== 'going' && (one.ended_at ?? 0) > since && !this.dismissed.has(one.id));
@@ -103,7 +103,7 @@ class Loras extends WorkbenchElement {
       one.tone === 'going' ? button('Stop', 'stopTask', { kind: 'small', value: one.id }) : button('', 'dismiss', { kind: 'quiet small square', name: 'close', label: 'Dismiss', value: one.id })}</div></li>`)}</ul>`;
   }
 
-  // What can be done with those that are chosen.
+  // Actions for the chosen LoRAs.
   bar() {
     const names = this.names();
     if (!names.length) return '';
@@ -111,12 +111,12 @@ class Loras extends WorkbenchElement {
     return html`<div class="floating" role="toolbar" aria-label="With the chosen LoRAs"><b>${count(names.length, 'LoRA')}</b>
       ${linkTo('Sample', address('sample', 'with', ...names), { kind: 'small' })}${linkTo('Compare', address('compare', 'new', ...names), { kind: 'small' })}
       ${button('Convert', 'begin', { kind: 'small', value: 'convert' })}
-      ${button('Merge', 'begin', { kind: 'small', value: 'merge', off: models.size > 1, title: models.size > 1 ? 'These are for different models and cannot be merged.' : '' })}
+      ${button('Merge', 'begin', { kind: 'small', value: 'merge', off: models.size > 1, title: models.size > 1 ? 'LoRAs for different models cannot be merged.' : '' })}
       ${names.length === 1 && linkTo('Publish', address('loras', names[0]), { kind: 'small' })}
       ${button('Move to the bin', 'toBin', { kind: 'small', name: 'bin' })}${button('', 'clear', { kind: 'small square', name: 'close', label: 'Choose none' })}</div>`;
   }
 
-  // Names of those that are chosen and still there, in the order of the cards.
+  // Names of the chosen LoRAs that still exist, in the order of the cards.
   names() { return this.known.map(({ name }) => name).filter((name) => this.chosen.has(name)); }
   search(target) { this.typed = target.value; this.redraw(); }
 
@@ -148,9 +148,9 @@ class Loras extends WorkbenchElement {
   dismiss(target) { this.dismissed.add(target.dataset.value); this.redraw(); }
   download(target) { return saveFile(target.dataset.value); }
 
-  // ---- files dropped on the page: LoRAs are imported, all else becomes a dataset
+  // ---- dropped files: LoRAs are imported, others become a dataset
 
-  // given: settings of the import, where a dialog has asked for them
+  // given: settings of the import dialog
   async dropped(files, given = {}) {
     const loras = files.filter(({ name }) => LORA_FILE.test(name));
     const others = files.filter(({ name }) => !LORA_FILE.test(name));
@@ -182,7 +182,7 @@ class Loras extends WorkbenchElement {
 }
 define('wb-loras', Loras);
 
-// Move LoRAs to the bin; whether that was done. element: whose call it is
+// Move LoRAs to the bin. Returns the answer, or null if refused. element: makes the call
 function removeLoras(element, names) {
   return element.act('loras/remove', { names }, {
     said: (gone) => `${gone.length === 1 ? gone[0].name : count(gone.length, 'LoRA')} moved to the bin, ${bytes(gone.reduce((sum, one) => sum + one.bytes, 0))}.`,

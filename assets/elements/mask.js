@@ -1,6 +1,6 @@
-// One clip's mask: painted on some frames, tracked through all, corrected where the tracking is unsure.
+// The mask of a clip: paint some frames, track the rest, and correct frames that the tracker is unsure about.
 
-// The lengths of runs outside, inside, outside ... of a mask, row by row. opacity: RGBA bytes of its picture
+// Run-length encode a mask row by row: lengths of outside, inside, outside ... opacity: RGBA bytes of its picture
 function runsOf(opacity) {
   const runs = [];
   let inside = false, length = 0;
@@ -11,7 +11,7 @@ function runsOf(opacity) {
   return [...runs, length];
 }
 
-// "Frames 31 to 36 are unsure": where those below `sure` lie, by their first and last. Frames are counted from 1.
+// "Frames 31 to 36 are unsure": the frames with confidence below `sure`, counted from 1.
 function unsureWords(confidence, sure) {
   const low = confidence.flatMap((one, frame) => (one < sure ? [frame] : []));
   if (!low.length) return '';
@@ -38,7 +38,7 @@ class MaskPage extends WorkbenchElement {
 
   changed(name) {
     if (name !== 'path') return;
-    this.local = new Map(); // frame -> its picture as it is painted here, until the server has it
+    this.local = new Map(); // frame -> its painted pixels, until the server has them
     this.strokes = [];
     this.cursor = null;
     this.drawn = '';
@@ -53,7 +53,7 @@ class MaskPage extends WorkbenchElement {
 
   view() {
     const { name, mask } = this;
-    if (this.refused.mask) return absent('Clip is not here', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
+    if (this.refused.mask) return absent('Clip not found', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
     if (!mask) return html`<div class="head">${crumbs(address('dataset', name), name, 'Mask')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
     const to = (id) => address('dataset', name, 'clip', id, 'mask');
     const beside = (id, picture, label) => (id ? linkTo('', to(id), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
@@ -70,13 +70,13 @@ class MaskPage extends WorkbenchElement {
       ${this.bars(mask)}<wb-scrubber data-id="scrub-${mask.clip}" .clock=${this.clock} .frames=${mask.frames} .speeds=${true}></wb-scrubber></div>`;
   }
 
-  // How sure each frame is, with the painted ones below.
+  // A bar for the confidence of each frame, with marks for painted frames.
   bars(mask) {
     const { confidence, sure, frames, doubtful, painted } = mask;
     const unsure = unsureWords(confidence, sure);
     const middle = (frame) => `${((100 * (frame + 0.5)) / frames).toFixed(2)}%`;
-    const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'A mask from elsewhere' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
-    return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: how sure ${mask.by || 'the tracker'} is.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
+    const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'Imported mask' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
+    return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: confidence of ${mask.by || 'the tracker'}.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
       `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'Every frame is sure') : ''}</div>
       ${confidence.length ? html`<div class="certainty" role="img" aria-label="Certainty of the mask by frame${unsure && `: ${unsure}`}" data-do="pick">${confidence.map((one, frame) => html`<i class="${one < sure && 'low'}" style="height:${Math.max(8, Math.round(100 * one))}%" title="Frame ${frame + 1}: ${percent(one)} sure"></i>`)}<span class="playhead"></span></div>` : ''}
       ${painted.length ? html`<div class="keyframes">${painted.map(({ frame }) => html`<button type="button" style="left:${middle(frame)}" data-do="jump" data-value="${frame}" title="Painted frame ${frame + 1}" aria-label="Painted frame ${frame + 1}">◆<span>${frame + 1}</span></button>`)}</div>` : ''}</div>`;
@@ -86,18 +86,18 @@ class MaskPage extends WorkbenchElement {
     const here = mask.painted.some(({ frame }) => frame === this.frame) || this.local.has(this.frame);
     return html`<aside class="aside"><h2>Brush</h2>${segments('tool', [['paint', 'Paint'], ['erase', 'Erase']], this.tool, 'choose', 'Tool')}
       <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
-      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint that nothing is inside on this frame' })}${here ? button('Unpaint', 'forget', { kind: 'small quiet', title: 'Take the painted frame away, so that it is tracked' }) : ''}</div>
-      <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again: each ◆ corrects the frames around it.</p>
+      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Unpaint', 'forget', { kind: 'small quiet', title: 'Discard the painting of this frame and track it instead' }) : ''}</div>
+      <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again. Each ◆ corrects the frames around it.</p>
       ${this.tracker()}${mask.problem && !mask.activity ? alarm(mask.problem) : ''}
       ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')}${this.model ? '' : ` · ${duration(mask.seconds)}`}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
       <hr><label class="field"><span>Soft edge, pixels</span><input class="input" type="number" min="0" max="200" step="1" value="${mask.soften}" name="soften" data-change="edge" ?disabled=${!mask.mask}></label>
       <label class="check"><input type="checkbox" name="invert" data-change="edge" ?checked=${mask.invert} ?disabled=${!mask.mask}>Invert</label>
       <label class="field"><span>Overlay</span>${select(OVERLAYS, this.color, 'data-change="tint"')}</label>
-      <div class="row">${button('Take a file', 'file', { kind: 'small', name: 'upload', title: 'A mask video or picture from elsewhere' })}${mask.mask ? button('Remove the mask', 'toBin', { kind: 'small quiet', name: 'bin' }) : ''}</div>
+      <div class="row">${button('Import a file', 'file', { kind: 'small', name: 'upload', title: 'A mask video or picture' })}${mask.mask ? button('Remove the mask', 'toBin', { kind: 'small quiet', name: 'bin' }) : ''}</div>
       <p class="fine faint" style="line-height:2"><kbd>[</kbd> <kbd>]</kbd> size <kbd>E</kbd> paint or erase <kbd>T</kbd> track <kbd>,</kbd> <kbd>.</kbd> frame</p></aside>`;
   }
 
-  // What carries the mask: optical flow, or a model.
+  // The choice of tracker: optical flow or a model.
   tracker() {
     const { model, trackers = [] } = this;
     const options = [['', 'Optical flow, no model'], ...trackers.map((one) => [one.id, modelWords(one)]), ...(model && !trackers.some(({ id }) => id === model) ? [[model, model]] : []), ['another', 'Another model…']];
@@ -110,7 +110,7 @@ class MaskPage extends WorkbenchElement {
     this.redraw();
   }
 
-  // ---- what is shown of the frame at the playhead
+  // ---- the mask of the frame at the playhead
 
   get frame() { return this.mask ? Math.max(0, Math.min(this.mask.frames - 1, Math.floor(Clock.named(this.clock).time * this.mask.fps + 0.001))) : 0; }
   get canvas() { return this.querySelector('canvas.paint'); }
@@ -125,7 +125,7 @@ class MaskPage extends WorkbenchElement {
       this.clockOf = clock;
       this.ticked = () => this.tick();
       clock.listeners.add(this.ticked);
-      if (clock.playing) clock.play(false); // one paints on a frame that stands still
+      if (clock.playing) clock.play(false); // to paint on a still frame
     }
     const { source } = this;
     if (source && source !== this.heard) {
@@ -153,7 +153,7 @@ class MaskPage extends WorkbenchElement {
     if (this.clockOf?.playing) this.next = requestAnimationFrame(() => this.tick());
   }
 
-  // Draw the mask of a frame: as it was painted, else as it was tracked.
+  // Draw the mask of a frame, as painted or else as tracked.
   async show(frame) {
     const { pen, canvas, mask, local } = this;
     const painted = mask.painted.find((one) => one.frame === frame);
@@ -168,7 +168,7 @@ class MaskPage extends WorkbenchElement {
     if (this.source?.readyState >= 2) this.cover(this.source); else pen.clearRect(0, 0, canvas.width, canvas.height);
   }
 
-  // White becomes the overlay's color, black nothing.
+  // Draw white in the overlay's color and black as transparent.
   cover(picture) {
     const { pen, canvas } = this;
     pen.globalCompositeOperation = 'copy';
@@ -195,10 +195,7 @@ class MaskPage extends WorkbenchElement {
     this.begin();
     let last = place(event);
     this.line(last, last);
-    const move = (moved) => { const now = place(moved); this.line(last, now); last = now; };
-    const end = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', end); this.end(); };
-    window.addEventListener('pointermove', move);
-    window.addEventListener('pointerup', end);
+    followPointer((moved) => { const now = place(moved); this.line(last, now); last = now; }, () => this.end());
   }
 
   begin() {
@@ -220,12 +217,9 @@ class MaskPage extends WorkbenchElement {
     pen.globalCompositeOperation = 'source-over';
   }
 
-  end() {
-    this.stroke = 0;
-    return this.save();
-  }
+  end() { this.stroke = 0; return this.save(); }
 
-  // Keep what is painted on this frame.
+  // Save the painting of this frame.
   async save() {
     const { frame, pixels } = this;
     this.local.set(frame, pixels);
@@ -258,7 +252,7 @@ class MaskPage extends WorkbenchElement {
     this.redraw();
   }
 
-  // Arrow keys move the brush, space paints with it.
+  // Arrow keys move the brush, space paints.
   move(event) {
     if (event.target !== this.canvas) return;
     const { canvas } = this, step = event.shiftKey ? 1 : Math.max(4, this.size / 3);
@@ -294,7 +288,7 @@ class MaskPage extends WorkbenchElement {
     this.go(Math.max(0, Math.min(this.mask.frames - 1, Math.floor(((event.clientX - edge.left) / edge.width) * this.mask.frames))));
   }
 
-  // ---- what becomes of it
+  // ---- actions
 
   track() {
     const { soften, invert, clip } = this.mask;
@@ -303,12 +297,12 @@ class MaskPage extends WorkbenchElement {
 
   edge(target) {
     const edges = { soften: this.mask.soften, invert: this.mask.invert, [target.name]: target.name === 'invert' ? target.checked : Number(target.value) };
-    return changeDataset('clips/mask-edge', { ...this.of, ...edges }, () => 'The edge of the mask is changed.');
+    return changeDataset('clips/mask-edge', { ...this.of, ...edges }, () => 'Mask edge changed.');
   }
 
   file() { chooseFiles((files) => attachFile(this.name, this.clipId, 'mask', files[0]), { accept: 'video/*,image/*', multiple: false }); }
   dropped(files) { return attachFile(this.name, this.clipId, 'mask', files[0]); }
-  toBin() { return changeDataset('clips/detach', { name: this.name, kind: 'mask', clips: [this.clipId] }, () => 'The mask is removed.'); }
+  toBin() { return changeDataset('clips/detach', { name: this.name, kind: 'mask', clips: [this.clipId] }, () => 'Mask removed.'); }
 
   press(key) {
     const { mask } = this;

@@ -1,12 +1,12 @@
-// A new run: eight fields with their cost, all settings, whether it fits and how long it takes; several values in a field are a sweep.
-// Everything that is said is answered by plans/look while one types.
+// A new run: eight fields with their cost, all settings, whether it fits and how long it takes. Several values in a field make a
+// sweep. plans/look provides hints and estimates while a person types.
 
 const SUBJECTS = [['', 'Choose…'], ['character', 'Character'], ['object', 'Object'], ['style', 'Look or style'], ['motion', 'Motion'], ['camera', 'Camera move'], ['effect', 'Effect'],
   ['control', 'Mode: follow a control video'], ['first and last frame', 'Mode: first and last frame'], ['reference', 'Mode: a reference in context'], ['masked', 'Mode: learn inside masks'], ['slider', 'Mode: a slider from prompts'], ['training adapter', 'Mode: a model for few steps']];
 const OF_SLIDER = ['slider_positive', 'slider_negative', 'slider_neutral'];
-const OF_CLIPS = ['dataset', 'more_datasets', 'regularization_dataset']; // that a slider from prompts does without
+const OF_CLIPS = ['dataset', 'more_datasets', 'regularization_dataset']; // not used by a slider from prompts
 const FIELDS = ['dataset', 'model', 'frames', 'height', 'width', 'steps', 'learning_rate', 'rank', 'batch_size', 'preview_prompts', 'start_from'];
-const MEASURED_MS = 1000; // between looks at a measurement
+const MEASURED_MS = 1000; // between checks of a measurement
 const shapeText = ({ frames, height, width }) => `${frames} at ${width}×${height}`;
 const gigabytes = (gb) => (gb >= 0.95 ? `${gb.toFixed(1)} GB` : `${Math.round(1024 * gb)} MB`);
 
@@ -14,7 +14,7 @@ class NewRun extends WorkbenchElement {
   static properties = ['path'];
   heading = 'New run';
 
-  // The run that this one is like, and the step of it that is continued, if any.
+  // The run whose settings are copied, and the step to continue from, if any.
   get from() { return this.path?.[1] === 'from' ? this.path[2] : ''; }
   get step() { return this.path?.[3] ?? ''; }
   get where() { return address('train', ...(this.path ?? ['new'])); }
@@ -50,19 +50,19 @@ class NewRun extends WorkbenchElement {
     await filling.load();
     if (filling.get('slider_positive').length && !filling.get('dataset')) filling.beside.subject = 'slider';
     if (filling.get('dataset') || this.slider) return;
-    // As a rule it is the newest one that is wanted.
+    // Suggest the newest dataset.
     const { datasets } = await page.transport.call('overview/overview', {});
     const newest = datasets.find(({ clips }) => clips) ?? datasets[0];
     if (newest && this.filling === filling && !filling.get('dataset') && !this.slider) filling.set('dataset', newest.name);
   }
 
-  // Whether a slider is learned from prompts alone.
+  // Whether the run learns a slider from prompts.
   get slider() { return this.filling?.beside.subject === 'slider'; }
 
   async look(filling) {
     const { fork, gpu, target } = filling.beside;
     const plan = await page.transport.call('plans/look', { settings: filling.single, tried: filling.tried, fork, target, ...(gpu ? { gpu_memory: gpu } : {}) });
-    // While something is wrong the figures of the last plan stay, in gray.
+    // While a value is wrong, the last plan's figures stay, in gray.
     if (this.filling === filling) this.plan = plan.fits === null && this.plan ? { ...this.plan, problems: plan.problems, stale: true } : plan;
     return plan;
   }
@@ -79,7 +79,7 @@ class NewRun extends WorkbenchElement {
     const { presets = [] } = this;
     return html`<details class="menu"><summary class="button square" aria-label="Presets" title="Presets">${icon('more')}</summary><div>${presets.map((one) => html`<span class="row tight">${button(one.name, 'preset', { kind: 'quiet', value: one.name, off: Boolean(one.problem), title: one.problem || `Fill in the preset ${one.name}` })}<span
       class="spacer"></span>${button('', 'downloadPreset', { kind: 'quiet square', name: 'download', value: one.name, label: `Download ${one.name}.json` })}</span>`)}${presets.length ? html`<hr>` : ''}${button('Save as a preset', 'savePreset', { kind: 'quiet', name: 'star' })}${
-      button('Add a preset from a file', 'addPreset', { kind: 'quiet', name: 'upload' })}${button('Empty the form', 'clear', { kind: 'quiet', name: 'close' })}</div></details>`;
+      button('Add a preset from a file', 'addPreset', { kind: 'quiet', name: 'upload' })}${button('Clear the form', 'clear', { kind: 'quiet', name: 'close' })}</div></details>`;
   }
 
   // ---- the fields
@@ -91,28 +91,28 @@ class NewRun extends WorkbenchElement {
     const { subject } = filling.beside;
     const { slider } = this;
     const missing = !slider && (filling.problems.dataset ?? filling.missing.dataset) && !filling.get('dataset');
-    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : slider ? 'its strength turns something up, down' : 'fills in the rest')}${
+    return html`${this.forking()}<div class="eight">${field('What to teach', select(SUBJECTS, subject, 'name="subject" data-change="teach"'), this.teaching ? 'filling in…' : slider ? 'its scale turns something up or down' : 'fills in the rest')}${
       slider ? '' : one('dataset')}${one('model')}${this.shape()}${one('steps')}${one('learning_rate')}${one('rank')}${one('batch_size', 'Batch')}</div>
-      ${slider ? html`<div class="two-columns">${settingField(filling, 'slider_positive', 'as in “a large ball rolls”', 'More, a prompt a line')}${settingField(filling, 'slider_negative', 'as in “a small ball rolls”', 'Less, a prompt a line')}</div>${
-  settingField(filling, 'slider_neutral', 'what is turned up and down, as in “a ball rolls”; empty turns every prompt a little', 'Neutral, a prompt a line')}` : ''}${this.messages()}
+      ${slider ? html`<div class="two-columns">${settingField(filling, 'slider_positive', 'as in “a large ball rolls”', 'More, one prompt per line')}${settingField(filling, 'slider_negative', 'as in “a small ball rolls”', 'Less, one prompt per line')}</div>${
+  settingField(filling, 'slider_neutral', 'what to turn up and down, as in “a ball rolls”; if empty, every prompt a little', 'Neutral, one prompt per line')}` : ''}${this.messages()}
       ${missing ? html`<p class="minor">${linkTo('Make a dataset from clips', address('dataset'), { kind: 'small', name: 'upload' })}</p>` : ''}
       <div class="twin">${field('Name', html`<input class="input" name="name" value="${filling.beside.name}" placeholder="${plan?.name ?? ''}" data-input="name" ${new Markup(filling.problems.name ? 'aria-invalid="true"' : '')}>`, '', filling.problems.name)}${
         this.origin()}${this.target()}</div>
-      ${one('preview_prompts', 'Preview prompts, one a line')}${plan?.trigger ? html`<p class="row minor warn">${icon('warn')}<span>A prompt lacks ${plan.trigger.words}, the dataset's trigger word: without it a preview may show little.</span>${
+      ${one('preview_prompts', 'Preview prompts, one per line')}${plan?.trigger ? html`<p class="row minor warn">${icon('warn')}<span>A prompt lacks ${plan.trigger.words}, the dataset's trigger word. Without it a preview may show little.</span>${
         button(`Insert ${plan.trigger.words}`, 'insertTrigger', { kind: 'small' })}</p>` : ''}
       <wb-settings .filling=${filling} .without=${slider ? [...FIELDS, ...OF_SLIDER] : FIELDS} .usual=${'the defaults'}></wb-settings>`;
   }
 
-  // Of a fork: what it goes on with, and what would be different.
+  // For a fork: what it continues, and the changes.
   forking() {
     const { fork } = this.filling.beside;
     if (!fork) return '';
     const changes = this.plan?.changes ?? [];
-    return html`<section class="section minor" aria-label="What would change"><p>It goes on with the weights and the optimizer of <b>${fork.replace('@', ', step ')}</b>. Change here what shall be different.</p>${changes.length ? html`<div class="table-frame"><table class="table"><thead><tr><th scope="col">What would change</th>
-      <th scope="col">Before</th><th scope="col">After</th></tr></thead><tbody>${changes.map((one) => html`<tr><td>${one.title}</td><td class="faint">${one.before}</td><td><b>${one.after}</b></td></tr>`)}</tbody></table></div>` : html`<p class="faint">Nothing is changed yet.</p>`}</section>`;
+    return html`<section class="section minor" aria-label="What would change"><p>It continues with the weights and the optimizer of <b>${fork.replace('@', ', step ')}</b>. Change any setting below.</p>${changes.length ? html`<div class="table-frame"><table class="table"><thead><tr><th scope="col">What would change</th>
+      <th scope="col">Before</th><th scope="col">After</th></tr></thead><tbody>${changes.map((one) => html`<tr><td>${one.title}</td><td class="faint">${one.before}</td><td><b>${one.after}</b></td></tr>`)}</tbody></table></div>` : html`<p class="faint">No changes yet.</p>`}</section>`;
   }
 
-  // Frames and size as one choice, or each by itself.
+  // Frames and size as one choice, or as separate fields.
   shape() {
     const { filling, plan } = this;
     const own = filling.own;
@@ -134,7 +134,7 @@ class NewRun extends WorkbenchElement {
     for (const [name, value] of Object.entries(chosen)) filling.set(name, String(value) === filling.own[name] ? null : value);
   }
 
-  // What the weights begin with: nothing, another LoRA's, or the checkpoint of the address.
+  // The initial weights: none, another LoRA's, or the address's checkpoint.
   origin() {
     const { filling, parent, from } = this;
     const { fork } = filling.beside;
@@ -147,14 +147,14 @@ class NewRun extends WorkbenchElement {
     const problem = filling.problems.start_from;
     return field('Continue from', html`<select class="input" data-change="originate" ${new Markup(problem ? 'aria-invalid="true"' : '')}>${options.map(([value, text]) => html`<option value="${value}" ?selected=${value === now}>${text}</option>`)}${
       forks.length ? html`<optgroup label="Weights and optimizer">${forks.map(([value, text]) => html`<option value="${value}" ?selected=${value === now}>${text}</option>`)}</optgroup>` : ''}<option value="${OTHER}">A file…</option></select>`,
-    fork ? 'with its optimizer' : now ? 'its weights alone' : '', problem);
+    fork ? 'with its optimizer' : now ? 'weights only' : '', problem);
   }
 
   async originate(target) {
     const { filling } = this;
     const { value } = target;
     if (value === OTHER) {
-      const file = await ask('Continue from', 'A .safetensors file of this machine, of this or another trainer', { value: filling.get('start_from') ?? '', does: 'Use it' });
+      const file = await ask('Continue from', 'A .safetensors file on this machine, from this or another trainer', { value: filling.get('start_from') ?? '', does: 'Use it' });
       if (file !== null) { filling.beside.fork = ''; filling.set('start_from', file || null); }
       this.redraw();
       return;
@@ -189,7 +189,7 @@ class NewRun extends WorkbenchElement {
       values.length ? html`<details><summary class="link">Why these values</summary><dl>${values.map(line)}</dl></details>` : ''}</section>`;
   }
 
-  // Put settings aside that do not belong to what is taught now, and bring back those that were put aside before.
+  // Put aside settings that do not apply to the new subject, and restore those that were put aside before.
   exchange(names) {
     const { filling } = this, { aside = {} } = filling.beside;
     filling.beside.aside = Object.fromEntries(names.filter((name) => filling.differs(name)).map((name) => [name, filling.values[name]]));
@@ -216,7 +216,7 @@ class NewRun extends WorkbenchElement {
     this.redraw();
   }
 
-  // ---- whether it fits, and starting
+  // ---- fit and start
 
   fit() {
     const { plan, filling, measured } = this;
@@ -225,11 +225,11 @@ class NewRun extends WorkbenchElement {
     const elsewhere = Boolean(filling.beside.target);
     const total = Math.max(plan.memory_gb, plan.need_gb) || 1;
     return html`<div class="${plan.stale && 'stale'} section" aria-live="polite"><h2>${known ? html`<span class="${plan.fits ? 'good' : 'bad'}">${plan.fits ? 'Fits:' : 'Does not fit:'}</span> ${plan.need_gb.toFixed(1)} of ${plan.memory_gb.toFixed(0)} GB${
-      plan.fits ? html`<br>about ${duration(plan.seconds)}` : ''}` : plan.advice || 'Its size is not known yet'}</h2>${known ? html`<div class="stack" role="img" aria-label="Memory: ${plan.parts.map(({ title, gb }) => `${title} ${gigabytes(gb)}`).join(', ')}">${
+      plan.fits ? html`<br>about ${duration(plan.seconds)}` : ''}` : plan.advice || 'Size not known yet'}</h2>${known ? html`<div class="stack" role="img" aria-label="Memory: ${plan.parts.map(({ title, gb }) => `${title} ${gigabytes(gb)}`).join(', ')}">${
       plan.parts.map(({ gb, tone }) => html`<i class="${plan.fits ? tone : 'over'}" style="width:${((100 * gb) / total).toFixed(2)}%"></i>`)}</div><ul class="fine faint stack-parts">${plan.parts.map(({ title, gb, tone }) => html`<li><i class="${
       plan.fits ? tone : 'over'}"></i>${title}<span class="spacer"></span>${gigabytes(gb)}</li>`)}</ul>${plan.fits ? '' : html`<p class="minor">${plan.advice}</p>`}` : ''}</div>
       ${otherProblems(filling, [...filling.settings.map(({ name }) => name), 'name'])}${this.startButton(known, elsewhere)}<p class="fine faint">${this.begins()}</p>
-      ${known ? html`${plan.fits && plan.advice ? html`<p class="fine warn">${plan.advice}</p>` : ''}<div class="row">${measured?.alive ? html`${button('Stop measuring', 'stopMeasuring', { kind: 'small quiet' })}` : button('Measure it', 'measure', { kind: 'small quiet', title: 'Try some steps on this machine, for exact figures' })}${
+      ${known ? html`${plan.fits && plan.advice ? html`<p class="fine warn">${plan.advice}</p>` : ''}<div class="row">${measured?.alive ? html`${button('Stop measuring', 'stopMeasuring', { kind: 'small quiet' })}` : button('Measure it', 'measure', { kind: 'small quiet', title: 'Run a few steps on this machine for exact figures' })}${
         plan.gpus ? button('Use all GPUs', 'useGpus', { kind: 'small quiet', title: plan.gpus.sentence }) : ''}</div>${measured?.said && (measured.alive || this.measuring) ? html`<p class="fine" role="status">${measured.said}</p>${measured.alive ? progress(null, 'Measuring') : ''}` : ''}${this.phases()}` : ''}`;
   }
 
@@ -258,10 +258,10 @@ class NewRun extends WorkbenchElement {
     const { plan, filling } = this;
     return html`<details class="minor"><summary class="link">Memory and time, by phase</summary><div class="section phases"><p class="fine faint">${plan.sentence} On ${plan.gpu}.</p><dl class="fine">${plan.phases.map((one) => html`<dt class="${!one.fits && 'bad'}">${one.name}</dt><dd title="${
       one.made_of}">${gigabytes(one.gb)}${one.measured ? ' measured' : ''}</dd>`)}${plan.beside.map(({ title, text }) => html`<dt>${title}</dt><dd>${text}</dd>`)}</dl>${
-      field('GPU', select(plan.estimable, filling.beside.gpu || plan.estimable[0], 'name="gpu" data-change="beside"'), 'Estimate for another GPU; the run trains where it is started.')}</div></details>`;
+      field('GPU', select(plan.estimable, filling.beside.gpu || plan.estimable[0], 'name="gpu" data-change="beside"'), 'Estimate for another GPU. The run still trains where it is started.')}</div></details>`;
   }
 
-  // Start: once, however often it is clicked.
+  // Start the run, once.
   async start() {
     if (this.starting) return;
     this.starting = true;
@@ -269,7 +269,7 @@ class NewRun extends WorkbenchElement {
     const { filling } = this;
     const { name, fork, target } = filling.beside;
     const made = await this.act('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target }, {
-      said: (one) => (one.created.length > 1 ? `${one.created.length} runs are in the queue; each begins when the one before it is over.` : `${one.name} ${one.position ? 'is in the queue' : 'starts'}.`),
+      said: (one) => (one.created.length > 1 ? `${one.created.length} runs are in the queue and train one after another.` : `${one.name} ${one.position ? 'is in the queue' : 'is starting'}.`),
       refused: (problem) => { filling.refuse(problem, this); say(problem.message); },
     });
     if (made) {
@@ -318,16 +318,16 @@ class NewRun extends WorkbenchElement {
   }
 
   async savePreset() {
-    const title = await ask('Save as a preset', 'Its name. The settings are saved without the datasets, to be chosen in any run of this workspace.', { value: '' });
+    const title = await ask('Save as a preset', 'Name. The settings are saved without the datasets, for any run of this workspace.', { value: '' });
     if (title === null) return;
-    if (await this.act('plans/save-preset', { title, settings: this.filling.single }, { said: ({ name }) => `The preset ${name} is saved.` })) this.reread('presets');
+    if (await this.act('plans/save-preset', { title, settings: this.filling.single }, { said: ({ name }) => `Preset ${name} saved.` })) this.reread('presets');
   }
 
   addPreset() {
     chooseFiles(async ([file]) => {
       const settings = await file.text().then(JSON.parse).catch(() => null);
-      if (!settings) { toast(`${file.name} holds no JSON object of settings.`, null, 'bad'); return; }
-      if (await this.act('plans/save-preset', { title: file.name.replace(/\.json$/, ''), settings }, { said: ({ name }) => `The preset ${name} is added: choose it to fill in the form.` })) this.reread('presets');
+      if (!settings) { toast(`${file.name} is not a JSON object of settings.`, null, 'bad'); return; }
+      if (await this.act('plans/save-preset', { title: file.name.replace(/\.json$/, ''), settings }, { said: ({ name }) => `Preset ${name} added. Choose it to fill in the form.` })) this.reread('presets');
     }, { accept: '.json', multiple: false });
   }
 
@@ -343,7 +343,7 @@ class NewRun extends WorkbenchElement {
     const undo = filling.backTo();
     this.recipe = null;
     filling.backTo({}, { ...filling.beside, name: '', subject: '', fork: '' })();
-    toast('The form is empty.', undo);
+    toast('Form cleared.', undo);
   }
 
   commands() {

@@ -1,15 +1,15 @@
-// The elements in a notebook: within a frame of its widget, which gives them its address, its drafts and its kernel's answers.
+// The elements in a notebook, within an iframe of its widget, which provides the address, the drafts and the kernel's answers.
 
 const PART = 2_000_000; // bytes of a file in one message
 
-// Operations over the widget's messages. host: of notebook_host.js
+// Operations over the widget's messages. host: from notebook_host.js
 class NotebookTransport {
   constructor(host) {
     this.host = host;
     this.last = 0;
-    this.asked = new Map(); // number -> what to do with the answer
-    this.watched = new Map(); // key -> those who watch it
-    this.known = new Map(); // key -> the newest answer; the kernel may send one before it is asked for
+    this.asked = new Map(); // number -> {done, failed, parts} of a pending call
+    this.watched = new Map(); // key -> watchers
+    this.known = new Map(); // key -> newest answer; the kernel may send one before it is requested
     this.files = new Map(); // path -> {url, version}
   }
 
@@ -65,7 +65,7 @@ class NotebookTransport {
     };
   }
 
-  // A file as an address of this frame; sent again only when it has changed.
+  // Return a URL of a file, which is sent again only if it has changed.
   async file(path) {
     const before = this.files.get(path);
     const { value, parts: pieces } = await this.ask({ file: path, version: before?.version ?? '' });
@@ -93,7 +93,7 @@ class NotebookTransport {
   }
 }
 
-// A form of any settings by itself, as `workbench.notebook.form` shows it.
+// The form of a settings class, for `workbench.notebook.form`.
 class FormView extends FillingElement {
   static properties = ['path', 'filling'];
 
@@ -111,7 +111,7 @@ define('wb-form-view', FormView);
 
 PLACES.settings = { title: 'Settings', name: 'settings', key: '', element: () => 'wb-form-view' };
 
-// The frame of the page without its rail: one object, and what its links lead to.
+// The app without its rail: one object and the places that it links to.
 class NotebookApp extends App {
   ours = new Set(['class']);
   needs() { return {}; }
@@ -126,7 +126,7 @@ define('wb-notebook', NotebookApp);
 window.workbench = (host) => {
   const transport = new NotebookTransport(host);
   page.transport = transport;
-  // What is typed is kept by form, in the model, where the kernel reads it; all else by its address.
+  // Keep drafts in the model, where the kernel reads them: those of forms by form, others by address.
   drafts.read = (address, form = address) => host.draft(form) ?? {};
   drafts.keep = (address, values, form = address) => host.keep(form, values);
   drafts.forget = (address, form = address) => host.keep(form, null);
@@ -138,7 +138,7 @@ window.workbench = (host) => {
   return {
     heard: (message, buffers) => transport.heard(message, buffers),
     go: (address) => { if (window.location.hash !== address) window.location.hash = address; },
-    // The kernel has filled in a form: what shows it is made anew.
+    // The kernel has changed a form, so make the element that shows it again.
     drafted: () => { app.open?.remove(); app.rest = undefined; app.redraw(); },
     theme: (dark) => {
       document.documentElement.classList.toggle('dark', dark);

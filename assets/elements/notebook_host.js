@@ -1,8 +1,8 @@
-// A widget of a notebook: the elements in a frame of their own, so that neither their styles, keys and addresses nor those of the
-// notebook reach the other. anywidget calls `render`; the kernel answers by the widget's messages (workbench/notebook/widget.py).
-// `PAGE`, the frame's document, is put before this text.
+// The widget of a notebook: the elements in an iframe, which separates their styles, keys and addresses from the notebook's.
+// anywidget calls `render`, and the kernel answers through the widget's messages (workbench/notebook/widget.py). `PAGE`, the frame's
+// document, is defined before this text.
 
-// Whether what a node stands on is dark, in whichever program shows the notebook.
+// Whether the background of a node is dark, in any program that shows the notebook.
 function standsOnDark(node) {
   for (let one = node; one; one = one.parentElement ?? one.getRootNode().host) {
     const [red, green, blue, alpha = 1] = getComputedStyle(one).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
@@ -40,7 +40,7 @@ function render({ model, el }) {
   model.on('change:drafts', drafts);
   const observer = new MutationObserver(themed);
   for (const node of [document.documentElement, document.body]) observer.observe(node, { attributes: true });
-  // A frame that is moved in the notebook loads again: what it showed and what was typed is kept in the model.
+  // A frame that is moved in the notebook loads again. The model keeps its address and drafts.
   frame.addEventListener('load', () => { inside = frame.contentWindow.workbench(host); themed(); });
   el.append(frame);
   return () => {

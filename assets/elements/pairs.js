@@ -1,29 +1,29 @@
-// A clip beside a clip: what lies beside it in two halves that play together, and slots for what is missing. On a clip's page all of
-// its own; in a tab of the dataset one role of every clip, or a row a clip with all of them.
+// Pairs: a clip and its partner in two halves that play together, with slots for missing partners. A clip's page shows all of its
+// partners; the dataset's tab shows one role for every clip, or a row per clip with all roles.
 
-const PARTNERS = [['control', 'Control clip', 'Its motion or outline: the model learns to follow it.'], ['reference', 'Reference', 'What it shall look like: a video or a picture.'],
-  ['mask', 'Mask', 'White is inside: the part that is learned, or filled in.'], ['last_frame', 'Last frame', 'The picture that it ends with.']];
+const PARTNERS = [['control', 'Control clip', 'The motion or outline that the model learns to follow.'], ['reference', 'Reference', 'What it should look like: a video or a picture.'],
+  ['mask', 'Mask', 'White marks the part to learn or fill in.'], ['last_frame', 'Last frame', 'The picture to end with.']];
 const partnerTitle = (kind) => PARTNERS.find(([one]) => one === kind)[1];
-const PAIRS_SHOWN = 24; // on a page
+const PAIRS_SHOWN = 24; // per page
 
-// Upload a file and put it beside a clip.
+// Upload a file as a clip's partner.
 async function attachFile(dataset, clip, kind, file) {
   toast(`Uploading ${file.name}`);
   const paths = await attempt(() => page.transport.upload([file]));
   return paths && changeDataset('clips/attach', { name: dataset, clip, kind, file: paths[0] }, (made) => `${capital(made.title)}: ${made.state}.`);
 }
 
-// "SAM 2.1 Tiny, Apache-2.0, downloads 0.16 GB": a model, as `clips/list-trackers` lists it, where one chooses it.
+// "SAM 2.1 Tiny, Apache-2.0, downloads 0.16 GB": a model of `clips/list-trackers` in a list of choices.
 const modelWords = ({ title, license, at_hand: here, download_gb: size }) => [title, license, here ? '' : `downloads ${size} GB`].filter(Boolean).join(', ');
-const MODEL_WANTED = 'A folder on the server with a model as transformers saves it, or OWNER/NAME of one on the Hub';
+const MODEL_WANTED = 'A folder on the server with a model saved by transformers, or OWNER/NAME of one on the Hub';
 
-// The ways to make something, as [words, MAKER or MAKER MODEL, what it does]: once for each known model, and ? for another one. Dots: it
-// asks for more.
-//   makers: as `clips/list-makers` lists them
+// Ways to make a partner: [title, 'MAKER' or 'MAKER MODEL', description], one per known model and '?' for another model. A title with
+// an ellipsis asks for more.
+//   makers: from `clips/list-makers`
 const ways = (makers) => makers.flatMap(({ id, title, does, models, numbers }) => (models.length
   ? [...models.map((one) => [`${title} · ${modelWords(one)}`, `${id} ${one.id}`, does]), [`${title} · another model…`, `${id} ?`, does]] : [[numbers.length ? `${title}…` : title, id, does]]));
 
-// clipId: the clip whose partners are shown
+// The partners of one clip.
 class Pairs extends WorkbenchElement {
   static properties = ['datasetName', 'clipId'];
   get wanted() { return { role: 'every', clips: [this.clipId] }; }
@@ -45,10 +45,10 @@ class Pairs extends WorkbenchElement {
     if (this.refused.list) return refusal(this.refused.list);
     const [pair] = this.list?.pairs ?? [];
     if (!pair) return skeleton('height:120px');
-    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is a clip beside a clip. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
+    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is two clips side by side. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
   }
 
-  // The clip in one half, its partner in the other.
+  // The clip in one half and its partner in the other.
   pair({ clip, partners }, kind, title, does = '') {
     const partner = partners[kind], clock = `pair ${clip.id} ${kind}`;
     return html`<article class="partner" data-id="pair-${clip.id}-${kind}" data-kind="${kind}" data-clip="${clip.id}"><div class="halves">${video(clip.file, clip.name, { width: clip.width, height: clip.height, clock })}${this.half(clip, kind, partner, clock)}<span
@@ -62,13 +62,13 @@ class Pairs extends WorkbenchElement {
       : dropSlot('choose', `Drop its ${title.toLowerCase()}`, { value: `${clip.id} ${kind}`, label: `Drop its ${title.toLowerCase()}: ${clip.name}`, style: `aspect-ratio:${clip.width}/${clip.height}` });
   }
 
-  // named: whether a missing one is named
+  // named: name a missing partner
   state(kind, partner, named = true) {
     if (!partner) return state(named ? 'warn' : 'idle', named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None');
     return state(partner.fits ? partner.finding ? 'warn' : 'good' : 'bad', withTimes(partner.state));
   }
 
-  // What can be done about a half: its fix first, what is rare in a menu.
+  // Buttons for a half: its fix first, rare actions in a menu.
   actions(clip, kind, partner, few = false) {
     const title = partnerTitle(kind);
     const [fix, ...fixes] = Object.entries(partner?.fixes ?? {}).filter(([how]) => !['remove', 'tag'].includes(how));
@@ -76,7 +76,7 @@ class Pairs extends WorkbenchElement {
     const brush = partner ? 'Edit mask' : 'Paint a mask';
     const paint = kind === 'mask' && !clip.image ? linkTo(few ? '' : brush, address('dataset', this.datasetName, 'clip', clip.id, 'mask'), { kind: few ? 'small square' : 'small', name: 'brush', label: few ? `${brush}: ${clip.name}` : '' }) : '';
     const rare = [...fixes.map(([how, label]) => [label, 'fixIt', `${clip.id} ${partner.finding} ${how}`]), partner && few && ['Remove', 'detach', `${clip.id} ${kind}`], ...ways(makers).map(([words, way]) => [`Make: ${words}`, 'make', `${clip.id} ${kind} ${way}`])].filter(Boolean);
-    return html`${partner && !partner.fits && !fix ? button('Find a fix', 'check', { kind: 'small', title: 'Check the dataset for what can be done' }) : ''}${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
+    return html`${partner && !partner.fits && !fix ? button('Find a fix', 'check', { kind: 'small', title: 'Check the dataset for possible fixes' }) : ''}${fix ? button(fix[1], 'fixIt', { kind: 'small', value: `${clip.id} ${partner.finding} ${fix[0]}` }) : ''}${paint}${partner && !few ? button('Remove', 'detach', { kind: 'small quiet', value: `${clip.id} ${kind}` }) : ''}${
       rare.length ? menu(rare, `${title} of ${clip.name}: more`) : ''}`;
   }
 
@@ -92,10 +92,10 @@ class Pairs extends WorkbenchElement {
 
   fixIt(target) {
     const [clip, kind, how] = target.dataset.value.split(' ');
-    return changeDataset('datasets/fix', { name: this.datasetName, kind, how, clips: [clip] }, (task) => task.sentence || 'It is being fixed.');
+    return changeDataset('datasets/fix', { name: this.datasetName, kind, how, clips: [clip] }, (task) => task.sentence || 'The fix is running.');
   }
 
-  check() { return this.act('datasets/check', { name: this.datasetName }, { said: 'The dataset is being checked.' }); }
+  check() { return this.act('datasets/check', { name: this.datasetName }, { said: 'Checking the dataset.' }); }
 
   make(target) {
     const [clip, kind, ...way] = target.dataset.value.split(' ');
@@ -106,12 +106,12 @@ class Pairs extends WorkbenchElement {
     const { title, numbers } = this.makers.find(({ id }) => id === maker);
     const fields = [...(known === '?' ? [['model', MODEL_WANTED]] : []), ...numbers.map(({ setting, title: label, start: value, low, high }) => [setting, label, { value, low, high }])];
     const asked = fields.length ? await askFor(title, fields, 'Make') : {};
-    return asked && this.act('clips/make', { name: this.datasetName, maker, model: known, ...values, ...asked }, { said: `Being made: ${title.toLowerCase()}.` });
+    return asked && this.act('clips/make', { name: this.datasetName, maker, model: known, ...values, ...asked }, { said: `Making: ${title.toLowerCase()}.` });
   }
 }
 define('wb-pairs', Pairs);
 
-// The clips of a dataset beside their partners.   partnerRole: of the address, "" for what the dataset has
+// The partners of all clips of a dataset. partnerRole: from the address; "" for the role that the dataset has
 class PairsTab extends Pairs {
   static properties = ['datasetName', 'partnerRole'];
   only = 'all';
@@ -127,22 +127,22 @@ class PairsTab extends Pairs {
     const every = list.role === 'every';
     const title = every ? 'partner' : partnerTitle(list.role).toLowerCase();
     const roles = [['every', 'Everything'], ...PARTNERS.map(([kind, name]) => [kind, `${name}${list.has[kind] ? ` (${list.has[kind].toLocaleString('en-US')})` : ''}`])];
-    const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `That do not fit (${list.unfit.toLocaleString('en-US')})`]];
-    return html`<div class="row tools"><p class="minor faint">A pair is a clip beside a clip: the model learns from the second one. Drop a file on an empty half, paint a mask, or make them from the clips.</p>
+    const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `With a misfit (${list.unfit.toLocaleString('en-US')})`]];
+    return html`<div class="row tools"><p class="minor faint">A pair is two clips side by side: the model learns from the second one. Drop a file on an empty half, paint a mask, or make partners from the clips.</p>
       ${select(roles, list.role, 'data-change="play" aria-label="Role" style="width:auto"')}${select(filters, this.only, 'data-change="filter" aria-label="Show" style="width:auto"')}<span class="spacer"></span>${every ? '' : this.forAll(list, title)}</div>
       ${list.pairs.length ? every ? html`<div class="pair-rows">${list.pairs.map((pair) => this.line(pair))}</div>` : html`<div class="partners">${list.pairs.map((pair) => this.pair(pair, list.role, pair.clip.name))}</div>`
     : html`<div class="empty"><p>${this.only === 'unfit' ? 'Everything beside the clips fits.' : this.only === 'lacking' ? `Every clip has its ${title}.` : 'There are no clips yet.'}</p></div>`}
       ${pager({ first: list.first, found: list.found, size: PAIRS_SHOWN, what: 'clip' })}`;
   }
 
-  // What is made for all clips that lack one.
+  // Make partners for all clips that lack one.
   forAll({ lacking, role, has }, title) {
     const makers = (this.makers ?? []).filter(({ kinds }) => kinds.includes(role));
     return html`${lacking && makers.length ? html`<details class="menu"><summary class="button">Make for ${count(lacking, 'clip')}${icon('fold')}</summary><div>${ways(makers).map(([words, way, does]) => button(words, 'makeAll', { kind: 'quiet', value: way, title: does }))}</div></details>` : ''}${
-      has[role] ? menu([[`Remove ${count(has[role], title)}`, 'detachAll', role, 'bin', 'danger'], ...ways(makers).map(([words, way]) => [`Make anew: ${words}`, 'remakeAll', way])], `All clips: ${title}`) : ''}`;
+      has[role] ? menu([[`Remove ${count(has[role], title)}`, 'detachAll', role, 'bin', 'danger'], ...ways(makers).map(([words, way]) => [`Make again: ${words}`, 'remakeAll', way])], `All clips: ${title}`) : ''}`;
   }
 
-  // A clip and all that may lie beside it.
+  // A row with a clip and all its partners.
   line(pair) {
     const { clip, partners } = pair, clock = `pair ${clip.id}`;
     return html`<article class="pair-row" data-id="pairs-${clip.id}"><figure><a href="${address('dataset', this.datasetName, 'clip', clip.id)}" aria-label="Open ${clip.name}">${video(clip.file, clip.name, { width: clip.width, height: clip.height, clock })}</a><figcaption>${oneLine(clip.name, 'b')}</figcaption></figure>${

@@ -1,4 +1,4 @@
-// What many elements show alike: icons, states, numbers as people read them, buttons and fields.
+// Shared parts of elements: icons, states, numbers for people, buttons and fields.
 
 // ---- icons: lines of 1.6 px on a grid of 16 ----
 const ICONS = {
@@ -39,26 +39,26 @@ const ICONS = {
   crop: 'M4.5 1.5v10h10M1.5 4.5h10v10',
 };
 
-// label: what a screen reader says; "" where a word stands beside it
+// label: text for screen readers; "" if there is text beside the icon
 const icon = (name, label = '') => (label
   ? html`<svg class="icon" viewBox="0 0 16 16" role="img" aria-label="${label}"><path d="${ICONS[name]}"/></svg>`
   : html`<svg class="icon" viewBox="0 0 16 16" aria-hidden="true"><path d="${ICONS[name]}"/></svg>`);
 
-// A ring that fills as the share, from 0 to 1, grows.
+// A ring that is filled to a share from 0 to 1.
 const ring = (share) => html`<svg class="ring" viewBox="0 0 18 18" aria-hidden="true"><circle cx="9" cy="9" r="7"/>
   <circle class="value" cx="9" cy="9" r="7" stroke-dasharray="${(44 * (share ?? 0)).toFixed(1)} 44"/></svg>`;
 
 // ---- states: always a color, an icon and a word ----
 
-// tone: going, good, warn, bad or idle;  pill: on a ground of its color
+// tone: going, good, warn, bad or idle;  pill: with a background in its color
 const TONE_ICONS = { going: 'play', good: 'good', warn: 'warn', bad: 'bad', idle: 'wait' };
 const state = (tone, text, { pill = false, name = TONE_ICONS[tone] } = {}) => html`<span
   class="state ${tone} ${pill && 'pill'}">${icon(name)}${text}</span>`;
 
-// ---- numbers and times as people read them ----
+// ---- numbers and times for people ----
 
 const count = (number, one, many = `${one}s`) => `${number.toLocaleString('en-US')} ${number === 1 ? one : many}`;
-// Sizes in a sentence of the library's, which the shell prints as well: 720x480 -> 720×480
+// Format sizes in a sentence of the library: 720x480 -> 720×480
 const withTimes = (text) => text?.replace(/(\d)x(\d)/g, '$1×$2');
 const percent = (share) => `${Math.round(100 * share)}%`;
 const loss = (value) => (value === null || value === undefined ? '-' : value < 0.001 ? value.toPrecision(2) : value.toFixed(value < 1 ? 4 : 3));
@@ -81,7 +81,7 @@ const bytes = (size) => {
   return `${of === 1 || size / of >= 100 ? Math.round(size / of) : (size / of).toFixed(1)} ${unit}`;
 };
 
-// How long ago, from a month on the date, with the whole date as its title. moment: Unix time in seconds, or a date as text
+// How long ago, or the date after a month, with the full date as a tooltip. moment: Unix time in seconds, or a date as text
 const ago = (moment) => {
   if (!moment) return '';
   const date = new Date(typeof moment === 'number' ? 1000 * moment : moment);
@@ -93,17 +93,17 @@ const ago = (moment) => {
   return html`<time datetime="${date.toISOString()}" title="${whole}">${words}</time>`;
 };
 
-// A text of one line, or of two, that is whole in its title.
+// A text cut to one line or two, with the full text as a tooltip.
 const oneLine = (text, tag = 'span') => new Markup(`<${tag} class="one-line" title="${escaped(text)}">${escaped(text)}</${tag}>`);
 const twoLines = (text, tag = 'p') => new Markup(`<${tag} class="two-lines" title="${escaped(text)}">${escaped(text)}</${tag}>`);
 
-// A message: what it has between `backticks` is code.
+// A message with `backticks` as code.
 const prose = (text) => (typeof text === 'string' && text.includes('`')
   ? html`${text.split(/`([^`]+)`/).map((part, index) => (index % 2 ? html`<code>${part}</code>` : part))}` : text ?? '');
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-// Whether a text has every word that was typed.
+// Whether a text contains every typed word.
 const hasWords = (text, typed) => {
   const lower = text.toLowerCase();
   return typed.toLowerCase().split(/\s+/).every((word) => lower.includes(word));
@@ -111,7 +111,7 @@ const hasWords = (text, typed) => {
 
 // ---- buttons, links, fields ----
 
-// does: the element's method that is called;  kind: classes of .button;  value: for target.dataset.value
+// does: method of the element to call;  kind: more classes of .button;  value: for target.dataset.value
 const button = (text, does, { kind = '', name = '', value = '', label = '', title = '', off = false, pressed = null } = {}) => html`<button
   type="button" class="button ${kind}" data-do="${does}" data-value="${value}" ${new Markup(label && `aria-label="${escaped(label)}"`)}
   ${new Markup(title || label ? `title="${escaped(title || label)}"` : '')} ${new Markup(pressed === null ? '' : `aria-pressed="${pressed}"`)}
@@ -120,22 +120,22 @@ const button = (text, does, { kind = '', name = '', value = '', label = '', titl
 const linkTo = (text, to, { kind = '', name = '', label = '' } = {}) => html`<a class="button ${kind}" href="${to}"
   ${new Markup(label && `aria-label="${escaped(label)}"`)}>${name && icon(name)}${text}</a>`;
 
-// What is rarely done: [text, method, value, icon, kind] each; nothing for false.
+// A menu. items: [text, method, value, icon, kind], or a false value
 const menu = (items, label = 'More') => html`<details class="menu"><summary class="button square" aria-label="${label}" title="${label}">${
   icon('more')}</summary><div>${items.filter(Boolean).map(([text, does, value = '', name = '', kind = '']) => button(
   text, does, { kind: `quiet ${kind}`, value, name }))}</div></details>`;
 
-// A field below its name. control: the input;  hint: what stands below it, such as its cost;  problem: why it is refused
+// A labeled field. control: the input;  hint: text below it, such as its cost;  problem: why its value is refused
 const field = (title, control, hint = '', problem = '') => html`<label class="field"><span>${title}</span>${control}${
   problem ? html`<span class="hint bad" role="alert">${prose(sentence(problem))}</span>` : html`<span class="hint">${prose(hint)}</span>`}</label>`;
 
-// options: texts, or [value, text] each
+// options: texts, or pairs [value, text]
 const select = (options, chosen, attributes = '') => html`<select class="input" ${new Markup(attributes)}>${options.map((option) => {
   const [value, text] = Array.isArray(option) ? option : [option, option];
   return html`<option value="${value}" ?selected=${String(value) === String(chosen)}>${text}</option>`;
 })}</select>`;
 
-// One of few. options: [value, text, icon] each;  does: called with the input, which has the value
+// A choice among a few. options: [value, text, icon];  does: method to call with the chosen input
 const segments = (name, options, chosen, does, legend) => html`<fieldset class="segments"><legend class="unseen">${legend}</legend>${options.map(
   ([value, text, picture]) => html`<label title="${text}"><input type="radio" name="${name}" value="${value}" data-change="${does}"
     ?checked=${value === chosen}>${picture ? html`${icon(picture)}<span class="unseen">${text}</span>` : text}</label>`)}</fieldset>`;
@@ -143,57 +143,64 @@ const segments = (name, options, chosen, does, legend) => html`<fieldset class="
 const meter = (share, label, tone = '') => html`<div class="meter ${tone}" role="meter" aria-label="${label}" aria-valuemin="0" aria-valuemax="100"
   aria-valuenow="${Math.round(100 * share)}"><i style="width:${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%"></i></div>`;
 
-// Progress; without a share (null) only that something goes on.
+// A progress bar, indeterminate if share is null.
 const progress = (share, label) => html`<div class="meter ${share === null && 'unknown'}" role="progressbar" aria-label="${label}" aria-valuemin="0"
   aria-valuemax="100" ${new Markup(share === null ? '' : `aria-valuenow="${Math.round(100 * share)}"`)}><i style="width:${
   share === null ? 30 : (100 * share).toFixed(1)}%"></i></div>`;
 
-// The shape of what comes, as large as it will be.
+// A placeholder of the size of what is loading.
 const skeleton = (style) => html`<div class="skeleton" style="${style}"></div>`;
 
-// A place for a file that is missing. does: called at a click;  label: for a screen reader, where the text is not enough
+// A place to drop a missing file. does: method to call on click;  label: for screen readers, if the text is not enough
 const dropSlot = (does, text, { value = '', name = 'upload', label = '', style = '' } = {}) => html`<button type="button" class="dropzone" data-do="${does}" data-value="${value}" style="${style}" ${
   new Markup(label && `aria-label="${escaped(label)}"`)}>${icon(name)}<span class="minor">${text}</span></button>`;
 
-// Pages of a long list, turned by the element's method `page`. first: position of the first that is shown;  size: of a page
+// Links to pages of a long list, which call the element's method `page`. first: index of the first item;  size: items per page
 const pager = ({ first, found, size, what }) => (found <= size ? '' : html`<nav class="row" aria-label="Pages of ${what}s">${button('Previous', 'page', { value: first - size, off: !first, name: 'left' })}<span class="minor">${(first + 1).toLocaleString('en-US')} to ${
   Math.min(first + size, found).toLocaleString('en-US')} of ${count(found, what)}</span>${button('Next', 'page', { value: first + size, off: first + size >= found })}</nav>`);
 
-// The tabs of an object: [address, text, number or ''] each.
+// The tabs of an object: [address, text, number or ''].
 const tabs = (list, current, label) => html`<nav class="tabs" aria-label="${label}">${list.map(([to, text, number = '']) => html`<a href="${to}"
   ${new Markup(to === current ? 'aria-current="page"' : '')}>${text}${number !== '' && html`<span class="number">${number}</span>`}</a>`)}</nav>`;
 
-// Nothing yet, and what comes first. actions: buttons or links
+// An empty state with what to do first. actions: buttons or links
 const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div class="row">${actions}</div></div>`;
 
-// Why something cannot be shown.
+// A reason why something cannot be shown.
 const alarm = (text) => html`<p class="state bad" role="alert">${icon('bad')}<span>${prose(text)}</span></p>`;
 const refusal = (problem) => alarm(problem.message);
 const warning = (text) => html`<p class="state warn">${icon('warn')}<span>${prose(text)}</span></p>`;
 
-// In the place of an object that an address names and that is not there.
+// Shown for an address whose object does not exist.
 const absent = (title, problem, link) => html`<div class="empty"><h1 tabindex="-1">${title}</h1><p class="faint">${prose(problem.message)}</p><div class="row">${link}</div></div>`;
 
-// Where an object lies: a link to what it is part of, and its name.
+// A link to an object's parent, and its title.
 const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}">${text}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${more}`;
 
-// A dialog, which `close` closes. submit: the method that its form calls;  more: buttons before Close
+// A dialog that `close` closes. submit: method of its form;  more: buttons before Close
 const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
   class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
-// Let the browser save a file of the server's. name: what it is called there; its own name otherwise
+// Follow the pointer until it is released. move(event): while it moves;  end(): afterwards
+function followPointer(move, end = () => {}) {
+  const stop = () => { window.removeEventListener('pointermove', move); window.removeEventListener('pointerup', stop); end(); };
+  window.addEventListener('pointermove', move);
+  window.addEventListener('pointerup', stop);
+}
+
+// Download a file from the server, as `name` or under its own name.
 const save = (href, download) => Object.assign(document.createElement('a'), { href, download }).click();
 const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => save(await page.transport.file(path), name);
 
-// Let a person choose files. accept: endings or types, "" for all
+// Open a file picker. accept: suffixes or types, "" for all
 function chooseFiles(chosen, { accept = '', multiple = true } = {}) {
   const input = Object.assign(document.createElement('input'), { type: 'file', accept, multiple });
   input.addEventListener('change', () => { if (input.files.length) chosen([...input.files]); });
   input.click();
 }
 
-// Ask for some values in a dialog: by name, or null where it was closed.
-//   fields: as [name, label, { value: what stands in it, list: what may be meant, low and high: of a number }];  does: what the button says
+// Ask for values in a dialog. Returns them by name, or null if it was closed.
+//   fields: [name, label, { value, list: suggestions, low and high: bounds of a number }];  does: text of the button
 function askFor(title, fields, does = 'Save') {
   const dialog = Object.assign(document.createElement('dialog'), { guest: true });
   dialog.setAttribute('aria-label', title);
@@ -202,12 +209,12 @@ function askFor(title, fields, does = 'Save') {
   (document.querySelector('wb-app, .workbench') ?? document.body).append(dialog);
   dialog.showModal();
   dialog.querySelector('input').select();
-  // Enter takes the first button of a form, which is the one that closes.
+  // Enter would click the first button of the form, which is Cancel.
   dialog.addEventListener('keydown', (event) => { if (event.key === 'Enter' && event.target.matches('input')) { event.preventDefault(); dialog.querySelector('[value=yes]').click(); } });
   return new Promise((done) => {
     dialog.addEventListener('close', () => { const found = dialog.returnValue === 'yes' ? Object.fromEntries([...dialog.querySelectorAll('input')].map((one) => [one.name, one.type === 'number' ? one.valueAsNumber : one.value.trim()])) : null; dialog.remove(); done(found); });
   });
 }
 
-// Ask for a word in a dialog: the text, or null where it was closed.
+// Ask for a text in a dialog. Returns it, or null if it was closed.
 const ask = async (title, label, { value, list, does } = {}) => (await askFor(title, [['text', label, { value, list }]], does))?.text ?? null;

@@ -1,8 +1,7 @@
-// Publishing to the Hub: who is logged in, where it would go, every file of it before anything is sent, and how far it is.
+// Publishing to the Hub: the account, the repository, the upload plan, and progress.
 
-// The form of a push of a LoRA, or of the Space that demonstrates it. What would be sent is asked for again after each change, so that
-// what the button sends is what is shown.
-//   name: of the LoRA;  what: 'lora' or 'space';  known: as `publishing/show` answers it
+// The form that pushes a LoRA or its demo Space. Each change updates the upload plan, so that the button sends what is shown.
+//   name: of the LoRA;  what: 'lora' or 'space';  known: from `publishing/show`
 class PushForm extends FillingElement {
   static properties = ['filling', 'name', 'what', 'known'];
 
@@ -15,7 +14,7 @@ class PushForm extends FillingElement {
 
   changed(name) {
     super.changed(name);
-    // Who is logged in is known a moment later, and with it where it would go.
+    // The account, and with it the repository, is known a moment later.
     if (name === 'known' && this.filling?.named && this.place.repo_id !== this.planned) this.filling.later(0);
   }
 
@@ -58,7 +57,7 @@ class PushForm extends FillingElement {
 }
 define('wb-push', PushForm);
 
-// name: of the LoRA, or of a run that trained all weights
+// name: of a LoRA, or of a run that trained all weights
 class Publish extends WorkbenchElement {
   static properties = ['name'];
   needs() { return { known: ['publishing/show', { name: this.name }] }; }
@@ -71,7 +70,7 @@ class Publish extends WorkbenchElement {
     const who = !known.known ? 'Asking the Hub who is logged in on this machine …' : login || account.problem || `Logged in as ${account.name}.`;
     return html`<div class="task-fields"><p class="minor ${known.known && !account.name ? 'warn' : 'faint'}" role="status">${who}</p>
       <wb-push data-id="lora ${this.name}" class="task-fields" .name=${this.name} .what=${'lora'} .known=${known}></wb-push>
-      <details><summary class="minor">Make a Space: a demo page where people generate videos with it</summary>${known.lora.url
+      <details><summary class="minor">Make a Space: a demo page to generate videos with it</summary>${known.lora.url
       ? html`<wb-push data-id="space ${this.name}" class="task-fields" .name=${this.name} .what=${'space'} .known=${known}></wb-push>`
       : html`<p class="minor faint">Publish the LoRA first: its Space loads it from the Hub.</p>`}</details></div>`;
   }

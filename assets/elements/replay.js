@@ -1,7 +1,7 @@
-// A recorded run, read-only: its previews in lock-step at the step that a slider chooses, and its curves. As one file
-// (`workbench replay --page`), and on the page the example of Home.
+// A recorded run: its curves, and its previews at the step of a slider. Shown in a file of its own (`workbench replay --page`) and as
+// the home page's example.
 
-const REPLAY_MS = 30000; // from end to end
+const REPLAY_MS = 30000; // for the whole run
 
 // replay: {title, description, facts, chart, steps, seconds: of each step, rows: [{prompt, videos}], settings, width, height}
 class Replay extends WorkbenchElement {
@@ -13,7 +13,7 @@ class Replay extends WorkbenchElement {
     const { title, description, facts, chart, steps, seconds, rows, settings } = replay;
     const size = { clock: 'replay', width: replay.width, height: replay.height };
     const words = steps[at] ? `step ${steps[at].toLocaleString('en-US')}` : 'before training';
-    const moment = `${steps[at] ? words : 'Before training'}, ${seconds[at] ? `${duration(seconds[at])} after it began` : 'as it began'}`;
+    const moment = `${steps[at] ? words : 'Before training'}, ${seconds[at] ? `${duration(seconds[at])} after the start` : 'at the start'}`;
     return html`<header class="section run-head"><div class="head run-title"><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${state('good', 'Finished', { pill: true })}</div><div class="facts">${
       facts.map((fact) => html`<span>${fact}</span>`)}</div>${description && html`<p class="minor faint">${description}</p>`}</header>
       <div class="row">${button(this.timer ? 'Pause' : 'Play', 'toggle', { kind: 'steady', name: this.timer ? 'pause' : 'play' })}<span class="minor">${moment}</span><span class="spacer"></span><wb-scrubber .clock=${'replay'}></wb-scrubber></div>
@@ -21,10 +21,10 @@ class Replay extends WorkbenchElement {
       <div class="overview"><section class="section" aria-label="Previews"><div class="tiles">${rows.map(({ prompt, videos }) => html`<figure class="tile ${replay.width <= TINY && 'small'}"><div class="pair">${
         video(videos[0], `${prompt}, before training`, { ...size, tag: 'before' })}${video(videos[at], `${prompt}, ${words}`, { ...size, tag: words })}</div><figcaption>${twoLines(prompt)}</figcaption></figure>`)}</div></section>
       <wb-charts .charts=${[chart]} .until=${0}></wb-charts></div>
-      <details><summary class="link">Its settings</summary><p class="minor faint">${settings}</p></details>`;
+      <details><summary class="link">Settings</summary><p class="minor faint">${settings}</p></details>`;
   }
 
-  // The curves are read at the moment that is shown.
+  // Move the chart's cursor to the step that is shown.
   updated() {
     const chart = this.querySelector('wb-chart');
     if (!chart || this.read === this.at) return;
@@ -48,7 +48,7 @@ class Replay extends WorkbenchElement {
 }
 define('wb-replay', Replay);
 
-// The recorded run that comes with the workbench, read from the server.
+// The recorded run that comes with the workbench.
 class ExampleRun extends WorkbenchElement {
   needs() { return { replay: ['home/replay', {}, 'once'] }; }
 

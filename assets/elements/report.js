@@ -1,6 +1,6 @@
-// What is written as one file: the report of a run, from what it was when the file was written (workbench/runs/report.py).
+// The report of a run as one file, with the data at the time of writing (workbench/runs/report.py).
 
-// report: {now, head, sections: [{title, parts}], made}; a part is a table, a list, text or code
+// report: {now, head, sections: [{title, parts}], made}. A part is a table, a list, text or code
 class RunReport extends WorkbenchElement {
   static properties = ['report'];
 

@@ -1,10 +1,10 @@
-// One run: what it does, how it goes, the one thing to do next; its tabs are in run_tabs.js, all runs in a table above or beside it.
+// One run: state, progress, facts, verdict and next action. Its tabs are in run_tabs.js; a table of all runs is above or beside it.
 
 const WIDE = window.matchMedia('(min-width: 1680px)');
 const STARTS = ['go on', 'from start'];
-// Where a LoRA, or a checkpoint of one, is tried.
+// The address that samples a LoRA or a checkpoint.
 const sampleAddress = (lora) => address('sample', 'with', lora);
-// Where the form of a new run has what another one had: its settings, or to continue from a checkpoint.
+// The address of a new run with another run's settings, or from its checkpoint.
 const fromAddress = (name, step = null) => address('train', 'new', 'from', name, ...(step === null ? [] : [String(step)]));
 
 class RunPage extends WorkbenchElement {
@@ -26,7 +26,7 @@ class RunPage extends WorkbenchElement {
 
   left() { WIDE.removeEventListener('change', this.widthChanged); }
 
-  // Whether all runs are listed: beside it in a wide window unless closed, above it where that was asked for.
+  // Whether all runs are listed: in a wide window beside the run unless closed, otherwise above it if opened.
   get listed() { return WIDE.matches ? preferences.read('runs beside', true) : Boolean(this.opened); }
 
   view() {
@@ -38,7 +38,7 @@ class RunPage extends WorkbenchElement {
 
   missing() {
     if (this.name === EXAMPLE) return html`<wb-example-run></wb-example-run>`;
-    return absent('This run is not here', this.refused.now, linkTo('All runs', address('train'), { kind: 'primary' }));
+    return absent('Run not found', this.refused.now, linkTo('All runs', address('train'), { kind: 'primary' }));
   }
 
   bar() {
@@ -64,13 +64,13 @@ class RunPage extends WorkbenchElement {
     const tab = (part, text, number = '') => [address('train', name, ...(part ? [part] : [])), text, number];
     const pages = [tab('', 'Overview'), tab('checkpoints', 'Checkpoints', now.checkpoints.length || ''), tab('settings', 'Settings'), tab('log', 'Log'), tab('notes', 'Notes')];
     const open = { overview: 'wb-run-overview', checkpoints: 'wb-run-checkpoints', settings: 'wb-run-settings', log: 'wb-run-log', notes: 'wb-run-notes' }[this.tab] ?? 'wb-run-overview';
-    return html`<div class="section run-head">${this.head()}${this.progress()}${this.facts()}</div>${this.verdict()}${this.stacks ? html`<section class="section" aria-label="Stacks"><header><h2>What it is doing</h2><span
+    return html`<div class="section run-head">${this.head()}${this.progress()}${this.facts()}</div>${this.verdict()}${this.stacks ? html`<section class="section" aria-label="Stacks"><header><h2>Stacks</h2><span
       class="spacer"></span>${button('Close', 'closeStacks', { kind: 'quiet small' })}</header><pre class="log" tabindex="0">${this.stacks}</pre></section>` : ''}${
       tabs(pages, address('train', name, ...(this.tab === 'overview' ? [] : [this.tab])), 'Run')}${
       new Markup(`<${open} data-id="${open}"${html` .now=${now} .runs=${this.runs ?? []}`.text}></${open}>`)}`;
   }
 
-  // ---- name, state, what is done most
+  // ---- name, state, main actions
 
   head() {
     const { now, name } = this;
@@ -114,7 +114,7 @@ class RunPage extends WorkbenchElement {
     return html`${start && this.main?.kind !== 'go on' ? button(start.label, 'perform', { value: 'go on', name: 'play' }) : ''}${lora && this.main?.kind !== 'sample' ? linkTo('Sample', sampleAddress(lora), { name: 'sample' }) : ''}`;
   }
 
-  // What a sample of this run takes: its export, else its newest checkpoint.
+  // The LoRA to sample: the run's export, or its newest checkpoint.
   get lora() {
     const { now } = this;
     if (now.lora) return `runs/${now.name}`;
@@ -140,7 +140,7 @@ class RunPage extends WorkbenchElement {
     ], 'More actions');
   }
 
-  // ---- how far it is
+  // ---- progress and facts
 
   progress() {
     const { now } = this;
@@ -167,7 +167,7 @@ class RunPage extends WorkbenchElement {
       `${one.value} ${one.unit}`.trim()}</dd>`)}</dl></details>` : ''}</div>${now.notes.filter(({ text }) => !text.startsWith(now.verdict?.claim.replace(/\.$/, '') ?? ' ')).map(({ text, tone }) => html`<p class="minor ${tone === 'bad' ? 'bad' : 'faint'}">${prose(text)}</p>`)}`;
   }
 
-  // ---- what is said of it, and the one thing to do
+  // ---- verdict and next action
 
   verdict() {
     const { verdict, log } = this.now;
@@ -187,10 +187,10 @@ class RunPage extends WorkbenchElement {
     return button(action.label, 'perform', { kind: 'primary', value: action.kind, title: action.label });
   }
 
-  // Do what is offered: the run it leads to is shown; settings for a new run fill its form.
+  // Perform an offered action, then show the run it leads to, or the form of a new run with the settings it returns.
   async perform(target) {
     const { value: kind, label } = { value: target.dataset.value, label: target.title };
-    const done = await this.act('runs/act', { name: this.name, kind, label: label ?? '' }, { said: ({ message }) => message || (STARTS.includes(kind) ? `${this.name} goes on.` : '') });
+    const done = await this.act('runs/act', { name: this.name, kind, label: label ?? '' }, { said: ({ message }) => message || (STARTS.includes(kind) ? `${this.name} continues.` : '') });
     if (!done) return;
     if (Object.keys(done.settings).length) {
       const before = await page.transport.call('progress/settings', { name: this.name }).catch(() => ({ settings: {} }));
@@ -202,7 +202,7 @@ class RunPage extends WorkbenchElement {
     }
   }
 
-  // ---- the others
+  // ---- actions
 
   list() {
     if (WIDE.matches) preferences.keep('runs beside', !this.listed);
@@ -223,13 +223,13 @@ class RunPage extends WorkbenchElement {
   }
 
   async pause() { await this.act('runs/pause', { name: this.name }, { said: `${this.name} pauses after this step.`, undo: () => this.act('runs/resume', { name: this.name }) }); }
-  async resume() { await this.act('runs/resume', { name: this.name }, { said: `${this.name} goes on.` }); }
+  async resume() { await this.act('runs/resume', { name: this.name }, { said: `${this.name} continues.` }); }
   async stop() { await this.act('runs/stop', { name: this.name }, { said: `${this.name} stops after this step and saves. It can be resumed.` }); }
-  async save() { await this.act('runs/save', { name: this.name }, { said: 'A checkpoint is written after this step.' }); }
-  async preview() { await this.act('runs/preview', { name: this.name }, { said: 'The previews are made after this step.' }); }
+  async save() { await this.act('runs/save', { name: this.name }, { said: 'A checkpoint will be saved after this step.' }); }
+  async preview() { await this.act('runs/preview', { name: this.name }, { said: 'Previews will be generated after this step.' }); }
 
   async previewScales() {
-    await this.act('runs/preview', { name: this.name, scale: [0, 0.5, 1] }, { said: 'Made after this step: the base model, the LoRA at half its scale, and at its full scale.' });
+    await this.act('runs/preview', { name: this.name, scale: [0, 0.5, 1] }, { said: 'Previews will be generated after this step, at LoRA scales 0, 0.5 and 1.' });
   }
 
   copy() { window.location.hash = fromAddress(this.name); }
@@ -241,7 +241,7 @@ class RunPage extends WorkbenchElement {
   }
 
   async report() {
-    const done = await this.act('runs/report', { name: this.name }, { said: 'The report is written: one file that holds all it shows.' });
+    const done = await this.act('runs/report', { name: this.name }, { said: 'Report written, as one self-contained file.' });
     if (done) await saveFile(done.file);
   }
 
@@ -299,9 +299,9 @@ class RunPage extends WorkbenchElement {
 }
 define('wb-run', RunPage);
 
-// ---- several runs over one another
+// ---- several runs in the same charts
 
-//   names: of the runs; on the page they stand in the address, after `compare`
+//   names: of the runs; on the page they follow `compare` in the address
 class RunComparison extends WorkbenchElement {
   static properties = ['names', 'path'];
   get chosen() { return this.names ?? this.path?.slice(1) ?? []; }
@@ -321,14 +321,14 @@ class RunComparison extends WorkbenchElement {
     const table = (title, rows) => (Object.keys(rows).length ? html`<section class="section"><h2>${title}</h2><div class="table-frame"><table class="table"><thead><tr><th scope="col"></th>${tables.names.map((name) => html`<th scope="col"><a
       class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${row}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
     return html`${head}${charts.note && html`<p class="faint">${charts.note}</p>`}<div class="compared"><wb-charts .charts=${charts.charts}></wb-charts></div>${
-      table('What differs', tables.settings) || html`<p class="faint">Their settings are all the same.</p>`}${table('What came of it', tables.results)}${this.previews()}`;
+      table('What differs', tables.settings) || html`<p class="faint">All settings are the same.</p>`}${table('Results', tables.results)}${this.previews()}`;
   }
 
   previews() {
     const { previews, names } = this.tables;
     if (!previews.length) return '';
     const columns = names.length + 1;
-    return html`<section class="section" aria-label="Previews"><header><h2>Previews</h2><span class="fine faint">same prompts, the newest of each run</span><span class="spacer"></span><wb-scrubber .clock=${'compared'}></wb-scrubber></header>
+    return html`<section class="section" aria-label="Previews"><header><h2>Previews</h2><span class="fine faint">the newest previews of each run, same prompts</span><span class="spacer"></span><wb-scrubber .clock=${'compared'}></wb-scrubber></header>
       <div class="previews" style="--columns:${columns}"><span class="column">Base model</span>${names.map((name) => html`<span class="column one-line" title="${name}">${name}</span>`)}${previews.map(({ prompt, videos }) => html`${
   new Markup(`<p class="prompt one-line" title="${escaped(prompt)}">${escaped(prompt)}</p>`)}${videos.map((file, index) => (file ? video(file, `${prompt}, ${index ? names[index - 1] : 'base model'}`, { clock: 'compared' }) : html`<span></span>`))}`)}</div></section>`;
   }

@@ -1,7 +1,6 @@
-// Runs: the table of all of them, with the queue, sweeps in groups, a bin; where it is alone, and beside a run.
-// And what runs need while no place of theirs is open: notifications.
+// Runs: their table with the queue, groups and the bin, alone or beside a run; and notifications of ended runs.
 
-const MOST_ROWS = 200; // at once; the search finds among all
+const MOST_ROWS = 200; // before "Show all"; the search covers all
 const ORDERS = [['newest', 'Newest first'], ['active', 'Last active first'], ['name', 'By name'], ['dataset', 'By dataset'], ['state', 'By state']];
 const STATE_ICONS = {
   finished: ['good', 'good'], failed: ['bad', 'bad'], died: ['bad', 'bad'], paused: ['going', 'pause'], stopped: ['idle', 'stop'], stopping: ['going', 'stop'], starting: ['going', 'wait'], new: ['idle', 'wait'],
@@ -10,7 +9,7 @@ const ordinal = (number) => (number === 1 ? 'next' : `${number}${['th', 'st', 'n
 const isWaiting = (run) => run.headline === 'waiting';
 const isRunning = (run) => ['running', 'starting', 'stopping'].includes(run.headline);
 
-// A curve in the size of a word.
+// A sparkline.
 function spark(values) {
   if (values.length < 2) return html``;
   const [low, high] = [Math.min(...values), Math.max(...values)];
@@ -18,7 +17,7 @@ function spark(values) {
   return html`<svg class="spark" viewBox="0 0 84 20" aria-hidden="true"><path d="M${path}"/></svg>`;
 }
 
-// Runs as rows: what is at work, then the queue, then the others; a group where its first member stands.
+// Arrange runs in rows: active runs, then the queue, then the others. A group takes the place of its first member.
 function arranged(runs) {
   const rank = (run) => (isWaiting(run) ? 1 : isRunning(run) || run.headline === 'paused' ? 0 : 2);
   const sorted = runs.map((run, index) => [run, index]).sort(([one, at], [other, there]) => rank(one) - rank(other)
@@ -43,12 +42,12 @@ const countsOf = (runs) => {
   return [count(runs.length, 'run'), running && `${running} running`, waiting && `${waiting} waiting`, failed && `${failed} failed`].filter(Boolean).join(', ');
 };
 
-// Where the runs of a table are compared.
+// The address that compares runs.
 const compareAddress = (names) => address('train', 'compare', ...names);
 
 // ---- the table
 
-//   runs: lines of runs/list;  current: the name of the run beside it;  chosen: names that are chosen, a Set, while some are being chosen
+//   runs: from runs/list;  current: name of the run beside it;  choose: show checkboxes;  chosen: Set of chosen names
 class RunTable extends WorkbenchElement {
   static properties = ['runs', 'current', 'chosen', 'choose'];
   folded = new Set();
@@ -72,13 +71,13 @@ class RunTable extends WorkbenchElement {
     const best = members.find((run) => run.best);
     return html`<tr class="group" data-id="group-${group}"><td><button type="button" class="button quiet small square ${open || 'shut'}" data-do="fold" data-value="${group}" aria-expanded="${String(open)}"
       aria-label="Group ${group}">${icon('fold')}</button></td><td class="named group-name"><b title="${group}">${group}</b> <span class="faint">${count(members.length, 'run')}</span></td><td class="wide"></td><td></td>
-      <td class="right faint">${best ? `best ${best.held_out[best.held_out.length - 1].toFixed(3)}` : ''}</td><td class="wide"><a class="link" href="${compareAddress(members.slice(0, 8).map(({ name }) => name))}">Compare ${
+      <td class="right faint">${best ? `best ${best.held_out.at(-1).toFixed(3)}` : ''}</td><td class="wide"><a class="link" href="${compareAddress(members.slice(0, 8).map(({ name }) => name))}">Compare ${
       members.length > 8 ? 'the first 8' : members.length === 2 ? 'both' : `all ${members.length}`}</a></td><td class="when"></td></tr>`;
   }
 
   row(run, inside) {
     const waits = isWaiting(run);
-    const held = run.held_out.length ? run.held_out[run.held_out.length - 1] : null;
+    const held = run.held_out.at(-1) ?? null;
     const to = address('train', run.name);
     return html`<tr data-id="run-${run.name}" data-name="${run.name}" class="${run.name === this.current && 'on'} ${inside && 'inside'} ${!isRunning(run) && 'ended'}" ${
       new Markup(waits ? 'draggable="true"' : '')}><td>${this.choose ? html`<input type="checkbox" value="${run.name}" data-change="pick" ?checked=${this.chosen.has(run.name)} aria-label="Choose ${run.name}">`
@@ -119,7 +118,7 @@ class RunTable extends WorkbenchElement {
     this.dispatchEvent(new CustomEvent('picked', { bubbles: true }));
   }
 
-  // ---- the order of the queue: dragged, or moved with Alt and an arrow
+  // ---- reordering the queue, by dragging or with Alt and an arrow key
 
   get waiting() { return this.runs.filter(isWaiting).sort((one, other) => one.position - other.position); }
 
@@ -178,7 +177,7 @@ class RunTable extends WorkbenchElement {
 }
 define('wb-run-table', RunTable);
 
-// ---- the place
+// ---- the page
 
 class Runs extends WorkbenchElement {
   static properties = ['path'];
@@ -194,7 +193,7 @@ class Runs extends WorkbenchElement {
     this.addEventListener('picked', () => this.redraw());
   }
 
-  // Every word in what is known of it.
+  // Runs that contain every typed word.
   get found() {
     return (this.runs ?? []).filter((run) => hasWords([run.name, run.headline, run.group, run.dataset, run.model, run.own_notes, run.differs, run.claim].join('\n'), this.typed));
   }
@@ -206,9 +205,9 @@ class Runs extends WorkbenchElement {
     const head = html`<div class="head"><h1 tabindex="-1">${name}</h1><span class="faint minor one-line">${runs.length ? countsOf(runs) : ''}</span><div class="actions">${runs.length ? html`<input class="input" type="search" placeholder="Find runs"
       aria-label="Find runs" style="width:170px" value="${this.typed}" data-input="find">` : ''}${linkTo('New run', address('train', 'new'), { kind: 'primary', name: 'plus' })}${this.more()}</div></div>`;
     if (!runs.length) {
-      return html`${head}${empty('A run shows here how far it is, whether it learns, and its videos as they come.', linkTo('Start a run', address('train', 'new'), { kind: 'primary' }), linkTo('Train the demo first', '#/'))}${this.binPart()}`;
+      return html`${head}${empty('Runs appear here with their progress, a verdict and their previews.', linkTo('Start a run', address('train', 'new'), { kind: 'primary' }), linkTo('Train the demo first', '#/'))}${this.binPart()}`;
     }
-    return html`${head}${found.length ? html`<wb-run-table .runs=${found} .chosen=${this.chosen} .choose=${this.choosing}></wb-run-table>` : empty('No run matches: search for less.', button('Show all', 'clear'))}${this.bar()}
+    return html`${head}${found.length ? html`<wb-run-table .runs=${found} .chosen=${this.chosen} .choose=${this.choosing}></wb-run-table>` : empty('No runs match.', button('Show all', 'clear'))}${this.bar()}
       <p class="fine faint">${runs.some(isWaiting) ? html`Drag waiting runs to reorder the queue, or use <kbd>Alt</kbd> with <kbd>↑</kbd> <kbd>↓</kbd>. ` : ''}<kbd>J</kbd> <kbd>K</kbd> next and previous run.</p>${this.binPart()}`;
   }
 
@@ -218,7 +217,7 @@ class Runs extends WorkbenchElement {
       select(ORDERS, this.order, 'data-change="sort" aria-label="Order"')}</label></div></details>`;
   }
 
-  // What is done with all that are chosen.
+  // Actions for the chosen runs.
   bar() {
     if (!this.choosing) return '';
     const { size } = this.chosen;
@@ -230,7 +229,7 @@ class Runs extends WorkbenchElement {
     if (!this.bin) return '';
     return html`<section class="section" aria-label="Removed runs"><header><h2>Removed runs</h2><span class="spacer"></span>${button('Close', 'openBin', { kind: 'quiet small' })}</header>${
       this.removed?.length ? html`<ul>${this.removed.map(({ name }) => html`<li class="row bin-row" data-id="removed-${name}">${oneLine(name)}<span class="spacer"></span>${button('Restore', 'restore', { kind: 'small', value: name })}</li>`)}</ul>`
-        : html`<p class="faint">No run was removed.</p>`}</section>`;
+        : html`<p class="faint">No removed runs.</p>`}</section>`;
   }
 
   commands() {
@@ -255,11 +254,11 @@ class Runs extends WorkbenchElement {
 
   async group() {
     const known = [...new Set(this.runs.map(({ group }) => group).filter(Boolean))];
-    const label = await ask('Group', `The group of ${count(this.chosen.size, 'run')}; empty for none`, { value: this.runs.find(({ name }) => this.chosen.has(name))?.group ?? '', list: known, does: 'Put into the group' });
+    const label = await ask('Group', `Group for ${count(this.chosen.size, 'run')}, empty for none`, { value: this.runs.find(({ name }) => this.chosen.has(name))?.group ?? '', list: known, does: 'Set group' });
     if (label === null) return;
     const before = this.runs.filter(({ name }) => this.chosen.has(name)).map(({ name, group }) => [name, group]);
     for (const [name] of before) if (!await this.act('runs/group', { name, label })) return;
-    toast(label ? `${count(before.length, 'run')} in ${label}.` : `${count(before.length, 'run')} in no group.`, async () => {
+    toast(label ? `${count(before.length, 'run')} in ${label}.` : `${count(before.length, 'run')} without a group.`, async () => {
       for (const [name, old] of before) await this.act('runs/group', { name, label: old });
     });
     this.choose();
@@ -273,26 +272,26 @@ class Runs extends WorkbenchElement {
 
   async restore(target) {
     const name = target.dataset.value;
-    await this.act('runs/restore', { name }, { said: (run) => `${run.name} is restored.` });
+    await this.act('runs/restore', { name }, { said: (run) => `${run.name} restored.` });
   }
 }
 define('wb-runs', Runs);
 
-// Bring back what was just moved to the bin.
+// Restore runs that were just moved to the bin.
 async function restoreRuns(element, names) {
   for (const name of names) await element.act('runs/restore', { name });
 }
 
-// ---- notifications: a browser tells that a run has ended while the page is in the background
+// ---- browser notifications of ended runs while the page is in the background
 
 const NOTIFY = 'notify of ended runs';
 const UNTOLD = {
-  denied: 'This browser blocks notifications of this page: allow them in its settings for this site.',
-  default: 'Nothing is sent until this browser is told that it may show notifications: switch it on again.',
-  missing: 'This browser shows notifications of https pages and of localhost only.',
+  denied: 'This browser blocks notifications from this page. Allow them in its settings for this site.',
+  default: 'This browser has not allowed notifications yet. Switch them on again.',
+  missing: 'This browser shows notifications only for https pages and localhost.',
 };
 
-// Always there, in the frame: it looks at what ends, and shows nothing itself.
+// Always in the frame. It watches for ended runs and shows nothing itself.
 class Notifications extends WorkbenchElement {
   needs() { return preferences.read(NOTIFY, false) ? { ended: ['progress/endings', {}] } : {}; }
   arrived() { document.addEventListener('workbench-notify', this.changedSwitch ??= () => { this.known = null; this.follow(); }); }
@@ -302,7 +301,7 @@ class Notifications extends WorkbenchElement {
     if (!this.ended) return;
     const { known } = this;
     this.known = new Map(this.ended.map((one) => [one.name, one.mark]));
-    // Nothing is told of what was over at the first look.
+    // Runs that had ended before the first look are not reported.
     if (!known || document.visibilityState !== 'hidden') return;
     for (const one of this.ended.filter(({ name, ended, mark }) => ended && known.get(name) !== mark)) {
       const made = new window.Notification(one.title, { body: one.body, tag: `${one.name} ${one.mark}` });

@@ -1,32 +1,32 @@
-// Sample: describe a video, generate it, look at it, go on from it. The form is a draft until it is cleared; what waits, the
-// result and the history are elements of their own (samples.js).
+// Sample: describe a video, generate it, and continue from it. The form is a draft until it is cleared. Queue, result and history
+// are in samples.js.
 
-// Settings that have a place of their own; all others stand in the fold.
+// Settings with their own place in the form. "More settings" has the others.
 const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'continue_to', 'control', 'reference'];
 const SLOTS = { image: ['First frame', 'image/*'], last_image: ['Last frame', 'image/*'], video: ['Video to change', 'video/*'], mask: ['Mask', 'video/*'],
   continue_from: ['Video to continue', 'video/*'], continue_to: ['Video that follows', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
 const OF_SCENE = /^scene (\d+)$/; // a scene's own last frame
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
-const OWN_FILE = /\.(mp4|json|safetensors)$/i; // that may hold settings
+const OWN_FILE = /\.(mp4|json|safetensors)$/i; // may hold settings
 
-// Sizes as options: the model's own first, as "", and the one that is set, whatever it is.
+// Options for the size: the model's default first, as "", and the current one even if it is not listed.
 function sizeOptions(sizes, width, height) {
   const texts = sizes.map(([wide, high]) => [`${wide}x${high}`, `${wide}×${high}`]);
-  const own = texts.length ? [['', texts[0][1]], ...texts.slice(1)] : [['', "The model's own"]];
+  const own = texts.length ? [['', texts[0][1]], ...texts.slice(1)] : [['', "The model's default"]];
   const chosen = width || height ? `${width ?? sizes[0]?.[0] ?? '?'}x${height ?? sizes[0]?.[1] ?? '?'}` : '';
   const listed = chosen === '' || own.some(([value]) => value === chosen);
   return { options: listed ? own : [...own, [chosen, chosen.replace('x', '×')]], chosen };
 }
 
-// Lines of a prompt that are scenes, each with its own last frame: "a door opens@@17 last=door.png".
+// The scenes of a prompt, one per line, each with an optional last frame: "a door opens@@17 last=door.png".
 const LAST = /(?:^|\s+)last=(.+?)(?=\s+(?:last|key)=|$)/;
 const sceneLines = (prompt) => prompt.split('\n').filter((line) => line.trim()).map((line) => {
   const [text, own = ''] = line.split(/@@(.*)/);
   return { text: text.trim(), own, last: LAST.exec(own)?.[1] ?? '' };
 });
 
-// The prompt with another last frame of a scene, counted from 0; "" for none.
+// Set the last frame of a scene (counted from 0) in the prompt; "" removes it.
 function withLast(prompt, number, file) {
   return sceneLines(prompt).map(({ text, own }, at) => {
     const all = at === number ? [own.replace(LAST, '').trim(), file && `last=${file}`].filter(Boolean).join(' ') : own.trim();
@@ -34,12 +34,12 @@ function withLast(prompt, number, file) {
   }).join('\n');
 }
 
-// Numbers of frames as options, each with its seconds.
+// Options for the number of frames, with seconds.
 function lengthOptions(lengths, own, fps, frames) {
   const text = (number) => `${number} · ${(number / fps).toFixed(1)} s`;
   const others = lengths.filter((number) => number !== own).map((number) => [number, text(number)]);
   const more = frames && frames !== own && !lengths.includes(frames) ? [[frames, text(frames)]] : [];
-  return [['', own ? text(own) : "The model's own"], ...others, ...more];
+  return [['', own ? text(own) : "The model's default"], ...others, ...more];
 }
 
 class Sample extends FillingElement {
@@ -48,7 +48,7 @@ class Sample extends FillingElement {
   submitted = drafts.read('sample requests').ids ?? [];
   needs() { return { library: ['loras/list', { checkpoints: true }, 'once'], batch: ['settings/show', { form: 'batch' }, 'once'] }; }
 
-  // The id of the sample that is shown; "" for the newest.
+  // The id of the large sample; "" for the newest.
   get opened() { return /^\d/.test(this.path?.[0] ?? '') ? this.path[0] : ''; }
   get heading() { return 'Sample'; }
 
@@ -68,8 +68,8 @@ class Sample extends FillingElement {
     if (name === 'path' && this.ready) this.handover = Promise.all([this.handover, this.handedOver()]);
   }
 
-  // What an address brings into the form: '#/sample/with/runs%2Fhiker' a LoRA or several, '#/sample/cell/GRID/KEY' the settings of a
-  // comparison's video, '#/sample/file/PATH' those of a preview, with all that it was told.
+  // Fill the form from an address: '#/sample/with/runs%2Fhiker' with LoRAs, '#/sample/cell/GRID/KEY' with the settings of a
+  // comparison's video, '#/sample/file/PATH' with the settings and inputs of a preview.
   async handedOver() {
     const [what, ...names] = this.path ?? [];
     const mark = JSON.stringify(this.path);
@@ -82,7 +82,7 @@ class Sample extends FillingElement {
       const known = await page.transport.call('settings/choices', { form: 'sample', name: 'model' }).catch(() => []);
       const loras = await page.transport.call('loras/list', { checkpoints: true }).catch(() => []);
       const model = loras.find(({ name }) => name === names[0])?.base_model;
-      // An empty prompt becomes the one by which the run was watched.
+      // Fill an empty prompt with the run's first preview prompt.
       const run = /^runs\/([^@]+)/.exec(names[0])?.[1];
       const watched = run && !this.filling.get('prompt') ? await page.transport.call('progress/previews', { name: run }).catch(() => null) : null;
       const prompt = watched?.rows[0]?.prompt;
@@ -98,7 +98,7 @@ class Sample extends FillingElement {
 
   async look(filling) {
     this.plan = await page.transport.call('samples/plan', { values: { ...filling.values, ...filling.beside } });
-    filling.without = this.plan.without_effect; // also while something is missing: a model that wants a picture shows its slot
+    filling.without = this.plan.without_effect; // even if values are missing, so that a model that needs a picture shows its slot
     return this.plan;
   }
 
@@ -112,8 +112,8 @@ class Sample extends FillingElement {
         aria-keyshortcuts="Control+Enter" data-input="typed" ?aria-invalid=${problems.prompt}>${filling.get('prompt')}</textarea></label>${
         button(this.generateText(), 'generate', { kind: 'primary large', name: 'sample' })}</div>
       ${problems.prompt && alarm(problems.prompt)}
-      ${plan?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}The prompt lacks ${plan.lacking.join(', ')}</span><span class="faint">with which the LoRA was trained:
-        without it the LoRA may show little.</span>${button(`Insert ${plan.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
+      ${plan?.lacking.length ? html`<p class="row minor"><span class="state warn">${icon('warn')}The prompt lacks ${plan.lacking.join(', ')}</span><span class="faint">that the LoRA was trained with.
+        Without it the LoRA may have little effect.</span>${button(`Insert ${plan.lacking.join(', ')}`, 'insert', { kind: 'small' })}</p>` : ''}
       ${otherProblems(filling, shown)}
       <div class="sample-grid"><form class="section" data-submit="generate" aria-label="Settings">${this.form()}</form>
         <div class="section sample-right"><wb-queue data-id="queue" .submitted=${this.submitted}></wb-queue><wb-result data-id="result" .sample=${this.opened}></wb-result></div></div>
@@ -149,22 +149,22 @@ class Sample extends FillingElement {
         ${field('Videos', html`<input class="input" type="number" min="1" max="100" name="videos" value="${filling.beside.videos}" data-input="noted">`, '', problems.videos)}
         ${field('Size', select(options, chosen, `data-change="size" ${off.has('width') ? 'disabled' : ''}`), '', problems.width ?? problems.height)}
         ${field('Frames', select(lengths, filling.get('frames') ?? '', 'name="frames" data-change="typed"'), '', problems.frames)}</div>
-      <div class="slots" role="group" aria-label="Pictures and videos to begin with">${slots.map((name) => this.slotOf(name, SLOTS[name][0], filling.get(name)))}</div>
+      <div class="slots" role="group" aria-label="Input pictures and videos">${slots.map((name) => this.slotOf(name, SLOTS[name][0], filling.get(name)))}</div>
       ${filling.beside.scenes && !off.has('last_image') ? html`<div class="slots" role="group" aria-label="Last frames of the scenes">${sceneLines(filling.get('prompt')).map(({ text, last }, at) => this.slotOf(`scene ${at}`, `Scene ${at + 1}: last frame`, last, text))}</div>` : ''}
       ${this.sending !== undefined && progress(this.sending, 'Uploading')}
       <details class="more-settings"><summary class="minor">${negative ? 'Negative prompt and ' : ''}${count(others.length + this.switches.length, negative ? 'more setting' : 'setting')}</summary>
         <div class="section">${negative && html`<label class="field"><span>Negative prompt</span><textarea class="input" name="negative_prompt" rows="2" data-input="negative">${
-          filling.get('negative_prompt') ?? plan?.own.negative_prompt ?? ''}</textarea><span class="hint">${filling.differs('negative_prompt') ? 'Your own. Empty it for none.'
-          : plan?.own.negative_prompt ? "The model's own." : ''}</span></label>`}
+          filling.get('negative_prompt') ?? plan?.own.negative_prompt ?? ''}</textarea><span class="hint">${filling.differs('negative_prompt') ? 'Edited. Clear it for none.'
+          : plan?.own.negative_prompt ? "The model's default." : ''}</span></label>`}
           ${this.switches.map(({ name, title, help }) => html`<div><label class="check"><input type="checkbox" name="${name}" data-change="noted"
             ?checked=${filling.beside[name]}>${title}</label><p class="fine faint">${help}</p>${problems[name] && html`<p class="fine bad" role="alert">${problems[name]}</p>`}</div>`)}
           ${others.map(({ name, help }) => settingField(filling, name, html`<span title="${help}">${help.split(/(?<=\.)\s/)[0]}</span>`))}</div></details>
-      <div class="row">${button('Settings from a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or a LoRA made here, or its JSON. You can also drop it anywhere.' })}${
+      <div class="row">${button('Settings from a file', 'chooseFile', { kind: 'quiet small', name: 'upload', title: 'A video or LoRA made by the workbench, or its JSON. You can also drop it anywhere.' })}${
         button('Clear', 'clear', { kind: 'quiet small' })}</div>
       <wb-enhancer data-id="enhancer" .prompt=${filling.get('prompt')} .model=${filling.get('model')} .image=${filling.get('image')}></wb-enhancer>`;
   }
 
-  // Of a batch what is on or off.
+  // The switches of a batch.
   get switches() { return (this.batch ?? []).filter(({ kind }) => kind === 'switch'); }
 
   loraStack() {
@@ -188,16 +188,16 @@ class Sample extends FillingElement {
     const taken = new Set(this.filling.get('loras').map((text) => lorasScale(text)[0]));
     const found = (this.filling.choices(this.filling.setting('loras')) ?? []).filter(({ title, value, group }) => !taken.has(value) && hasWords(`${title} ${value} ${group}`, wanted));
     let group = null;
-    return sheet('add-lora', 'Add a LoRA', html`<input class="input" type="search" placeholder="Find, or write a file's path or OWNER/NAME on the Hub" aria-label="Find a LoRA"
+    return sheet('add-lora', 'Add a LoRA', html`<input class="input" type="search" placeholder="Find, or enter a file's path or OWNER/NAME on the Hub" aria-label="Find a LoRA"
       value="${wanted}" data-input="find" autofocus><ul class="lora-choices">${found.slice(0, 200).map((one) => {
         const head = one.group !== group && html`<li class="fine faint">${one.group}</li>`;
         group = one.group;
         return html`${head}<li>${button(one.title, 'take', { kind: 'quiet', value: one.value })}</li>`;
       })}${/[/.]/.test(wanted) ? html`<li>${button(`Use ${wanted}`, 'take', { kind: 'quiet', value: wanted, name: 'plus' })}</li>` : ''}</ul>${
-      !found.length && !wanted ? html`<p class="faint">No LoRA here yet. ${linkTo('Train one', address('train', 'new'), { kind: 'small' })}</p>` : ''}`);
+      !found.length && !wanted ? html`<p class="faint">No LoRAs yet. ${linkTo('Train one', address('train', 'new'), { kind: 'small' })}</p>` : ''}`);
   }
 
-  // ---- what fields call
+  // ---- handlers of fields
 
   noted(target) { this.filling.note(target.name, target.type === 'checkbox' ? target.checked : target.value === '' ? 1 : Number(target.value)); }
   random() { this.filling.reset('seed'); }
@@ -208,7 +208,7 @@ class Sample extends FillingElement {
     this.filling.set('height', height);
   }
 
-  // The model's own is shown, and counts as not set.
+  // The model's default is shown but counts as not set.
   negative(target) { this.filling.set('negative_prompt', target.value === (this.plan?.own.negative_prompt ?? '') ? null : target.value); }
   add() { this.adding = true; this.wanted = ''; this.filling.lists.clear(); this.reread('library'); this.redraw(); }
   find(target) { this.wanted = target.value; this.redraw(); }
@@ -218,7 +218,7 @@ class Sample extends FillingElement {
   clear() {
     const undo = this.filling.backTo();
     this.filling.backTo({}, { videos: 1, each_line: false, scenes: false })();
-    toast('The form is cleared.', undo);
+    toast('Form cleared.', undo);
   }
 
   // ---- files
@@ -251,14 +251,14 @@ class Sample extends FillingElement {
     else if (kept) this.filling.fill({ [name]: kept.file, ...(name === 'video' ? { continue_from: '' } : name === 'continue_from' ? { video: '' } : {}) });
   }
 
-  // A file that was dropped: into the slot under it; a video or a LoRA of ours fills the form, any other is what to begin with.
+  // A dropped file goes to the slot under it. Otherwise a video or LoRA made by the workbench fills the form, and others become inputs.
   async dropped([file]) {
     const { onto } = this;
     this.onto = '';
     if (onto) { this.putInto(onto, file); return; }
     if (PICTURE_FILE.test(file.name)) { this.putInto('image', file); return; }
     if (!OWN_FILE.test(file.name) && !VIDEO_FILE.test(file.name)) {
-      toast(`${file.name} is no picture, video or LoRA.`, null, 'bad');
+      toast(`${file.name} is not a picture, video or LoRA.`, null, 'bad');
       return;
     }
     const path = await this.send(file);
@@ -269,7 +269,7 @@ class Sample extends FillingElement {
     } }).then((found) => found && this.fill(found));
   }
 
-  // Take over what an operation answers: {values, scenes, message}.
+  // Fill the form with an operation's answer: {values, scenes, message}.
   fill({ values, scenes, message }) {
     const undo = this.filling.backTo();
     this.filling.fill(values);
@@ -283,7 +283,7 @@ class Sample extends FillingElement {
   // ---- generating
 
   async generate() {
-    await this.handover; // what the address brought is in the form
+    await this.handover; // wait until the address has filled the form
     const { filling } = this;
     const answer = await this.act('samples/request', { ...filling.single, ...filling.beside }, {
       refused: (problem) => {
@@ -303,7 +303,7 @@ class Sample extends FillingElement {
 }
 define('wb-sample', Sample);
 
-// ---- the prompt enhancer: a language model writes a long prompt, which a person may change before it is used ----
+// ---- the prompt enhancer: a language model writes a long prompt, which a person can edit and use ----
 
 const ENHANCER_FIELDS = ['enhancer', 'base_url', 'endpoint_model', 'local_model'];
 
@@ -314,14 +314,14 @@ class Enhancer extends FillingElement {
   view() {
     const { filling, now } = this;
     return html`<details data-id="fold"><summary class="minor" data-do="unfold">Prompt enhancer</summary>${this.opened && html`<div class="section">
-      <p class="fine faint">Video models follow long, detailed prompts better. A language model of yours turns a few words into one. Nothing is sent anywhere, and nothing used, before you press a button.</p>
+      <p class="fine faint">Video models follow long, detailed prompts better. Your language model expands a few words into one. Nothing is sent or used before you press a button.</p>
       ${filling?.settings.length ? html`${ENHANCER_FIELDS.map((name) => settingField(filling, name))}<details><summary class="minor">More settings</summary><div class="section">${
         filling.settings.filter(({ name }) => !ENHANCER_FIELDS.includes(name)).map(({ name }) => settingField(filling, name))}</div></details>${
         otherProblems(filling, filling.settings.map(({ name }) => name))}` : skeleton('height:120px')}
       <div class="row">${now?.going ? button('Stop', 'stop', { kind: 'small', name: 'stop' }) : button('Write a long prompt', 'write', { kind: 'small' })}</div>
       ${now?.going ? progress(null, now.message) : ''}${now?.message && html`<p class="fine ${now.going ? 'faint' : 'bad'}" role="status">${now.message}</p>`}
       ${now?.prompt && html`<label class="field"><span>Written prompt</span><textarea class="input" rows="6" data-input="edit">${now.prompt}</textarea><span class="hint">${
-        now.limit ? `${now.tokens} of the ${now.limit} tokens that the video model reads.` : 'Edit it as you like.'}</span></label>
+        now.limit ? `${now.tokens} of the ${now.limit} tokens that the video model reads.` : 'You can edit it.'}</span></label>
         <div class="row">${button('Use this prompt', 'use', { kind: 'small' })}${button('Back to the short prompt', 'back', { kind: 'small quiet' })}</div>`}</div>`}</details>`;
   }
 

@@ -1,4 +1,4 @@
-// The page begins: the frame is there before Gradio has loaded.
+// Start the page before Gradio has loaded.
 
 define('wb-app', App);
 

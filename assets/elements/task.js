@@ -1,6 +1,6 @@
-// Background tasks of a dataset: how one goes and ends, and the form that starts one.
+// Background tasks of a dataset: progress, result, and the form that starts one.
 
-// A task: progress and Stop while it works, then what came of it. task: of the dataset's `about`;  dataset: its name
+// A task: progress and Stop while it runs, then its result. task: from datasets/about
 class Task extends WorkbenchElement {
   static properties = ['task', 'datasetName'];
 
@@ -28,14 +28,14 @@ class Task extends WorkbenchElement {
 }
 define('wb-task', Task);
 
-// Every file that would be sent to the Hub. sizes: bytes by name;  notes: what to know before
+// The files that would be uploaded to the Hub. sizes: bytes by name;  notes: warnings
 const uploadPlan = ({ sentence, sizes, notes = [] }) => html`<details class="upload-plan"><summary class="minor">${sentence}</summary>${notes.map((note) => html`<p class="minor warn">${prose(note)}</p>`)}<div
   class="plan-files"><table class="table"><tbody>${Object.entries(sizes).map(([file, size]) => html`<tr><td>${file}</td><td class="right">${bytes(size)}</td></tr>`)}</tbody></table></div></details>`;
 
-// A form of a task. Its draft is kept by `where` until it has begun.
-//   form: as `settings/show` takes it;  first: settings that are shown at once;  without: those that are not shown
-//   lists: 'noun/verb' that says what would be sent to the Hub, as `uploadPlan` takes it
-//   labels: other titles than the settings' own;  does: 'noun/verb';  values: what else it gets;  label: of the button that starts it;  said: what is said then
+// The form of a task. Its draft is kept under `where` until the task starts.
+//   form: name for `settings/show`;  first: settings to show at the top;  without: settings to hide;  labels: replace the settings' titles
+//   does: operation that starts it;  values: its other inputs;  label: text of its button;  said: message after the start
+//   lists: operation that returns the files to upload, for `uploadPlan`
 class TaskForm extends WorkbenchElement {
   static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun', 'lists'];
 

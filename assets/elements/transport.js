@@ -1,9 +1,8 @@
-// The page's transport: operations over HTTP, and one stream of events a tab, over addresses relative to the page's own, so that
-// it works below any prefix of a proxy and within a frame.
+// The page's transport: operations over HTTP and one event stream per tab. Its addresses are relative to the page, so it works
+// behind a proxy's prefix and within a frame.
 
-// Ask again after so many milliseconds when the server is away, at first and at most.
-const RETRY = [1000, 8000];
-// Of a tab that nobody sees: how long it keeps its stream, how often it looks, and for how long.
+const RETRY = [1000, 8000]; // milliseconds between retries while the server is away: first, longest
+// A hidden tab closes its stream after UNSEEN_MS, then opens it every BETWEEN_LOOKS_MS for LOOK_MS.
 const UNSEEN_MS = 60_000;
 const BETWEEN_LOOKS_MS = 30_000;
 const LOOK_MS = 5000;
@@ -13,13 +12,13 @@ class HttpTransport {
     this.root = root;
     this.watched = new Map(); // number -> {operation, values, got, failed}
     this.last = 0;
-    this.lost = null; // since when the server is away
-    this.kept = []; // calls that wait for it
+    this.lost = null; // {since, wait} while the server is away
+    this.kept = []; // functions that repeat the calls that wait for it
     document.addEventListener('visibilitychange', () => this.rest());
   }
 
-  // A browser keeps six connections to a server at most, for all its tabs: a tab that nobody has seen for a while gives its
-  // own back, and looks in now and then for the window's title and for runs that have ended.
+  // Browsers allow six connections per server for all tabs together, so a tab that is hidden for a while closes its stream. It
+  // still looks now and then, to update the window's title and notice runs that ended.
   rest() {
     clearTimeout(this.sleep);
     clearInterval(this.looks);
@@ -37,16 +36,20 @@ class HttpTransport {
     }, UNSEEN_MS);
   }
 
+  post(operation, values) {
+    return fetch(`${this.root}/api/v1/call/${operation}`, {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(values), credentials: 'same-origin',
+    });
+  }
+
   async call(operation, values = {}) {
     for (;;) {
       let response;
       try {
-        response = await fetch(`${this.root}/api/v1/call/${operation}`, {
-          method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(values), credentials: 'same-origin',
-        });
+        response = await this.post(operation, values);
       } catch {
-        // The server is away. What a person asked for is kept and done when it is back.
-        await new Promise((again) => { this.keep(operation, again); });
+        // Keep the call, and repeat it when the server is back.
+        await new Promise((again) => { this.kept.push(again); this.away(); });
         continue;
       }
       if (response.status === 401) { window.location.reload(); await new Promise(() => {}); }
@@ -56,12 +59,7 @@ class HttpTransport {
     }
   }
 
-  keep(operation, again) {
-    this.kept.push({ operation, again });
-    this.away();
-  }
-
-  // ---- one stream for all that is watched
+  // ---- one stream for everything watched
 
   watch(operation, values, got, failed) {
     this.last += 1;
@@ -108,13 +106,10 @@ class HttpTransport {
     this.timer = setTimeout(() => this.retry(), this.lost.wait);
   }
 
-  // Ask whether it is back; at once when a person says so.
   retry() {
     clearTimeout(this.timer);
     this.timer = null;
-    fetch(`${this.root}/api/v1/call/overview/overview`, {
-      method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}', credentials: 'same-origin',
-    }).then((response) => {
+    this.post('overview/overview', {}).then((response) => {
       if (response.status === 401) window.location.reload();
       else this.back(true);
     }, () => {
@@ -130,12 +125,12 @@ class HttpTransport {
     this.lost = null;
     const kept = this.kept;
     this.kept = [];
-    for (const { again } of kept) again();
+    for (const again of kept) again();
     this.told(kept.length);
     if (connect) this.connect();
   }
 
-  // sent: how many kept calls have just been sent
+  // sent: number of kept calls that were just repeated
   told(sent = 0) {
     document.dispatchEvent(new CustomEvent('workbench-server', { detail: { lost: this.lost, kept: this.kept.length, sent } }));
   }
@@ -146,7 +141,7 @@ class HttpTransport {
     return `${this.root}/gradio_api/file=${path.split('/').map(encodeURIComponent).join('/')}`;
   }
 
-  // Send files; progressed(share) tells how far. Returns their paths on the server, in order.
+  // Upload files and return their paths on the server, in order. progressed(share): reports progress
   upload(files, progressed = () => {}) {
     const form = new FormData();
     for (const file of files) form.append('files', file, file.name);
@@ -158,7 +153,7 @@ class HttpTransport {
         if (request.status === 200) done(JSON.parse(request.responseText));
         else failed(new Problem(request.responseText.slice(0, 300) || `The upload was refused (${request.status}).`));
       };
-      request.onerror = () => failed(new Problem('The upload was cut off: the server is away. Drop the files again when it is back.'));
+      request.onerror = () => failed(new Problem('The upload failed because the server is away. Drop the files again when it is back.'));
       request.send(form);
     });
   }

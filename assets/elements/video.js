@@ -1,27 +1,25 @@
-// Videos that play together: all with the same clock show the same frame, and are paused and scrubbed as one.
+// Videos that play together: those with the same clock show the same frame and are paused and scrubbed as one.
 
-// Videos up to this width are the tiny model's: shown small, and smoothed by the browser.
-const TINY = 64;
-// Two videos of a clock are this many seconds apart at most.
-const DRIFT = 0.08;
-const BACKWARD = 1 / 16; // seconds of a video that a step backward goes
+const TINY = 64; // widest video of the tiny models, which are shown small and smoothed
+const DRIFT = 0.08; // seconds that two videos of a clock may be apart
+const BACKWARD = 1 / 16; // seconds per step when playing backward
 const calm = window.matchMedia('(prefers-reduced-motion: reduce)');
 
 class Clock {
   static all = new Map();
 
-  // The clock of a name, made when it is first asked for.
+  // Return the clock with a name, which is made on first use.
   static named(name) {
     if (!Clock.all.has(name)) Clock.all.set(name, new Clock());
     return Clock.all.get(name);
   }
 
   videos = new Set();
-  known = new WeakSet(); // that were of it once, and listen already
+  known = new WeakSet(); // videos that already have its event listeners
   listeners = new Set();
   playing = !calm.matches;
   speed = 1;
-  bounces = false; // whether they play forward and backward in turn
+  bounces = false; // play forward and backward in turn
   get leader() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
   get duration() { return this.leader?.duration || 0; }
   get time() { return this.leader?.currentTime ?? 0; }
@@ -42,7 +40,7 @@ class Clock {
 
   remove(video) { this.videos.delete(video); }
 
-  // A video that has come starts where the others are.
+  // Start a new video at the time of the others.
   joined(video) {
     const { leader } = this;
     if (leader && leader !== video) video.currentTime = leader.currentTime;
@@ -83,7 +81,7 @@ class Clock {
     this.play(this.playing);
   }
 
-  // A browser plays no video backward: frame by frame, from the end to the beginning, and on from there.
+  // Browsers cannot play backward, so step back frame by frame, then play forward again.
   goBack() {
     clearInterval(this.back);
     this.back = setInterval(() => {
@@ -96,23 +94,23 @@ class Clock {
   told() { for (const one of this.listeners) one(); }
 }
 
-// What comes into sight is loaded, what has gone far out of it rests.
+// Load videos that come into view, and pause those far out of view.
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) target.seen(isIntersecting);
 }, { rootMargin: '200px' });
 
-// A browser plays so many videos at once, and no more: beyond this number those out of sight are unloaded.
+// Browsers limit how many videos can play. Beyond this number, those out of view are unloaded.
 const MOST_LOADED = 48;
 
 // A silent, looping video or a picture.
-//   file: its path on the server, which the transport finds;  label: what a screen reader says;  tag: written in its corner
-//   clock: the name of those that play together, "" to play alone;  still: second at which it stands still
-//   width, height: of its frames, which keeps its place before it is there;  controls: with the browser's own
-//   version: changes when the file has changed under its name
+//   file: path on the server;  label: text for screen readers;  tag: text in its corner
+//   clock: name of its clock, "" to play alone;  still: second at which to stand still
+//   width, height: size of its frames, to reserve space while it loads;  controls: show the browser's controls
+//   version: changes when the file changes
 class WorkbenchVideo extends WorkbenchElement {
   static properties = ['file', 'label', 'tag', 'clock', 'still', 'width', 'height', 'controls', 'version'];
   static loaded = new Set();
-  ours = new Set(['style', 'class']); // attributes that it sets itself
+  ours = new Set(['style', 'class']); // attributes that templates leave alone
 
   view() {
     const { width, height, tag } = this;
@@ -186,8 +184,8 @@ define('wb-video', WorkbenchVideo);
 const video = (file, label, more = {}) => html`<wb-video .file=${file} .label=${label} .clock=${more.clock ?? ''} .tag=${more.tag ?? ''}
   .still=${more.still} .width=${more.width} .height=${more.height} .controls=${more.controls ?? false} .version=${more.version}></wb-video>`;
 
-// Play, pause and scrub all videos of a clock.
-//   clock: its name;  frames: of one video, if known;  speeds: with a choice of speeds
+// Controls to play, pause and scrub all videos of a clock.
+//   clock: its name;  frames: of each video, if known;  speeds: show a choice of speeds
 class WorkbenchScrubber extends WorkbenchElement {
   static properties = ['clock', 'frames', 'speeds'];
 
@@ -216,7 +214,7 @@ class WorkbenchScrubber extends WorkbenchElement {
     this.of.seek(((Number(target.value) - 0.5) / this.count) * this.of.duration);
   }
 
-  // By so many frames, as the keys , and . do.
+  // Step by frames, for the keys , and .
   step(by) {
     if (this.of.playing) this.of.play(false);
     this.of.seek(((this.frame - 0.5 + by) / this.count) * this.of.duration);
@@ -229,11 +227,11 @@ define('wb-scrubber', WorkbenchScrubber);
 
 // ---- keys
 
-// Whether a key goes to a field, or to the browser.
+// Whether a key belongs to a field or to the browser.
 const isTyped = ({ target, ctrlKey, metaKey, altKey }) => ctrlKey || metaKey || altKey || Boolean(
   target.matches?.('input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable]'));
 
-// Space plays and pauses, comma and period go by a frame. Returns whether the key was one of them.
+// Handle space (play, pause) and , and . (step a frame). Returns whether it did.
 function playKey(scrubber, { key, target }) {
   if (!scrubber || !((key === ' ' && target.matches('body, h1, main')) || key === ',' || key === '.')) return false;
   if (key === ' ') scrubber.toggle(); else scrubber.step(key === ',' ? -1 : 1);

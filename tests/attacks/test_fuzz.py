@@ -215,7 +215,7 @@ def test_what_files_hold_is_answered_as_json(workspace: Workspace) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "1e308", "9" * 400, "-" + "9" * 30])
 def test_the_page_takes_no_number_that_is_none(value: str) -> None:
-    with pytest.raises(bodies.Refusal, match="no number that this page takes"):
+    with pytest.raises(bodies.Refusal, match="not a number that this page accepts"):
         calls._object(f'{{"data": [{value}]}}'.encode())
 
 

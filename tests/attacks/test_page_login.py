@@ -191,6 +191,6 @@ def test_what_waits_is_bounded() -> None:
             task.cancel()
         for number in range(10_000):
             throttle._tries(f"10.{number // 250}.0.{number % 250}")
-        assert len(throttle._of) < 5000, "nor does what it remembers grow"
+        assert len(throttle._by_network) < 5000, "nor does what it remembers grow"
 
     asyncio.run(tried())

@@ -99,7 +99,7 @@ def test_a_caption_that_somebody_else_wrote_meanwhile_is_not_lost(site: Site, pa
     dataset.set_caption(dataset.clips[4].id, "theirs")
     page.locator("h1").click()
     expect(page.locator("wb-caption [role=alert]")).to_contain_text("'theirs'")
-    page.get_by_role("button", name="Take theirs").click()
+    page.get_by_role("button", name="Use theirs").click()
     expect(field).to_have_value("theirs")
 
 

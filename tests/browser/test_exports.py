@@ -96,7 +96,7 @@ def test_a_report_plays_its_previews_together_and_its_curves_are_read_and_zoomed
     page.get_by_label(re.compile("^Loss, steps 1[0-9][0-9] to 200")).wait_for()
     page.keyboard.press("Escape")
     chart.wait_for()
-    page.get_by_role("button", name=re.compile("Loss in each band of noise")).click()
+    page.get_by_role("button", name=re.compile("Loss by noise band")).click()
     page.get_by_role("heading", name="Learning rate").wait_for()
     page.get_by_text("settings were left at their defaults").click()
     page.get_by_role("cell", name="weight_decay").wait_for()
@@ -117,7 +117,7 @@ def test_a_grid_plays_together_by_keys_too_and_tiny_videos_stay_small(
     page.get_by_text(f"frame {int(before.split()[1]) + 1} of 9").wait_for()
     page.wait_for_function(TOGETHER)
     page.keyboard.press("w")
-    page.get_by_label("Where the two videos meet").wait_for()
+    page.get_by_label("Boundary between the two videos").wait_for()
     assert asked == []
 
 
@@ -137,14 +137,14 @@ def test_a_notebook_without_a_kernel_shows_a_run_and_a_comparison_in_frames(
 
 def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: list[str]) -> None:
     page.goto(files["replay"].as_uri())
-    page.get_by_text(re.compile(r"^step 1,500, 6 min after it began")).wait_for()
+    page.get_by_text(re.compile(r"^step 1,500, 6 min after the start")).wait_for()
     page.locator(".legend").get_by_text("step 1,500").wait_for()
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")
-    page.get_by_text("Before training, as it began").wait_for()
+    page.get_by_text("Before training, at the start").wait_for()
     page.keyboard.press("End")
     page.get_by_role("button", name="Play").first.click()
     page.get_by_role("button", name="Pause").first.wait_for()
-    page.get_by_text("Before training, as it began").wait_for()
+    page.get_by_text("Before training, at the start").wait_for()
     assert asked == []

@@ -57,7 +57,7 @@ def test_every_place_has_an_address_and_back_leads_to_where_one_was(filled: Site
         page.keyboard.press(key)
         page.wait_for_function("(address) => location.hash === address", arg=address)
     page.evaluate("location.hash = '#/nowhere'")
-    page.get_by_role("heading", name="This page is not here").wait_for()
+    page.get_by_role("heading", name="Page not found").wait_for()
 
 
 def test_the_window_says_how_far_the_run_is_and_what_is_open(filled: Site, page: Page) -> None:
@@ -80,7 +80,7 @@ def test_the_example_of_home_is_explored_as_a_run_is(filled: Site, page: Page) -
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")
-    page.get_by_text("Before training, as it began").wait_for()
+    page.get_by_text("Before training, at the start").wait_for()
     assert here(page) == "#/train/example"
 
 

@@ -173,7 +173,7 @@ def test_what_is_not_listed_can_be_typed(site: Site, page: Page) -> None:
     page.locator("input[name=model]").fill("/nowhere/model")
     page.locator("[data-id=setting-model] .hint.bad", has_text="/nowhere/model").wait_for()
     page.locator("[aria-label=Presets]").click()
-    page.get_by_text("Empty the form").click()
+    page.get_by_text("Clear the form").click()
 
 
 def test_a_slider_from_prompts_takes_no_dataset_and_gives_it_back(site: Site, page: Page) -> None:
@@ -194,7 +194,7 @@ def test_a_slider_from_prompts_takes_no_dataset_and_gives_it_back(site: Site, pa
     page.locator("[name=subject]").select_option("slider")
     page.wait_for_function("document.querySelector('[name=slider_negative]')?.value === 'a small ball rolls'")
     page.locator("[aria-label=Presets]").click()
-    page.get_by_text("Empty the form").click()
+    page.get_by_text("Clear the form").click()
 
 
 def test_a_choice_and_a_switch_are_tried_with_several_values(site: Site, page: Page) -> None:

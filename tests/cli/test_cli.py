@@ -102,7 +102,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(
     assert shell("train", "--config", config, *more, "--name", "two").code == 0
     assert Run.open(workspace, "two").settings.preview_prompts == ("a ship", "ein Löwe", "c")
     said = shell("train", "--config", config, "--preview-prompt", "@nowhere.txt")
-    assert said.err.startswith("Error: preview_prompts is @nowhere.txt, no file of text in UTF-8: ")
+    assert said.err.startswith("Error: preview_prompts is @nowhere.txt, not a UTF-8 text file: ")
 
 
 def test_the_workspace_may_be_named_before_or_behind_the_command(shell: Shell, tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_ctrl_c_leaves_the_run_alone_and_stop_ends_it(
     try:
         flags = [*fast(toy_model), "--steps", "100000", "--name", "long"]
         out = ctrl_c("train", *flags, when=lambda: bool(run.metrics))
-        assert "The run goes on. See it again: workbench runs follow long" in out
+        assert "The run continues. Watch: workbench runs follow long" in out
         assert run.status.state.alive
         assert "pauses after this step" in shell("runs", "pause", "long").out
         assert "long resumes" in shell("runs", "resume", "long").out

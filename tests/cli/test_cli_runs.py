@@ -99,7 +99,7 @@ def test_a_fork_goes_on_from_a_checkpoint_with_what_was_changed(
     flags = ["--learning-rate", "5e-5", "--optimizer", "muon", "--detach"]
     said = shell("train", "--fork", "parent@10", *flags)
     assert said.code == 0, said.err
-    assert "not taken along: the optimizer's state" in said.out
+    assert "not carried over: the optimizer's state" in said.out
     fork = Run.open(workspace, "parent-2")
     assert fork.checkpoints == [10]
     assert fork.settings == settings.changed(learning_rate=5e-5, optimizer="muon")
@@ -298,7 +298,7 @@ def test_files_of_settings_win_in_their_order_and_flags_over_all(
 def test_the_length_of_a_run_is_said_once(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
     refused = shell("train", "--dataset", "squares", "--steps", "20", "--epochs", "3")
     assert refused.code == ExitCode.BAD_CONFIG
-    assert "--steps and --epochs both say how long the run is" in refused.err
+    assert "--steps and --epochs both set the length of the run" in refused.err
     write_run(workspace, "old", epochs=3.0)
     assert fit(shell, "--clone", "old")["epochs"] == 3.0
     longer = fit(shell, "--clone", "old", "--steps", "77")
@@ -315,7 +315,7 @@ def test_a_file_gives_a_prompt_a_line(shell: Shell, tmp_path: Path, monkeypatch:
     assert [(one.prompt, one.seed) for one in many] == [("a cat", 3), ("a dog, at night", 3)]
     missing = shell("sample", f"@{tmp_path / 'none.txt'}")
     assert missing.code == ExitCode.BAD_CONFIG
-    assert "none.txt, no file of text in UTF-8" in missing.err
+    assert "none.txt, not a UTF-8 text file" in missing.err
 
 
 def test_a_setting_without_effect_names_the_one_that_decides() -> None:

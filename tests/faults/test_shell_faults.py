@@ -65,7 +65,7 @@ def test_a_full_disk_under_the_output_is_said(workspace: Workspace) -> None:
             cwd=ROOT,
         )
     assert done.returncode == ExitCode.CANNOT_WRITE
-    assert done.stderr == "Error: what this command prints: No space left on device: free some space\n"
+    assert done.stderr == "Error: this command's output: No space left on device: free some space\n"
 
 
 def test_a_file_system_without_locks_is_named(shell: Shell, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_finished_run_is_shown_from_its_files(workspace: Workspace) -> None:
 
 
 def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="no run in this workspace"):
+    with pytest.raises(ConfigError, match="this workspace has no runs"):
         attach(workspace)
     with pytest.raises(ConfigError, match="there is no run 'x'"):
         attach(workspace, "x")
@@ -200,7 +200,7 @@ def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset
     assert fork.start().parent["changed"] == {"learning_rate": [1e-4, 1e-5]}
     assert fork.address == f"#/train/{fork.run.name}"
     fork.set(rank="1, 2")
-    with pytest.raises(ConfigError, match="several values start runs at step 0"):
+    with pytest.raises(ConfigError, match="a fork takes one value per setting"):
         fork.start()
     assert clone_panel(workspace, "one", rank=2).start().settings == settings.changed(rank=2)
 
@@ -242,7 +242,7 @@ def test_compared_runs_show_curves_and_a_table(workspace: Workspace) -> None:
 def test_a_sample_is_refused_before_anything_is_asked_for(workspace: Workspace) -> None:
     panel = sample_panel(workspace, prompt="a ring", steps=2)
     assert (panel.settings.prompt, panel.address) == ("a ring", "#/sample")
-    with pytest.raises(ConfigError, match="name a run whose LoRA"):
+    with pytest.raises(ConfigError, match="name a run to compare its LoRA"):
         panel.generate_with_and_without()
     panel.set(loras=["nobody"])
     with pytest.raises(ConfigError, match="not a LoRA of this workspace"):

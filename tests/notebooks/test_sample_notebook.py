@@ -98,4 +98,4 @@ def test_interrupted_runs_are_resumed(
     monkeypatch.setattr(colab.Run, "all", lambda _: [OneRun(name) for name in states])
     assert [run.name for run in colab.resume(workspace)] == ["in time", "died"]
     assert started == ["in time", "died"]
-    assert "died is resumed." in capsys.readouterr().out
+    assert "died: resumed" in capsys.readouterr().out

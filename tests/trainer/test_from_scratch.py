@@ -140,7 +140,7 @@ def test_a_run_has_defaults_of_its_own_for_a_new_model(workspace: Workspace, dat
 @pytest.mark.parametrize(
     ("flags", "match"),
     [
-        (("--model", "phenaki"), "model is phenaki, a family that has no published weights: add --from-scratch"),
+        (("--model", "phenaki"), "model is phenaki, a family without published weights: add --from-scratch"),
         (
             ("--model", "tiny-phenaki", "--model-width", "64"),
             "--model-width is for a model that is trained from scratch",
@@ -149,7 +149,7 @@ def test_a_run_has_defaults_of_its_own_for_a_new_model(workspace: Workspace, dat
             ("--from-scratch", "--model", "tiny-phenaki"),
             "model is tiny-phenaki: to train from scratch, name a family",
         ),
-        (("--from-scratch", "--clone", "other"), "--from-scratch makes a new model, and other has one already"),
+        (("--from-scratch", "--clone", "other"), "--from-scratch makes a new model, but other already has one"),
         (("--from-scratch", "--model-width", "20"), "model_width is 20, must be a multiple of 8 and of model_heads"),
         (("--from-scratch", "--code-levels", "8;5"), "code_levels is '8;5': write 1 to 8 numbers"),
         (("--from-scratch", "--text-encoder", "nothing"), "text_encoder does not name a model: model is 'nothing'"),

@@ -1,7 +1,7 @@
-"""`workbench demo`, which is `make demo`: the whole loop once on the built-in model, without a download.
+"""`workbench demo` (also `make demo`): the whole loop on the built-in model, without a download.
 
-May be repeated: the datasets are kept, each training is a run of its own. It ends with videos of the same prompts
-without and with the LoRA, side by side as one video and one picture.
+It ends with the same prompts without and with the LoRA, side by side, as a video and a picture. Running it again reuses
+the datasets and trains a new run.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ if TYPE_CHECKING:
     Pixels = NDArray[np.uint8]
 
 STAGES = (
-    "the demo's clips become datasets",
+    "importing the demo's clips",
     "training a LoRA on the built-in model",
-    "the same prompts, without and with the LoRA",
-    "before and after, side by side",
+    "sampling the same prompts without and with the LoRA",
+    "putting before and after side by side",
 )
-ROWS = 4  # prompts compared: as many as a screen shows
+ROWS = 4  # prompts that fit on a screen
 WEBUI = "make webui" if SHIPPED == CODE else "workbench webui"
 VIDEO, SHEET = "before_after.mp4", "before_after.png"
 
 
 @click.command()
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Train so many steps: fewer end sooner, learn less.")
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N", help="Train this many steps. Fewer are faster and learn less."
+)
 @with_workspace
 def demo(workspace: Workspace, steps: int | None) -> int:
-    """The whole loop on the built-in model: clips, training, samples before and after. Needs no download."""
+    """Run the whole loop on the built-in model: clips, training, samples before and after. Needs no download."""
     began = time.monotonic()
     _stage(0)
-    settings = material.prepare(workspace, _count)
+    settings = material.prepare(workspace, _show_count)
     if steps is not None:
         settings = settings.model_copy(update={"steps": steps})
     for name in filter(None, (settings.dataset, settings.regularization_dataset)):
@@ -83,7 +85,15 @@ def demo(workspace: Workspace, steps: int | None) -> int:
     _stage(3)
     side_by_side(pairs, run.folder / VIDEO)
     contact_sheet(pairs, run.folder / SHEET)
-    _tell(workspace, run, time.monotonic() - began)
+    before, after = run.result.get("held_out_loss_before"), run.result.get("held_out_loss_after")
+    if before is not None and after is not None:
+        say(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
+    say(f"video          {run.folder / VIDEO}")
+    say(f"contact sheet  {run.folder / SHEET}")
+    say(f"LoRA           {run.lora}")
+    say(f"workspace      {workspace.root}")
+    say()
+    say(f"done in {duration(time.monotonic() - began)}. See it in a browser: {WEBUI}")
     return 0
 
 
@@ -92,33 +102,21 @@ def _stage(number: int) -> None:
     say(f"{number + 1}/{len(STAGES)}  {STAGES[number]}", bold=True)
 
 
-def _count(dataset: str, done: int, total: int) -> None:
-    """A line that counts up, where someone watches."""
+def _show_count(dataset: str, done: int, total: int) -> None:
+    """Count the imported clips on a line of the terminal."""
     if sys.stdout.isatty():
         say_over(f"{dataset}: {done}/{total} clips")
         if done == total:
             say()
 
 
-def _tell(workspace: Workspace, run: Run, seconds: float) -> None:
-    before, after = run.result.get("held_out_loss_before"), run.result.get("held_out_loss_after")
-    if before is not None and after is not None:
-        say(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
-    say(f"video          {run.folder / VIDEO}")
-    say(f"contact sheet  {run.folder / SHEET}")
-    say(f"LoRA           {run.lora}")
-    say(f"everything     {workspace.root}")
-    say()
-    say(f"done in {duration(seconds)}. See it in a browser: {WEBUI}")
-
-
 # ---- before and after
 
-TILE = 200  # pixels of height that every video is brought to
+TILE = 200  # height of each video in pixels
 GAP, LABEL, HEAD = 8, 22, 26
 PAPER, INK, SOFT = (255, 255, 255), (20, 20, 20), (110, 110, 110)
 TITLES = ("without the LoRA", "with the LoRA")
-LOOPS = 4  # the clips are a second long: shown several times over
+LOOPS = 4  # the clips are only a second long
 SHEET_FRAMES = 3
 
 
@@ -132,7 +130,7 @@ class VideoPair:
 
 
 def side_by_side(pairs: Sequence[VideoPair], target: Path) -> None:
-    """One video: a row a prompt, without the LoRA on the left, with it on the right. Raises CannotWrite."""
+    """Write one video with a row per prompt: without the LoRA on the left, with it on the right. Raises CannotWrite."""
     import numpy as np
 
     from workbench.clips import media
@@ -147,7 +145,7 @@ def side_by_side(pairs: Sequence[VideoPair], target: Path) -> None:
 
 
 def contact_sheet(pairs: Sequence[VideoPair], target: Path) -> None:
-    """One picture: first, middle and last frame of each video. Raises CannotWrite."""
+    """Write one picture with the first, middle and last frame of each video. Raises CannotWrite."""
     import io
 
     from PIL import Image
@@ -167,7 +165,7 @@ def contact_sheet(pairs: Sequence[VideoPair], target: Path) -> None:
 
 
 def _tiles(path: Path) -> list[Pixels]:
-    """A video's frames, scaled to the tile's height; pixels of small pictures stay sharp."""
+    """Return a video's frames, scaled to the tile's height. Small pictures keep sharp pixels."""
     import numpy as np
     from PIL import Image
 
@@ -183,7 +181,7 @@ def _tiles(path: Path) -> list[Pixels]:
 
 
 def _page(rows: Sequence[Sequence[Pixels]], prompts: Sequence[str], titles: Sequence[str]) -> Pixels:
-    """Pictures in rows, titles above the columns, each row's prompt above it."""
+    """Return a picture of the rows, with a title above each column and a prompt above each row."""
     import numpy as np
     from PIL import Image, ImageDraw, ImageFont
 

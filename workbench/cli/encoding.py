@@ -1,4 +1,4 @@
-"""`workbench encode`: encode a dataset ahead of training, by many processes and every machine that sees the disk."""
+"""`workbench encode`: encode a dataset ahead of training, on every machine that shares the workspace."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from workbench.runs.settings import DataSettings, ToldSettings, TrainSettings
 from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace
 
-CONFIG_HELP = "The settings of the run that is to train on it, such as a run's config.json. Flags win over it."
-TARGET_HELP = "Let nodes of a cluster do it (workbench targets); give --nodes, too."
-# What decides which tensors there are; nothing else of a run matters here.
+CONFIG_HELP = "Settings of the run that will train on the dataset, such as its config.json. Flags win over it."
+TARGET_HELP = "Encode on nodes of a cluster (workbench targets). Set --nodes, too."
+# The settings that change the cached tensors.
 WEIGHTS = {"dataset_weights", "regularization_share", "regularization_target", "regularization_weight"}
-BESIDE = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
-BESIDE |= {"loss_mask", "mask_soften"}
-WHAT = DataSettings.model_fields.keys() - WEIGHTS | ToldSettings.model_fields.keys() | BESIDE
+OTHERS = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
+OTHERS |= {"loss_mask", "mask_soften"}
+CACHED = DataSettings.model_fields.keys() - WEIGHTS | ToldSettings.model_fields.keys() | OTHERS
 
 
 @click.command(cls=SettingsCommand)
-@settings_flags(TrainSettings, only=WHAT)
+@settings_flags(TrainSettings, only=CACHED)
 @settings_flags(EncodeSettings)
 @config_flag(CONFIG_HELP)
 @click.option("--target", metavar="NAME", help=TARGET_HELP)
-@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="With --target: how many nodes.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of nodes, with --target.")
 @detach_flag
 @with_workspace
 def encode(
     workspace: Workspace, config: tuple[Path, ...], target: str | None, nodes: int, detach: bool, **flags: Any
 ) -> int:
-    """Encode a dataset's clips and captions ahead of training, a shard a worker at a time.
+    """Encode a dataset's clips and captions ahead of training.
 
-    Every machine that sees the workspace may be given the same command: they share the work, and no clip is encoded
-    twice. What is done stays; the same command goes on after a stop. A run with these settings finds its tensors.
+    Run the same command on every machine that sees the workspace: they share the work, and no clip is encoded twice.
+    After a stop, the same command continues. A run with the same settings uses the result.
     """
     settings = settings_from(TrainSettings, config, flags)
     folder = plan_encoding(workspace, settings, settings_from(EncodeSettings, (), flags))
@@ -62,5 +62,5 @@ def encode(
         status = jobs.status(folder)
         return [status.message or f"{status.step} of {status.total} clips and captions are encoded"]
 
-    goes_on = f"It goes on. The same command shows it; end it: touch {folder / 'control' / 'stop'}"
+    goes_on = f"Encoding continues. The same command shows it; to stop it: touch {folder / 'control' / 'stop'}"
     return follow_job(lambda: jobs.status(folder), outcome, goes_on, detach=detach)

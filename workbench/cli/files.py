@@ -1,4 +1,4 @@
-"""Commands from files to files: `convert` (weights in another layout), `record` and `replay` (what a run showed)."""
+"""Commands on files: `convert` (weights to another layout), `record` and `replay` (a run's curves and previews)."""
 
 from __future__ import annotations
 
@@ -15,33 +15,28 @@ from workbench.families import convert as convert_weights
 from workbench.runs.run import Run
 from workbench.workspace import Workspace, write_text
 
-MOMENTS = 12  # of a run, in which a replay is told
+MOMENTS = 12  # printed of a replay
 
 
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option(
-    "--like",
-    metavar="MODEL",
-    help="The model of SOURCE; needed where SOURCE is no model itself, as a LoRA.",
-)
+@click.option("--like", metavar="MODEL", help="The model that SOURCE belongs to. Required for a LoRA.")
 def convert(source: str, target: str, like: str | None) -> None:
-    """Write the model or LoRA SOURCE as TARGET in the other layout: diffusers' to the authors' own, or back.
+    """Convert the model or LoRA SOURCE between the diffusers layout and its authors' layout, as TARGET.
 
-    Which way to go is read from SOURCE: a file, a folder, or the name of a known model. TARGET must be new.
+    The direction follows from SOURCE: a file, a folder, or the name of a known model. TARGET must be new.
     """
-    summary = convert_weights(source, target, like, lambda text: say(text, err=True))
-    say(summary)
+    say(convert_weights(source, target, like, lambda text: say(text, err=True)))
 
 
 @click.command()
 @click.argument("run")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--description", default="", metavar="TEXT", help="A sentence that says what it is.")
+@click.option("--description", default="", metavar="TEXT", help="One sentence about the run.")
 @with_workspace
 def record(workspace: Workspace, run: str, folder: Path, description: str) -> None:
-    """Write what RUN showed over its time (curves and previews, no weights, no clips) into a new FOLDER."""
+    """Record the curves and previews of RUN, without weights and clips, in a new FOLDER."""
     made = replays.record(Run.open(workspace, run), folder, description)
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
@@ -51,12 +46,12 @@ def record(workspace: Workspace, run: str, folder: Path, description: str) -> No
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--page", type=click.Path(path_type=Path), help="Write a page with a slider instead, as one file.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write it as a single HTML file with a slider instead.")
 def replay(folder: Path | None, page: Path | None) -> None:
-    """Show a replay; the one that comes with the workbench when no FOLDER is given."""
+    """Show the replay in FOLDER, or the one that comes with the workbench."""
     found = [replays.Replay.open(folder)] if folder else replays.shipped()
     if not found:
-        raise ConfigError("this copy comes with no replay: name the folder of one")
+        raise ConfigError("this installation has no replay: give the folder of one")
     chosen = found[0]
     if page:
         write_text(page, "".join(replays.page(chosen)))

@@ -10,7 +10,15 @@ import click
 
 from workbench import jobs
 from workbench.cli.follow import watch
-from workbench.cli.options import SettingsCommand, config_flag, json_flag, settings_flags, settings_from, with_workspace
+from workbench.cli.options import (
+    SettingsCommand,
+    config_flag,
+    given_flags,
+    json_flag,
+    settings_flags,
+    settings_from,
+    with_workspace,
+)
 from workbench.cli.printing import print_json, print_table, say
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import default_model
@@ -26,7 +34,7 @@ from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
 
-RECIPE_HELP = "The settings that workbench recipes suggests for this subject. Flags win over them."
+RECIPE_HELP = "Use the settings that workbench recipes suggests for this subject. Flags win over them."
 gpu_flag = click.option("--gpu-memory", "gpu", default=HERE, metavar="GB", help=operations.GPU_HELP)
 recipe_flag = click.option("--recipe", metavar="SUBJECT", help=RECIPE_HELP)
 
@@ -34,8 +42,8 @@ recipe_flag = click.option("--recipe", metavar="SUBJECT", help=RECIPE_HELP)
 @click.command()
 @click.argument("subject", required=False)
 @click.option("--model", default=default_model, help="The model to train on.")
-@click.option("--dataset", help="Steps for the clips of this dataset.")
-@click.option("--clips", type=click.IntRange(0), help="Steps for so many clips.")
+@click.option("--dataset", help="Suggest steps for this dataset.")
+@click.option("--clips", type=click.IntRange(0), help="Suggest steps for this many clips.")
 @gpu_flag
 @json_flag
 @with_workspace
@@ -48,10 +56,10 @@ def recipes(
     gpu: str,
     as_json: bool,
 ) -> None:
-    """Show which settings suit SUBJECT: style, character, object, motion, camera or effect; without it, all of them.
+    """Suggest settings for SUBJECT: style, character, object, motion, camera or effect. Without it, list them all.
 
-    Each value has its reason, and names the published runs and papers that it comes from. Memory settings, frames and
-    size are what fits the GPU.
+    Each value comes with a reason and the published runs and papers behind it. Memory settings, frames and size are
+    chosen to fit the GPU.
     """
     found = operations.recipes(
         workspace, subject or "", model=model, dataset=dataset or "", clips=clips, gpu_memory=gpu
@@ -61,10 +69,9 @@ def recipes(
     elif subject:
         _show(found[0])
     else:
-        print_table(
-            ("subject", "steps", "rank", "rate", "evidence"),
-            [(one.subject, *_short(one.settings), one.evidence) for one in found],
-        )
+        main = ("steps", "rank", "learning_rate")
+        rows = [(one.subject, *(str(one.settings.get(name, "")) for name in main), one.evidence) for one in found]
+        print_table(("subject", "steps", "rank", "rate", "evidence"), rows)
 
 
 def with_recipe(
@@ -75,13 +82,19 @@ def with_recipe(
     gpu: str | None = HERE,
     quiet: bool = False,
 ) -> TrainSettings:
-    """The settings with those of a recipe, if one is named, but for what a flag says. Raises ConfigError.
+    """Return the settings with a recipe's values, except where a flag was given.
 
-    gpu: as in fit.levels.suggest; a flag of a memory setting leaves all of them to the person;  quiet: print nothing
+    Args:
+        subject: The recipe, or None to leave the settings alone.
+        gpu: See `fit.levels.suggest`. A flag for any memory setting turns off its suggestions.
+        quiet: Print nothing.
+
+    Raises:
+        ConfigError: There is no such recipe.
     """
     if subject is None:
         return settings
-    given = {name for name, value in flags.items() if value is not None and value != ()}
+    given = set(given_flags(flags))
     found = suggest(workspace, subject, settings, None if given & {*levels.NAMES} else gpu)
     taken = {name: value for name, value in found.settings.items() if name not in given}
     if not quiet:
@@ -89,10 +102,6 @@ def with_recipe(
         if found.warning:
             say(found.warning)
     return settings.changed(**taken)
-
-
-def _short(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(settings.get(name, "")) for name in ("steps", "rank", "learning_rate"))
 
 
 def _show(found: operations.Recipe) -> None:
@@ -109,7 +118,9 @@ def _show(found: operations.Recipe) -> None:
         say(f"start: workbench train --recipe {found.subject} --dataset NAME")
 
 
-clone_flag = click.option("--clone", metavar="RUN", help="Settings of that run, as of a new one. Flags win over them.")
+clone_flag = click.option(
+    "--clone", metavar="RUN", help="Start a new run with the settings of RUN. Flags win over them."
+)
 
 
 @click.command(cls=SettingsCommand)
@@ -119,7 +130,7 @@ clone_flag = click.option("--clone", metavar="RUN", help="Settings of that run, 
 @clone_flag
 @gpu_flag
 @click.option("--measure", is_flag=True, help=measurement.HELP)
-@click.option("--fit-to-gpu", is_flag=True, help=f"{levels.HELP} Prints the flags that set them.")
+@click.option("--fit-to-gpu", is_flag=True, help=f"{levels.HELP} Prints the flags for them.")
 @json_flag
 @with_workspace
 def fit(
@@ -133,9 +144,9 @@ def fit(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Estimate what a run would need, with the flags of `workbench train`. Starts nothing.
+    """Estimate what a run needs, without starting it. Takes the flags of `workbench train`.
 
-    Ends with 0 when it fits, with 91 when it does not.
+    Exits with 0 if it fits and 91 if it does not.
     """
     if config and clone:
         raise ConfigError("--config and --clone both say where the settings come from: give one of them")
@@ -162,20 +173,20 @@ def fit(
 
 
 def with_length(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of a run whose length is said once. A flag for steps takes away the epochs of a file or another run.
+    """Return the flags, where --steps clears the epochs of a config file or another run.
 
-    Raises ConfigError for both flags.
+    Raises ConfigError for --steps with --epochs.
     """
     found = dict(flags)
     if found.get("steps") is not None:
         if found.get("epochs"):
-            raise ConfigError("--steps and --epochs both say how long the run is: give one of them")
+            raise ConfigError("--steps and --epochs both set the length of the run: give one of them")
         found["epochs"] = ""
     return found
 
 
 def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet: bool = False) -> TrainSettings:
-    """The settings with which it fits, printed in a line unless quiet. Raises ConfigError where none do."""
+    """Return settings that fit the GPU, and print what changed. Raises ConfigError if none fit."""
     found = levels.fit_to_gpu(workspace, settings, gpu)
     if found.settings is None:
         raise ConfigError(found.why)
@@ -187,7 +198,7 @@ def fitted(workspace: Workspace, settings: TrainSettings, gpu: str = HERE, quiet
 
 
 def _measure(workspace: Workspace, settings: TrainSettings) -> None:
-    """Measure, with progress. Ctrl-C stops the measurement. Raises ConfigError when it fails."""
+    """Measure with progress. Ctrl-C stops the measurement. Raises ConfigError when it fails."""
     folder = measurement.start(workspace, settings)
     status = watch(lambda: jobs.status(folder))
     if status is None:
@@ -198,7 +209,7 @@ def _measure(workspace: Workspace, settings: TrainSettings) -> None:
 
 
 def show(found: Fit) -> None:
-    """The line, the phases as a table, and what is needed beside the GPU."""
+    """Print the summary, the phases as a table, and what else the run needs."""
     say(found.summary)
     table = [
         (
@@ -211,5 +222,5 @@ def show(found: Fit) -> None:
         for phase in found.phases
     ]
     print_table(("phase", "memory", "of all", "", "made of"), table, right=("memory",))
-    for name, words_of in found.beside:
-        say(f"{name}: {words_of}")
+    for name, text in found.beside:
+        say(f"{name}: {text}")

@@ -1,6 +1,6 @@
-"""Watch jobs from the shell: a progress bar on a terminal, lines in a log. Ctrl-C stops watching, not the job.
+"""Watch jobs from the shell, and the commands that do: `runs follow`, `runs start`, `dataset follow`.
 
-Also the commands that only watch: `runs follow`, `runs start`, `dataset follow`.
+A terminal gets a progress bar, a log gets lines. Ctrl-C stops watching, not the job.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -32,19 +31,27 @@ from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
-
 POLL_SECONDS = 0.2
-PLAIN_SECONDS = 5.0  # between the lines of a log that nobody watches live
+PLAIN_SECONDS = 5.0  # between the lines of a log
 
 
 class Bar:
     """A live progress bar."""
 
     def __init__(self, on_stderr: bool = False) -> None:
-        """on_stderr: where stdout holds results alone; the bar is removed at the end."""
-        self._progress = _progress(on_stderr)
+        """Show the bar. With on_stderr, stdout is left to the results and the bar disappears at the end."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            console=Console(stderr=on_stderr),
+            transient=on_stderr,
+        )
         self._task = self._progress.add_task("starting", total=None, note="")
         self._progress.start()
 
@@ -57,23 +64,8 @@ class Bar:
         self._progress.stop()
 
 
-def _progress(on_stderr: bool) -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        console=Console(stderr=on_stderr),
-        transient=on_stderr,
-    )
-
-
 class Lines:
-    """A line when the phase changes, and one every few seconds."""
+    """Progress as plain lines: one when the phase changes, and one every few seconds."""
 
     def __init__(self) -> None:
         self._last: tuple[str, int] = ("", -1)
@@ -92,7 +84,7 @@ class Lines:
 
 
 def doing(status: jobs.Status) -> str:
-    """What the job does now, in a word or two."""
+    """Return what the job is doing, in a word or two."""
     if status.state in (jobs.State.RUNNING, jobs.State.STARTING):
         return status.phase or status.state.value
     return status.state.value
@@ -100,9 +92,9 @@ def doing(status: jobs.Status) -> str:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block, so that a job is never half started."""
+    """Defer Ctrl-C to the end of the block, so that it cannot leave a job half started."""
     pressed: list[int] = []
-    if threading.current_thread() is not threading.main_thread():  # only that one gets it
+    if threading.current_thread() is not threading.main_thread():  # signals only reach the main thread
         yield
         return
     before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
@@ -117,10 +109,12 @@ def uninterrupted() -> Iterator[None]:
 def watch(
     read: Callable[[], jobs.Status], note: Callable[[], str] = lambda: "", begin: Callable[[], object] = lambda: None
 ) -> jobs.Status | None:
-    """Show a job until it is over; returns how it ended, None when Ctrl-C ended the watching.
+    """Show a job until it ends. Return its last status, or None after Ctrl-C.
 
-    note: what is shown beside the progress;  begin: starts the job. A Ctrl-C while it does ends the watching, too, and
-    not the command.
+    Args:
+        read: Reads the job's status.
+        note: Returns the text beside the progress.
+        begin: Starts the job, uninterrupted: a Ctrl-C during the start also only ends the watching.
     """
     view = Bar() if sys.stdout.isatty() else Lines()
 
@@ -149,10 +143,14 @@ def follow_job(
     detach: bool = False,
     after_failure: Callable[[], Iterable[str]] = lambda: (),
 ) -> int:
-    """Watch a job to its end and say what came of it; returns the exit code for the shell.
+    """Watch a job to its end, print the outcome, and return the exit code.
 
-    outcome: lines for one that finished;  goes_on: printed when Ctrl-C ends the watching, which ends with 0
-    detach: do not watch it;  after_failure: lines below the error of one that failed
+    Args:
+        read: Reads the job's status.
+        outcome: Returns the lines for a job that finished.
+        goes_on: Printed after Ctrl-C, which exits with 0.
+        detach: Do not watch; print goes_on.
+        after_failure: Returns the lines below a failed job's error.
     """
     if detach:
         say(goes_on)
@@ -169,13 +167,13 @@ def follow_job(
 
 
 def ended_badly(status: jobs.Status, lines: Iterable[str] = ()) -> int:
-    """Say why a job did not finish, and these lines below; returns the exit code for the shell."""
+    """Print why a job did not finish, with the lines below, and return the exit code."""
     say_lines([f"Error: {status.message or status.state.value}", *lines], err=True)
     return int(status.exit_code or ExitCode.BUG)
 
 
 def follow_operation(started: JobSnapshot, read: Callable[[], JobSnapshot], detach: bool = False) -> int:
-    """Watch a job that an operation has started, unless it is over already; returns the exit code for the shell."""
+    """Watch a job that an operation started, unless it has ended, and return the exit code."""
     if started.state == jobs.State.FINISHED:
         say_lines(started.outcome())
         return 0
@@ -192,16 +190,16 @@ def follow_operation(started: JobSnapshot, read: Callable[[], JobSnapshot], deta
 
 
 def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
-    """Show runs one after another until all are over; returns the exit code of the first that did not end well.
+    """Start runs with `begin` and show them one after another until all have ended.
 
-    begin: starts them. Ctrl-C leaves them alone and returns 0.
+    Returns the exit code of the first run that did not finish, or 0 after Ctrl-C, which leaves the runs alone.
     """
     code = 0
     for number, run in enumerate(runs):
         status = _watch_run(run, (lambda: None) if number else begin)
         if status is None:
-            what = "The run goes on" if len(runs) == 1 else "The runs go on"
-            again = f"{what}. See it again: workbench runs follow {run.name}; end it: workbench runs stop {run.name}"
+            what = "The run continues" if len(runs) == 1 else "The runs continue"
+            again = f"{what}. Watch: workbench runs follow {run.name}; stop: workbench runs stop {run.name}"
             say_lines(["", again])
             return 0
         code = code or _report(run, status)
@@ -210,11 +208,10 @@ def follow(*runs: Run, begin: Callable[[], object] = lambda: None) -> int:
 
 def _watch_run(run: Run, begin: Callable[[], object]) -> jobs.Status | None:
     curves = curves_of(run)
-    return watch(lambda: run.status, lambda: _newest(curves), begin)
+    return watch(lambda: run.status, lambda: _newest_losses(curves), begin)
 
 
-def _newest(curves: Curves) -> str:
-    """The newest loss and held-out loss."""
+def _newest_losses(curves: Curves) -> str:
     curves.refresh()
     parts = [f"loss {loss_text(curves.last['loss'])}"] if curves.last else []
     parts += [f"held-out {loss_text(loss)}" for loss in list(curves.held_out.values())[-1:]]
@@ -224,7 +221,7 @@ def _newest(curves: Curves) -> str:
 def _report(run: Run, status: jobs.Status) -> int:
     """Report how the run ended and what to do next."""
     if status.state is jobs.State.NEW:
-        say(f"{run.name} was never started: workbench runs start {run.name}")
+        say(f"{run.name} was never started. Start it: workbench runs start {run.name}")
         return 0
     seen = snapshot(run)
     took = "".join(f" after {fact.text} of training" for fact in seen.facts if fact.key == "training_time")
@@ -247,9 +244,9 @@ def _report(run: Run, status: jobs.Status) -> int:
 
 
 def explain(failure: Failure, err: bool = False) -> None:
-    """What happened and what helps, the log's last lines, then a command for each action that helps.
+    """Print the cause, the remedies and the end of the log, then a command for each remedy.
 
-    err: all but the commands goes to stderr
+    err: everything but the commands goes to stderr.
     """
     tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
     say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=err)
@@ -264,7 +261,7 @@ def explain(failure: Failure, err: bool = False) -> None:
 @click.argument("names", nargs=-1, required=True)
 @with_workspace
 def follow_runs(workspace: Workspace, names: tuple[str, ...]) -> int:
-    """Watch a run, or several, to the end.
+    """Watch one or more runs to the end.
 
     Ctrl-C stops watching, not the run.
     """
@@ -274,14 +271,13 @@ def follow_runs(workspace: Workspace, names: tuple[str, ...]) -> int:
 @click.command()
 @click.argument("name")
 @target_flag
-@click.option("--from-start", is_flag=True, help="Begin at step 0 again if it has no good checkpoint.")
+@click.option("--from-start", is_flag=True, help="Start over at step 0 if the run has no good checkpoint.")
 @detach_flag
 @with_workspace
 def start(workspace: Workspace, name: str, target: str | None, from_start: bool, detach: bool) -> int:
-    """Start a run, or let one that ended go on.
+    """Start a run, or resume one that ended.
 
-    It goes on from its newest good checkpoint. A run that has made steps but has none is refused: --from-start lets it
-    begin again.
+    It resumes from the newest good checkpoint. A run that has trained but has no good checkpoint needs --from-start.
     """
     run = startable(workspace, name, target or "")
     if not detach:
@@ -296,11 +292,11 @@ def start(workspace: Workspace, name: str, target: str | None, from_start: bool,
 @click.argument("task", type=click.Choice(NAMES))
 @with_workspace
 def follow_task(workspace: Workspace, name: str, task: str) -> int:
-    """Watch a task until it ends. Ctrl-C stops watching, not the task."""
+    """Watch a background task to the end. Ctrl-C stops watching, not the task."""
     from workbench.operations.dataset_tasks import job
 
     now = functools.partial(job, workspace, f"{name}/{task}")
     if (found := now()).state == State.NEW:
-        say(f"{name} never had the task {task}")
+        say(f"{name} has never run the task {task}")
         return 0
     return follow_operation(found, now)

@@ -1,6 +1,6 @@
 """The commands of `workbench grid` that wait for videos; the others are operations.
 
-Ctrl-C stops watching, not the generation; `grid stop` cancels what is not generated yet.
+Ctrl-C stops watching, not the generation; `grid stop` cancels the videos that are still pending.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 wait_flag = click.option(
-    "--wait/--no-wait", default=True, help="Wait until all is generated; else the worker goes on alone."
+    "--wait/--no-wait", default=True, help="Wait for the videos, or leave them to the background worker."
 )
 
 
@@ -33,11 +33,12 @@ wait_flag = click.option(
 @settings_flags(SampleSettings, leave_out=OWN)
 @with_workspace
 def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
-    """Make a grid and generate its videos; a run alone gives its preview prompts by base model and last checkpoints.
+    """Make a grid and generate its videos.
 
-    Values of one axis stand with commas between them; at most two things may have several values.
+    A run without axes compares its preview prompts across the base model and the last checkpoints. Separate the values
+    of an axis with commas; at most two axes may have several values.
     """
-    own = {name: flags.pop(name) for name in GridSettings.model_fields}  # some of a sample's have the same name
+    own = {name: flags.pop(name) for name in GridSettings.model_fields}  # samples have some of the same names
     settings = settings_from(GridSettings, (), own)
     base = settings_from(SampleSettings, (), flags, base=base_of(workspace, settings))
     made = Grid.create(workspace, settings, base)
@@ -50,7 +51,7 @@ def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
 @wait_flag
 @settings_flags(GridSettings, only=AXES)
 def extend(opened: Grid, wait: bool, **flags: Any) -> int:
-    """Add columns or rows; only their videos are generated. Without any: generate what is missing."""
+    """Add columns or rows and generate only their videos. Without flags, generate the missing ones."""
     more = {axis: values for axis, values in flags.items() if values}
     if more:
         opened.extend(**more)
@@ -58,15 +59,15 @@ def extend(opened: Grid, wait: bool, **flags: Any) -> int:
 
 
 def _generate(opened: Grid, wait: bool) -> int:
-    """Request what is missing and follow it; the exit code says whether all is there."""
+    """Request the missing videos and wait for them. Exit code 0 means that the grid is complete."""
     try:
         requested = opened.generate()
     except WorkbenchError:
-        say(f"the grid is kept: workbench grid extend {opened.name} generates what is missing", err=True)
+        say(f"the grid is kept. Generate its missing videos: workbench grid extend {opened.name}", err=True)
         raise
     state = opened.state()
     done = state.count(CellState.DONE)
-    say(f"{len(state.all)} videos, {done} there, {requested} to be generated")
+    say(f"{len(state.all)} videos, {done} ready, {requested} to generate")
     if wait:
         _watch(opened)
         if opened.state().count(CellState.DONE):
@@ -80,7 +81,7 @@ def _generate(opened: Grid, wait: bool) -> int:
 
 
 def _watch(opened: Grid) -> None:
-    """Wait until nothing is pending; a terminal has a line that changes meanwhile."""
+    """Wait until no video is pending, with a progress line on a terminal."""
     if not sys.stderr.isatty():
         opened.wait()
         return
@@ -93,6 +94,6 @@ def _watch(opened: Grid) -> None:
     try:
         opened.wait(each=line)
     except KeyboardInterrupt:
-        say_lines(["", f"the generation goes on: workbench grid show {opened.name}"], err=True)
+        say_lines(["", f"Generation continues: workbench grid show {opened.name}"], err=True)
         raise
     say_over(err=True)

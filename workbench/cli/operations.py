@@ -1,8 +1,8 @@
-"""Commands of the operations: `workbench NOUN VERB`, made from what `operations.registry` declares.
+"""`workbench NOUN VERB`: a command for each operation that `operations.registry` declares.
 
-An input is an argument or a flag, as a setting is. People get a table, or a line a field; --json prints the whole
-answer. A long-running operation is followed to its end unless --detach says otherwise; Ctrl-C ends the watching, not
-the job. What removes anything lists it and asks first; with --json, which prints the answer alone, it needs --yes.
+Inputs are arguments and flags. People get a table or a line per field; --json prints the whole answer. The command
+watches a long-running operation to its end unless --detach is given; Ctrl-C stops watching, not the job. An operation
+that removes something lists it and asks first; --json asks nothing and requires --yes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from workbench.operations.samples import Requested
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
 
-# Group -> its commands that need a terminal: the heading of the help, the module beside this one, their functions.
+# Commands that need a terminal, by group: heading in the help, module in this package, functions.
 BY_HAND = {
     "dataset": ("Background tasks", "follow", ("follow_task",)),
     "grid": ("", "grids", ("make", "extend")),
@@ -47,10 +47,10 @@ SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
 
 
 class Group(click.Group):
-    """The commands of a noun, in the order of their declaration; without one, its list.
+    """The commands of a noun, in the order of their declaration. Without a verb it runs `list`.
 
     Attributes:
-        sections: For the help: heading -> names of the commands below it.
+        sections: Headings of the help, with the names of the commands below each.
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -74,7 +74,7 @@ class Group(click.Group):
 
 
 def group(name: str, help: str) -> click.Group:
-    """Return the group of the commands of one noun, or of several that share it: `workbench NAME`."""
+    """Return `workbench NAME`, the group of commands of the nouns with that name."""
     made = Group(name, help=help, callback=lambda workspace: None)
     workspace_flag(made)
     nouns = [noun for noun in NOUNS if NOUNS[noun].shell == name]
@@ -103,7 +103,7 @@ def command(one: Operation) -> click.Command:
         **given: Any,
     ) -> int:
         if one.confirm and as_json and not yes:
-            raise click.UsageError("--json prints the answer alone and asks nothing: give --yes, too.")
+            raise click.UsageError("--json cannot ask for confirmation: add --yes.")
         inputs = settings_from(one.inputs, config, given, filled=one.filled)
         if one.confirm and not yes and not _confirmed(workspace, one, inputs):
             return 0
@@ -129,7 +129,7 @@ def command(one: Operation) -> click.Command:
 
 
 def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
-    """List what would be done and ask."""
+    """List what the operation would do and ask."""
     planner = one.planner
     assert planner is not None
     planned = planner(workspace, inputs.model_dump(mode="json", include=set(planner.inputs.model_fields)))
@@ -137,14 +137,13 @@ def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
     if not planned:
         return False
     size = sum(getattr(item, "bytes", 0) for item in planned)
-    if not ask(f"Go on? {len(planned)} in all{f', {byte_size(size)}' if size else ''}"):
+    if not ask(f"Continue? {len(planned)} in total{f', {byte_size(size)}' if size else ''}"):
         say("nothing was changed")
         return False
     return True
 
 
 def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> None:
-    """Print an answer."""
     if as_json:
         print_json(one.plain(answer))
         return
@@ -166,7 +165,7 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
 
 
 def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
-    """Print a row for each item, without the columns that are empty in every row."""
+    """Print a row per item, without the columns that are empty in every row."""
     texts = {name: [one.text_of(name) for one in answer] for name in kind.COLUMNS or kind.model_fields}
     columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
     right = [shown.title for shown in columns if shown.right]
@@ -174,7 +173,7 @@ def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
 
 
 def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:
-    """Start a job, watch it to its end, and print what it has made."""
+    """Start a job, watch it to its end, and print its result."""
     read = one.reader_of_job
     assert read is not None
     started: list[JobSnapshot] = []
@@ -200,12 +199,18 @@ def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: b
     return 0
 
 
-# ---- what --json prints, for docs/json.md
+# ---- the output of --json, for docs/json.md
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a command prints. keys: each key of the object, and what it is;  many: a list of such objects"""
+    """The output of a command.
+
+    Attributes:
+        about: What it is.
+        keys: Keys of the object and their meaning.
+        many: The output is a list of such objects.
+    """
 
     about: str
     keys: Mapping[str, str]
@@ -213,11 +218,11 @@ class Document:
 
 
 def documents() -> dict[str, Document]:
-    """Return what each command prints with --json, by its name."""
+    """Return the output of --json for each command."""
     made = {
         one.command: Document(one.help.split("\n\n")[0], keys_of(one.snapshot), one.many)
         for one in operations()
         if one.shell or one.by_hand
     }
-    about = "What was generated, when all is over. The exit code is that of the first that failed."
+    about = "The generated videos, when all have ended. The exit code is that of the first failure."
     return {**made, "sample": Document(about, keys_of(Requested), many=True)}

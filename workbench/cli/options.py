@@ -1,9 +1,7 @@
-"""Settings as command-line flags: one flag a setting, made from its declaration, grouped by section in `--help`.
+"""Settings as command-line flags: one flag per setting, made from its declaration and grouped by section in `--help`.
 
-Where there are many, the handful that people change comes first.
-
-A flag that is not given leaves the setting to `--config`, and that to the default. Values are checked by the settings
-themselves, so the shell says the same sentences as the page.
+Long lists start with the flags that people change most. Without a flag, a setting comes from `--config`, then from its
+default. The settings check their own values, so the shell reports errors in the same words as the page.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from workbench.cli import WORKSPACE_HELP
 from workbench.cli.printing import visible
 from workbench.errors import ConfigError
 from workbench.form_rules import owners
@@ -24,7 +23,7 @@ from workbench.workspace import Workspace, read_json
 
 S = TypeVar("S", bound=Settings)
 Command = Callable[..., Any]
-MANY = 24  # settings: from here on the help begins with those that are not advanced
+MANY = 24  # from this many flags on, the help starts with those that are not advanced
 FIRST, GENERAL = "Most used", "Options"
 
 
@@ -36,7 +35,7 @@ class SettingOption(click.Option):
         self.spec = spec
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the shell suggests for the flag: the same choices as the forms'."""
+        """Suggest the choices that the forms offer."""
         from workbench.choices import choices_of
 
         try:
@@ -48,7 +47,7 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """A command whose help lists the settings' flags by section."""
+    """A command whose help lists the flags of settings by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = self.get_params(ctx)
@@ -65,7 +64,7 @@ class SettingsCommand(click.Command):
 
 
 def _section(option: click.Parameter, many: bool) -> str:
-    """Under which heading of the help an option stands."""
+    """Return the option's heading in the help."""
     if not isinstance(option, SettingOption):
         return GENERAL
     return FIRST if many and not option.spec.advanced else option.spec.section
@@ -77,16 +76,20 @@ def settings_flags(
     only: Collection[str] = (),
     short: Mapping[str, str] = {},
 ) -> Callable[[Command], Command]:
-    """A decorator that adds a flag for every setting of the class; the command gets the given ones as keywords.
+    """Return a decorator that adds a flag for every setting of a class.
 
-    leave_out, only: settings without a flag, and the only ones with one; short: setting -> another name of its flag
+    Args:
+        cls: The settings class. The command receives its flags as keyword arguments.
+        leave_out: Settings that get no flag.
+        only: If given, the only settings that get one.
+        short: Setting to a second name of its flag.
     """
 
     def decorate(command: Command) -> Command:
         for spec in reversed(specs(cls)):
             if spec.name not in leave_out and (not only or spec.name in only):
                 names = [*_names(spec), *filter(None, [short.get(spec.name)])]
-                command = click.option(*names, cls=SettingOption, spec=spec, **_looks(spec))(command)
+                command = click.option(*names, cls=SettingOption, spec=spec, **_option_attributes(spec))(command)
         return command
 
     return decorate
@@ -100,9 +103,18 @@ def settings_from(
     filled: Collection[str] = (),
     **fixed: Any,
 ) -> S:
-    """Settings from others, JSON files in order and the flags that were given, later ones winning. Raises ConfigError.
+    """Return settings from, in increasing priority, `base`, JSON files, given flags and `fixed`.
 
-    flags: those of other settings are left out;  filled: settings that the files may have and that nobody reads
+    Args:
+        cls: The settings class. Flags of other settings are ignored.
+        config: JSON files. Later ones win.
+        flags: All flags of the command.
+        base: Settings to start from.
+        filled: Settings in the files to ignore.
+        **fixed: Values that nothing overrides.
+
+    Raises:
+        ConfigError: A file or a value is wrong.
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     for path in config:
@@ -121,12 +133,12 @@ def settings_from(
 
 
 def given_flags(flags: Mapping[str, Any]) -> list[str]:
-    """The names of the flags that were given."""
+    """Return the names of the flags that were given."""
     return [name for name, raw in flags.items() if raw is not None and raw != ()]
 
 
 def _names(spec: Spec) -> list[str]:
-    """The flag's spellings; the first of the plain names is the keyword that the command gets."""
+    """Return the parameter's name and the spellings of its flag."""
     flag = "--" + spec.name.replace("_", "-")
     if spec.kind == "switch":
         return [spec.name, f"{flag}/--no-{flag[2:]}"]
@@ -135,7 +147,7 @@ def _names(spec: Spec) -> list[str]:
     return [spec.name, flag]
 
 
-def _looks(spec: Spec) -> dict[str, Any]:
+def _option_attributes(spec: Spec) -> dict[str, Any]:
     notes = [f"only {owners(spec.name)}"] if spec.own else []
     notes += [] if spec.kind in ("switch", "choice", "text", "texts", "numbers") else [spec.rule]
     if spec.default not in (None, "", ()):
@@ -145,57 +157,53 @@ def _looks(spec: Spec) -> dict[str, Any]:
     if spec.kind == "switch":
         return {"default": None, "help": help}
     words = {"integer": "N", "number": "X", "choice": "|".join(spec.choices)}
-    words |= {"texts": "TEXT|@FILE", "numbers": "X"}  # a file has one a line
+    words |= {"texts": "TEXT|@FILE", "numbers": "X"}  # a file with one per line
     more = {"multiple": True} if spec.many else {}
     return {"type": str, "default": None, "metavar": words.get(spec.kind, "TEXT"), "help": help, **more}
 
 
 def _value(spec: Spec, raw: Any) -> Any:
-    """The flag's text as JSON would have it; what is not a number stays text, for the settings to refuse."""
+    """Return the flag's text as a JSON value. Wrong numbers stay text, for the settings to refuse."""
     if spec.many:
-        # An empty one takes away what a file or another run had.
+        # An empty text clears the values of a file or another run.
         texts = [text for given in raw for text in file_lines(spec.name, given) if text]
         return [from_text(spec, text) for text in texts] if spec.kind == "numbers" else texts
     return from_text(spec, raw) if isinstance(raw, str) else raw
 
 
 def file_lines(name: str, given: str) -> list[str]:
-    """A text that is given where several can be; of @FILE the lines of the file. Raises ConfigError."""
+    """Return the given text, or the lines of the file for @FILE. Raises ConfigError."""
     if not given.startswith("@"):
         return [given]
     try:
         lines = Path(given[1:]).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{name} is {given}, no file of text in UTF-8: give the path of one after @") from error
+        raise ConfigError(f"{name} is {given}, not a UTF-8 text file: give the path of one after @") from error
     return [line.strip() for line in lines]
 
 
-# ---- what commands share
+# ---- shared by commands
 
 
-workspace_flag = click.option(
-    "--workspace", metavar="FOLDER", help="The workspace's folder. Else $WORKBENCH_HOME, else ./workspace."
-)
-yes_flag = click.option("--yes", is_flag=True, help="Do not ask.")
-json_flag = click.option("--json", "as_json", is_flag=True, help="For programs: all that is known, as JSON.")
+workspace_flag = click.option("--workspace", metavar="FOLDER", help=WORKSPACE_HELP)
+yes_flag = click.option("--yes", is_flag=True, help="Skip the confirmation.")
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 detach_flag = click.option("--detach", is_flag=True, help="Start it and return at once.")
-
-
 target_flag = click.option(
     "--target",
     metavar="NAME",
-    help="Train on a target (workbench targets), or local. A run stays where it is until it is sent elsewhere.",
+    help="Train on this target (workbench targets), or on this machine (local). A run keeps its target.",
 )
 
 
 def config_flag(help: str = "Settings from a JSON file") -> Callable[[Command], Command]:
-    """--config FILE, as often as wanted."""
-    more = "; given again, a later file wins over an earlier one. Flags win over all."
+    """Return the repeatable flag --config FILE."""
+    more = ". May be repeated: later files win, and flags win over files."
     return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", multiple=True, help=help + more)
 
 
 def with_workspace(command: Command) -> Command:
-    """Give the command the opened workspace as its first argument: --workspace, here or on a group before it."""
+    """Pass the command its workspace as the first argument: --workspace, of the command or a group before it."""
 
     @workspace_flag
     @click.pass_context
@@ -207,7 +215,7 @@ def with_workspace(command: Command) -> Command:
 
 
 def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command], Command]:
-    """A decorator that gives the command what its first argument, NAME, names. open: Run.open, Dataset.open ..."""
+    """Return a decorator that opens the command's argument NAME with `open`, such as Run.open."""
 
     def decorate(command: Command) -> Command:
         @click.argument("name")
@@ -222,7 +230,7 @@ def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command],
 
 
 def _workspace_of(context: click.Context) -> str | None:
-    """What --workspace says, here or on a group before."""
+    """Return the value of --workspace, of the command or a group before it."""
     here: click.Context | None = context
     while here is not None:
         if (found := here.params.get("workspace")) is not None:

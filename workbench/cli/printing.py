@@ -1,8 +1,8 @@
-"""The one way from a text to the terminal: names, captions and metadata are other people's, and a terminal obeys them.
+"""Print untrusted text safely: names, captions and metadata come from others, and terminals obey escape sequences.
 
-Escape sequences, other control characters, line ends within a name and marks that turn the writing direction are shown
-as Python would write them (`\\x1b`, `\\n`, `\\u202e`). So a file's name can neither recolor the screen, set its title,
-fill the clipboard nor forge a line. With --json a program gets the exact text: there they are escaped as JSON has it.
+Control characters, line breaks within a name and bidirectional marks are escaped as in Python (`\\x1b`, `\\n`,
+`\\u202e`). So a file name cannot recolor the screen, set its title, fill the clipboard or forge a line. With --json
+they are escaped as in JSON, which keeps the exact text.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-# Of the characters without a shape: those that join letters, and emoji.
-JOINERS = "\u200c\u200d"
+JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
 STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")  # Unicode's categories
 
 
 def visible(text: object) -> str:
-    """A text as one line that steers no terminal."""
+    """Return the text as one line without characters that steer a terminal."""
     whole = str(text)
     if whole.isascii() and whole.isprintable():
         return whole
@@ -50,23 +49,23 @@ def say(text: object = "", *, err: bool = False, bold: bool = False) -> None:
 
 
 def say_lines(text: str | Iterable[object], *, err: bool = False) -> None:
-    """Print several lines: of a text of ours, such as a log or a README, or one for each item."""
+    """Print the lines of a text, such as a log or a README, or one line per item."""
     for line in text.split("\n") if isinstance(text, str) else text:
         say(line, err=err)
 
 
 def say_over(text: object = "", *, err: bool = False) -> None:
-    """Print over the present line of a terminal, which the next call replaces; "" clears it."""
+    """Replace the current line of the terminal; "" clears it."""
     click.echo(f"\r\x1b[K{visible(text)}", nl=False, err=err)
 
 
 def ask(question: str) -> bool:
-    """Ask for a yes or a no."""
+    """Ask a yes-or-no question."""
     return click.confirm(visible(question))
 
 
 def print_json(value: object) -> None:
-    """For --json."""
+    """Print the output of --json."""
     from workbench.workspace import finite
 
     text = json.dumps(finite(value), indent=2, ensure_ascii=False)
@@ -74,25 +73,25 @@ def print_json(value: object) -> None:
 
 
 def show_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """For `sys.excepthook`: a traceback whose texts steer no terminal."""
+    """Print a traceback safely; for `sys.excepthook`."""
     for part in traceback.format_exception(kind, error, trace):
         first, *others = part.rstrip("\n").split("\n")
-        say_lines([first, *(f"  {line}" for line in others)], err=True)  # a message has no line of its own
+        say_lines([first, *(f"  {line}" for line in others)], err=True)  # no line of a message starts a line
 
 
-def shown_by_click(error: click.ClickException) -> None:
-    """Print an error of the command line itself, which repeats what was typed."""
+def show_usage_error(error: click.ClickException) -> None:
+    """Print an error in the command line. Its text repeats what was typed."""
     written = io.StringIO()
     error.show(written)
     say_lines(written.getvalue().rstrip("\n"), err=True)
 
 
-PIPE_WIDTH = 200  # a table in a pipe or a file is not cut to a terminal's width
+PIPE_WIDTH = 200  # of a table in a pipe or a file
 GAP = "  "
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Texts in rows and columns, without lines. right: heads of the columns whose texts stand at the right."""
+    """Print a table without rules. right: heads of the columns that are right-aligned."""
     from rich.cells import cell_len
     from rich.console import Console
 
@@ -102,7 +101,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
     if sum(widths) + len(GAP) * (len(widths) - 1) > console.width:
         _print_wrapped(console, heads, cells, right)
         return
-    # rich takes as long for a row of a long list as all else for the whole list.
+    # rich is too slow for long lists.
     for number, row in enumerate([heads, *cells]):
         blanks = [" " * (width - cell_len(text)) for width, text in zip(widths, row, strict=True)]
         sides = [
@@ -112,7 +111,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequ
 
 
 def _print_wrapped(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]) -> None:
-    """A table that is wider than the terminal: its cells are broken into lines."""
+    """Print a table that is wider than the terminal, with wrapped cells."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -1,6 +1,6 @@
-"""`workbench publish lora|model|space|dataset`: push to the Hugging Face Hub. Ctrl-C ends watching only.
+"""`workbench publish lora|model|space|dataset`: push to the Hugging Face Hub. Ctrl-C stops watching, not the upload.
 
-The token is the Hub's own login (`hf auth login`); no command takes one.
+The token comes from the Hub's login (`hf auth login`); no command takes one.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ from workbench.publishing.upload_plan import UploadPlan
 from workbench.workspace import Workspace
 
 TO = {"repo_id": "--to"}
-dry_run = click.option("--dry-run", is_flag=True, help="Show the upload plan (every file, the README); send nothing.")
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Show the upload plan (every file, the README) without uploading."
+)
 
 
 @click.group()
 def publish() -> None:
     """Push a LoRA, a model, a demo or a dataset to the Hub.
 
-    Private unless you say --no-private. Log in once with `hf auth login`, with a token that may write.
+    Repositories are private unless you give --no-private. Log in once with `hf auth login` and a write token.
     """
 
 
@@ -58,8 +60,8 @@ def _push_flags(settings: type[LoraPush | SpacePush]) -> Callable[[Command], Com
 def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the LoRA NAME: weights, model card, previews.
 
-    NAME is a run's name, RUN@STEP for a checkpoint, or loras/NAME for one in the library. Pushing the same again
-    makes no new commit; an interrupted push goes on.
+    NAME is a run, RUN@STEP for a checkpoint, or loras/NAME for the library. Pushing the same files again makes no new
+    commit; repeat an interrupted push to continue it.
     """
     return _push(workspace, name, settings_from(LoraPush, (), flags), dry_run, detach)
 
@@ -68,14 +70,14 @@ def lora(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: 
 @_push_flags(LoraPush)
 def model(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the model NAME, a run that trained all weights: the trained part, model card, previews."""
-    workspace.model(name if "/" in name else f"runs/{name}")  # or say why it is none
+    workspace.model(name if "/" in name else f"runs/{name}")  # raises if it is not a model
     return _push(workspace, name, settings_from(LoraPush, (), flags), dry_run, detach)
 
 
 @publish.command(cls=SettingsCommand)
 @_push_flags(SpacePush)
 def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
-    """Push a Space that generates videos with the LoRA NAME, which is on the Hub already."""
+    """Push a Space that generates videos with the LoRA NAME, which must be on the Hub already."""
     return _push(workspace, name, settings_from(SpacePush, (), flags), dry_run, detach)
 
 
@@ -110,7 +112,7 @@ def _push(workspace: Workspace, name: str, settings: LoraPush | SpacePush, dry: 
 
 
 def _show(plan: UploadPlan, readme: bool) -> None:
-    """Everything that is uploaded; readme: with the text of its README."""
+    """Print the plan's files and notes, and the README on request."""
     say(plan.sentence)
     for name, size in plan.sizes.items():
         say(f"  {byte_size(size):>12}  {name}")

@@ -1,4 +1,4 @@
-"""`workbench sample`, `samples decode` and `samples export`: request videos and wait, or write them to files."""
+"""`workbench sample`, `samples decode` and `samples export`: generate videos, or write them to files."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from workbench.sampler.settings import BatchSettings, SampleSettings, expand
 from workbench.sampler.view import report, request_view
 from workbench.workspace import Workspace, read_json, writing
 
-CONFIG_HELP = "Settings and prompt from a video made here, the JSON beside one, or a JSON file of settings"
-JOIN_HELP = "With --scenes: also copy the video that joins them to this file."
+CONFIG_HELP = "Settings and prompt from a generated video, the JSON beside it, or a JSON file of settings"
+JOIN_HELP = "With --scenes, copy the joined video to this file."
 POLL_SECONDS = 0.1
 
 
@@ -45,7 +45,7 @@ POLL_SECONDS = 0.1
 @settings_flags(SampleSettings, leave_out=("prompt",))
 @config_flag(CONFIG_HELP)
 @click.option("--join", type=click.Path(path_type=Path), metavar="FILE", help=JOIN_HELP)
-@click.option("--verbose", "-v", is_flag=True, help="Print on stderr how each LoRA fitted, seed and steps.")
+@click.option("--verbose", "-v", is_flag=True, help="Print seed, steps and LoRA matches on stderr.")
 @json_flag
 @with_workspace
 def sample(
@@ -57,26 +57,29 @@ def sample(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Generate videos of PROMPT and print the path of each. PROMPT - reads it from stdin, @FILE a prompt a line.
+    """Generate videos of PROMPT and print their paths. "-" reads the prompt from stdin, @FILE one prompt per line.
 
-    The first one loads the model; the worker keeps it warm for the next. --seed random gives another video each time.
-    --config VIDEO.mp4 generates a video again, with the flags that are given changed.
+    The worker keeps the model loaded for the next call. --seed random gives a different video each time. --config
+    VIDEO.mp4 repeats a video with its settings; flags change them.
     """
     if prompt is None and not config:
         raise click.UsageError("Missing argument 'PROMPT': describe the video, or give --config FILE.")
     known = BatchSettings(scenes=any(map(joins_scenes, config)), each_line=(prompt or "").startswith("@"))
-    prompt = _read(prompt)
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    elif prompt:
+        prompt = "\n".join(file_lines("prompt", prompt))
     batch = settings_from(BatchSettings, (), flags, known)
     if join is not None:
         if not batch.scenes or batch.videos > 1:
-            raise click.UsageError("--join makes one video of scenes: give --scenes, and --videos 1.")
+            raise click.UsageError("--join writes one video of scenes: give --scenes, and --videos 1.")
         if join.suffix.lower() != ".mp4":
-            raise ConfigError(f"join is {str(join)!r}, which is no mp4: give a name that ends in .mp4")
+            raise ConfigError(f"join is {str(join)!r}, must end in .mp4: choose another name")
         if join.exists():
             raise ConfigError(f"join is {str(join)!r}, which exists: name a new file")
     if flags.get("seed") == "random":
-        flags["seed"] = ""  # as in the form: an empty one
-    base = _base(workspace, config) if config else None
+        flags["seed"] = ""  # an empty seed is random, as in the form
+    base = _settings_of_files(workspace, config) if config else None
     fixed = {} if prompt is None else {"prompt": prompt.strip()}
     settings = settings_from(SampleSettings, (), flags, base, **fixed)
     for sentence in needless(settings, given_flags(flags)):
@@ -84,7 +87,7 @@ def sample(
     many = kept(workspace, expand(settings, batch))
     every = generate_all(workspace, many, chains=batch.chains)
     code = _report(every, as_json, verbose)
-    whole = every[-1].video  # what joins the scenes comes after them; one scene is all there is
+    whole = every[-1].video  # the joined video follows its scenes
     if join is not None and code == 0 and whole is not None:
         with writing(join):
             shutil.copyfile(whole, join)
@@ -94,7 +97,7 @@ def sample(
 
 
 def _report(every: Sequence[queue.Progress], as_json: bool, verbose: bool) -> int:
-    """Print what was generated; returns the exit code of the first sample that failed, else 0."""
+    """Print the results and return the exit code of the first sample that failed, else 0."""
     code = 0
     if as_json:
         print_json([request_of(done).model_dump(mode="json") for done in every])
@@ -110,15 +113,8 @@ def _report(every: Sequence[queue.Progress], as_json: bool, verbose: bool) -> in
     return code
 
 
-def _read(prompt: str | None) -> str | None:
-    """The prompt, read from stdin for "-", and for @FILE from the file: one a line."""
-    if prompt == "-":
-        return sys.stdin.read()
-    return "\n".join(file_lines("prompt", prompt)) if prompt else prompt
-
-
-def _base(workspace: Workspace, config: Sequence[Path]) -> SampleSettings:
-    """The settings of videos and files, those of a later one over those of an earlier one."""
+def _settings_of_files(workspace: Workspace, config: Sequence[Path]) -> SampleSettings:
+    """Return the settings of videos and JSON files. Later files win."""
     base = SampleSettings()
     for path in config:
         base = base.changed(**settings_of(path, workspace).model_dump(mode="json", exclude_unset=True))
@@ -126,9 +122,9 @@ def _base(workspace: Workspace, config: Sequence[Path]) -> SampleSettings:
 
 
 def generate_all(workspace: Workspace, many: Sequence[SampleSettings], chains: int = 0) -> list[queue.Progress]:
-    """Generate samples, with progress on a terminal's stderr; returns how each ended. Ctrl-C cancels those not done.
+    """Generate samples with progress on stderr, and return how each ended. Ctrl-C cancels the unfinished ones.
 
-    chains: see `queue.submit_all`
+    chains: see `queue.submit_all`.
     """
     ids = queue.submit_all(workspace, many, chains=chains)
     ended: list[queue.Progress] = []
@@ -152,7 +148,7 @@ def generate_all(workspace: Workspace, many: Sequence[SampleSettings], chains: i
     return ended
 
 
-# ---- samples that there are
+# ---- existing samples
 
 several = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 
@@ -161,7 +157,7 @@ several = click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @several
 @with_workspace
 def decode(workspace: Workspace, ids: tuple[str, ...]) -> int:
-    """Make the videos of samples that were kept as latents (--latents-only), and print the path of each."""
+    """Decode samples that were generated with --latents-only, and print the path of each video."""
     code = 0
     for one in operations.decode(workspace, ids):
         done = queue.wait(workspace, one.id)
@@ -175,9 +171,11 @@ def decode(workspace: Workspace, ids: tuple[str, ...]) -> int:
 @several
 @with_workspace
 def export(workspace: Workspace, target: Path, ids: tuple[str, ...]) -> None:
-    """Write samples to TARGET, a new file. A .zip has each video by a readable name, with its settings beside it. A
-    .gif shows them side by side, a row for each prompt; a .png does the same with samples of one frame. A name without
-    an ending becomes a folder with a GIF for each prompt, or a PNG where its samples are pictures."""
+    """Write samples to TARGET, a new file or folder.
+
+    A .zip holds the videos under readable names, with their settings. A .gif shows them side by side, with a row per
+    prompt; a .png does the same for pictures. Without a suffix, TARGET is a folder with a GIF or PNG per prompt.
+    """
     if target.suffix not in ("", *SUFFIXES) or target.exists():
         rule = f"a new file that ends in {', '.join(SUFFIXES)}, or a new folder"
         raise ConfigError(f"target is {target.name}, must be {rule}: choose another name")

@@ -1,4 +1,4 @@
-"""`workbench status` (what is happening, what to do next) and `workbench doctor` (is this machine in order?)."""
+"""`workbench status` (what is happening, what to do next) and `workbench doctor` (is this machine ready?)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND_OF = {
 @json_flag
 @with_workspace
 def status(workspace: Workspace, as_json: bool) -> None:
-    """Show what is happening: active, waiting and failed runs, the newest samples and datasets, what to do next."""
+    """Show active, waiting and failed runs, the newest samples and datasets, and what to do next."""
     reader = OverviewReader(workspace)
     if as_json:
         print_json(overview_of(reader).model_dump(mode="json"))
@@ -54,13 +54,13 @@ def status(workspace: Workspace, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Check packages and devices only: import no clip, train nothing.")
+@click.option("--quick", is_flag=True, help="Check packages and devices only, without the test training.")
 @json_flag
 @with_workspace
 def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
-    """Check this machine: versions, device, disk, models, browser; then import a clip and train two steps.
+    """Check this machine: versions, device, disk, models, browser. Then import a clip and train two steps.
 
-    Ends with 0 when nothing needs fixing.
+    Exits with 0 when nothing needs fixing.
     """
     if not quick:
         say("importing a clip and training two steps on the built-in model ...", err=True)

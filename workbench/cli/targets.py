@@ -1,4 +1,4 @@
-"""`workbench targets add KIND NAME`: a command for each kind, with its settings; the others are operations."""
+"""`workbench targets add KIND NAME`: a command per kind, with its settings. The other commands are operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.workspace import Workspace
 
 @click.group()
 def add() -> None:
-    """Add a target, or replace one: its kind, then its name."""
+    """Add or replace a target: give its kind, then its name."""
 
 
 def _add(kind: str, cls: type[Settings]) -> None:
@@ -26,7 +26,7 @@ def _add(kind: str, cls: type[Settings]) -> None:
     @with_workspace
     def command(workspace: Workspace, name: str, **flags: Any) -> None:
         kept.save(workspace, name, settings_from(cls, (), flags))
-        say(f"{name} is a target now; check whether it is ready: workbench targets check {name}")
+        say(f"saved the target {name}. Check it: workbench targets check {name}")
 
 
 for kind, settings in KINDS.items():

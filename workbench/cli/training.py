@@ -1,4 +1,4 @@
-"""`workbench train`: start a run, or several, and watch them. From flags, a file, another run, or its checkpoint."""
+"""`workbench train`: start runs from flags, a file, another run or its checkpoint, and watch them."""
 
 from __future__ import annotations
 
@@ -38,22 +38,20 @@ from workbench.runs.sweeps import created, parse_values
 from workbench.settings import specs
 from workbench.workspace import Workspace, read_object
 
-FORK_HELP = "Go on from that run's checkpoint in a new run, with its settings. Flags win over them."
+FORK_HELP = "Continue from that checkpoint in a new run, with its settings. Flags win over them."
 SWEEP_HELP = (
-    "A run for every value, as in learning_rate=1e-4,3e-4 or, by a field's label, 'Learning rate=1e-4,3e-4'; given "
-    "again, for every combination."
+    "Start a run for every value, as in learning_rate=1e-4,3e-4 or, with a field's label, 'Learning rate=1e-4,3e-4'. "
+    "Repeat it for every combination."
 )
-
-
 SCRATCH_HELP = (
-    "Begin with a new model of random weights; --model then names its family: phenaki. Train its tokenizer first, then "
-    "all weights of its transformer."
+    "Start from a new model with random weights. --model then names its family: phenaki. Train its tokenizer first, "
+    "then all weights of its transformer."
 )
 SIZES = {spec.name for one in families_from_scratch().values() if one.new_model for spec in specs(one.new_model)}
 
 
 def new_model_flags(command: Command) -> Command:
-    """--from-scratch, and a flag for each size of a new model."""
+    """Add --from-scratch, and a flag for each size of a new model."""
     for family in families_from_scratch().values():
         assert family.new_model is not None
         command = settings_flags(family.new_model)(command)
@@ -64,7 +62,7 @@ def new_model_flags(command: Command) -> Command:
 @settings_flags(TrainSettings)
 @new_model_flags
 @recipe_flag
-@click.option("--name", help="The run's name. Else the dataset's, or the other run's, numbered.")
+@click.option("--name", help="Name of the run. Default: the dataset or the other run, numbered.")
 @config_flag("Settings from a JSON file, such as an earlier run's config.json")
 @clone_flag
 @click.option("--fork", metavar="RUN@STEP", help=FORK_HELP)
@@ -87,17 +85,17 @@ def train(
     detach: bool,
     **flags: Any,
 ) -> int:
-    """Train a LoRA on a dataset and watch it. Ctrl-C stops watching; the run goes on.
+    """Train a LoRA on a dataset and watch it. Ctrl-C stops watching, not the run.
 
-    Runs that are started while another one trains wait for their turn. Ends with the run's exit code: 0 finished, 90
-    stopped on request, others in docs/file_formats.md.
+    Runs wait for their turn while another one trains. Exits with the run's code: 0 finished, 90 stopped on request,
+    others in docs/file_formats.md.
     """
     if target:
-        resolve_target(workspace, target)  # before there is a run
+        resolve_target(workspace, target)  # fail before a run exists
     if target and fit_to_gpu:
         raise ConfigError("--fit-to-gpu measures this machine: with --target, use workbench fit --gpu-memory")
     if fork and swept:
-        raise ConfigError("--fork goes on with one run, --sweep begins several anew: give one of them")
+        raise ConfigError("--fork continues one run, --sweep starts several: give one of them")
     sources = [flag for flag, value in (("--config", config), ("--clone", clone), ("--fork", fork)) if value]
     if len(sources) > 1:
         raise ConfigError(f"{' and '.join(sources)} both say where the settings come from: give one of them")
@@ -120,7 +118,7 @@ def train(
     if not target:
         say(estimate(workspace, settings).summary)
         if (more := offer(settings)) is not None:
-            say(f"this machine has {more.count} GPUs, all of which could share the steps: {more.flags}")
+            say(f"this machine has {more.count} GPUs that could share the steps: {more.flags}")
     return _start(runs, detach)
 
 
@@ -133,14 +131,14 @@ def _of_new_model(
     parent: Run | None,
     name: str | None,
 ) -> contextlib.AbstractContextManager[TrainSettings]:
-    """The settings, with --from-scratch those of a new model, which is removed if no run comes of it.
+    """Return a context with the settings, with --from-scratch those of a new model.
 
-    Raises ConfigError, ModelUnavailable, CannotWrite.
+    The model is removed if the block fails. Raises ConfigError, ModelUnavailable, CannotWrite.
     """
-    given = {setting for setting, value in flags.items() if value not in (None, ())}
+    given = set(given_flags(flags))
     if not from_scratch:
         if settings.model in families_from_scratch():
-            sentence = f"model is {settings.model}, a family that has no published weights: add --from-scratch"
+            sentence = f"model is {settings.model}, a family without published weights: add --from-scratch"
             raise ConfigError(sentence, {"model": sentence})
         if sizes := sorted(SIZES & given):
             flag = f"--{sizes[0].replace('_', '-')}"
@@ -148,7 +146,7 @@ def _of_new_model(
         return contextlib.nullcontext(settings)
     if parent is not None:
         raise ConfigError(
-            f"--from-scratch makes a new model, and {parent.name} has one already: leave out --clone and --fork"
+            f"--from-scratch makes a new model, but {parent.name} already has one: leave out --clone and --fork"
         )
     for path in config:
         given |= read_object(path).keys()
@@ -171,7 +169,7 @@ def _begin(runs: list[Run]) -> None:
         before = "" if run.target else queue.waits_for(Workspace.of(run.folder), run.name)
         say(f"{f'queued after {before}:' if before else 'started'} {run.name}: {run.folder}")
         for sentence in run.parent.get("dropped", ()):
-            say(f"not taken along: {sentence}")
+            say(f"not carried over: {sentence}")
     if len(runs) > 1:
         names = " ".join(run.name for run in runs)
-        say(f"they train one after another; compare them at any time: workbench runs compare {names}")
+        say(f"they train one after another. Compare them at any time: workbench runs compare {names}")

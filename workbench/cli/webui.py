@@ -20,8 +20,8 @@ from workbench.workspace import Workspace, writing
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @with_workspace
 def webui(workspace: Workspace, options: tuple[str, ...]) -> None:
-    """Open the page in a browser; options are those of `python webui.py`."""
-    # By its path: a file of that name in the current folder, or a package, is somebody else's.
+    """Open the page in a browser. Takes the options of `python webui.py`."""
+    # By path: a webui.py in the current folder, or a package of that name, may be somebody else's.
     command = [sys.executable, str(PAGE), "--workspace", str(workspace.root), *options]
     sys.stdout.flush()
     os.execv(sys.executable, command)
@@ -30,7 +30,7 @@ def webui(workspace: Workspace, options: tuple[str, ...]) -> None:
 @click.command("api-token")
 @with_workspace
 def api_token(workspace: Workspace) -> None:
-    """Print the token with which programs use the page's HTTP API over this workspace; keep it as a password."""
+    """Print the token for the page's HTTP API on this workspace. Keep it like a password."""
     from workbench.api.key import api_token_of
 
     say(api_token_of(workspace.root))
@@ -39,9 +39,9 @@ def api_token(workspace: Workspace) -> None:
 @click.command()
 @with_workspace
 def mcp(workspace: Workspace) -> None:
-    """Serve the workbench's operations to an agent, as tools of the Model Context Protocol on stdin and stdout.
+    """Serve the operations to an agent as tools of the Model Context Protocol, on stdin and stdout.
 
-    The page serves them, too, at /api/v1/mcp, with the token of `workbench api-token`.
+    The page also serves them at /api/v1/mcp, with the token of `workbench api-token`.
     """
     from workbench.api.mcp import serve
 
@@ -51,10 +51,10 @@ def mcp(workspace: Workspace) -> None:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def notebooks(folder: Path) -> None:
-    """Copy the notebooks into FOLDER, which is made; no file there is replaced."""
+    """Copy the notebooks into FOLDER without replacing any file there. Creates FOLDER if needed."""
     found = sorted(NOTEBOOKS.glob("*.ipynb"))
     if there := [one.name for one in found if (folder / one.name).exists()]:
-        raise CannotWrite(f"{folder} has {there[0]} already, which would be replaced: name another folder")
+        raise CannotWrite(f"{folder} already has {there[0]}: choose another folder")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for one in found:

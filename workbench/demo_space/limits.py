@@ -1,6 +1,6 @@
-"""What a visitor of the demo may do: its numbers, and the rule that every set of settings in a visitor's page follows.
+"""What a visitor of the demo may do: quotas, and the check that all settings in a visitor's page must pass.
 
-An operation says itself whether a visitor may call it; jobs.quota counts jobs; workspace.named_paths keeps to folders.
+Each operation declares whether visitors may call it, jobs.quota counts jobs, and workspace.named_paths restricts paths.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.jobs.quota import OFF, Quota
 from workbench.settings import Settings
 from workbench.workspace import LORA_NAME, named_paths
 
-HUB = "WORKBENCH_DEMO_HUB"  # repositories that visitors may name, by commas; then the demo may go online
+HUB = "WORKBENCH_DEMO_HUB"  # comma-separated repositories that visitors may use; setting it lets the demo go online
 MEGABYTE = 1024**2
 MODULES = (
     "workbench.trainer",
@@ -32,7 +32,7 @@ MODULES = (
     "workbench.compare",
     "workbench.loras",
 )
-# Setting, or Class.setting -> its highest value; of a text or a list, its greatest length.
+# Highest value of a setting (or Class.setting); for a text or list, its maximum length.
 MOST = {
     "TrainSettings.steps": 600,
     "batch_size": 8,
@@ -59,7 +59,7 @@ MOST = {
     "idle_seconds": 120,
     "more_datasets": 2,
 }
-# Setting -> its legal values. Captions, prompts, depth and poses by a model need a download or a server.
+# Allowed values of a setting. Captioners, prompt enhancers, depth and pose models need a download or a server.
 ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "tracker": ("none",),
     "device": ("auto", "cpu"),
@@ -69,19 +69,29 @@ ONLY: dict[str, tuple[str | bool | None, ...]] = {
     "enhancer": (),
     "push_to_hub": (False,),
 }
-EMPTY = ("hub_dataset", "own_source", "repo_id", "base_url", "epochs")  # settings that stay as they are
+EMPTY = ("hub_dataset", "own_source", "repo_id", "base_url", "epochs")  # settings that must stay empty
 CLIPS = ("chosen", "clips", "clip")  # settings that name clips of a dataset, as clips/ID.mp4
-# Free text, which may begin with a stroke or speak of an address.
+# Settings with free text, which may start with a slash or mention an address.
 FREE = re.compile(r"prompt|caption|instruction|text|find|replace")
 HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """sessions: at once; per_address: of those, from one address; spare: sessions that are kept ready
-    idle, longest: seconds without a request, and in all, after which a session is removed
-    job: seconds after which a job of a visitor is ended; size, total: bytes of a session, of all sessions
-    upload: bytes of one upload; files: uploaded ones of one visitor; uploads: at once
+    """Limits of the demo.
+
+    Attributes:
+        sessions: Sessions at once.
+        per_address: Sessions at once from one address.
+        spare: Sessions that are started ahead.
+        idle: Seconds without a request after which a session is removed.
+        longest: Seconds after which a session is removed in any case.
+        job: Seconds after which a visitor's job is ended.
+        size: Bytes of a session.
+        total: Bytes of all sessions.
+        upload: Bytes of one upload.
+        files: Uploaded files per visitor.
+        uploads: Uploads at once per visitor.
     """
 
     sessions: int = 12
@@ -97,27 +107,27 @@ class Limits:
     uploads: int = 4
 
     def variables(self, home: Path) -> dict[str, str]:
-        """Return the variables that hold a page, and all its jobs, to a visitor's folder and quota."""
+        """Return the environment variables that restrict a page and its jobs to a visitor's folder and quota."""
         hub = {HUB: ",".join(allowed())}
         return Quota(str(home), MODULES, size=self.size).variables | named_paths.variables([home]) | hub
 
 
 def allowed() -> tuple[str, ...]:
-    """Repositories of the Hub that visitors may name; none unless whoever runs the demo says so."""
+    """Return the Hub repositories that visitors may use, none by default."""
     return tuple(name.strip() for name in os.environ.get(HUB, "").split(",") if name.strip())
 
 
 def notice() -> str:
-    """Return what a visitor should know: what the demo is, and what happens to their files."""
+    """Return what a visitor should know about the demo and their files."""
     limits = Limits()
     steps, minutes = f"{MOST['TrainSettings.steps']:g}", f"{limits.job / 60:.0f}"
     idle, longest = f"{limits.idle / 60:.0f}", f"{limits.longest / 3600:g}"
     return (
-        "This is a demo on a small machine. The workspace you see is yours alone: nobody else can look into it, and "
-        f"all of it is removed {idle} minutes after you leave, {longest} hours after you came at the latest. You can "
-        f"build datasets of your own clips ({limits.upload // MEGABYTE} MB an upload), train a built-in model "
-        f"({steps} steps and {minutes} minutes at most, one run at a time), and sample it. Large models, publishing, "
-        "other machines, and this machine's files are switched off."
+        "This is a demo on a small machine. Your workspace is private, and it is removed "
+        f"{idle} minutes after you leave, or {longest} hours after you came. You can "
+        f"build datasets from your own clips (up to {limits.upload // MEGABYTE} MB per upload), train a built-in model "
+        f"(up to {steps} steps and {minutes} minutes, one run at a time), and sample it. Large models, publishing, "
+        "other machines and this machine's files are switched off."
     )
 
 
@@ -125,10 +135,9 @@ def notice() -> str:
 
 
 def check(settings: Settings) -> None:
-    """Raises ConfigError with a sentence for each setting that a visitor may not have (settings.RULES)."""
+    """Raise ConfigError with a sentence for each setting that a visitor may not use (settings.RULES)."""
     kind, found = type(settings), {}
     for name, value in settings.model_dump().items():
-        # A default names nothing of the visitor's choosing, but may still be switched off.
         problem = ""
         if name in EMPTY:
             problem = f"{name} {OFF}" if value else ""
@@ -143,17 +152,17 @@ def check(settings: Settings) -> None:
 
 
 def _problem(kind: str, name: str, value: Any) -> str:
-    """What is wrong with one setting that was chosen; "" when nothing is."""
+    """Return what is wrong with a setting that was changed from its default, or ""."""
     most = MOST.get(f"{kind}.{name}", MOST.get(name))
     size = value if isinstance(value, int | float) else len(value) if isinstance(value, str | tuple | list) else 0
     if most is not None and size > most:
-        return f"{name} is {value if value is size else size}, at most {most:g} in this demo: use {most:g}"
+        return f"{name} is {size}, at most {most:g} in this demo: use {most:g}"
     embedded = [model.id for model in models() if model.embedded]
     if name == "model" and value and value not in (*embedded, *allowed()):
         return f"model is {str(value)[:80]!r}, in this demo only {', '.join(embedded)}: choose it"
     for text in _texts(value):
         if not FREE.search(name) and _elsewhere(text) and not (name in CLIPS and text.startswith("clips/")):
-            return f"{name} names {text[:80]!r}, and this demo reads and writes your own workspace alone"
+            return f"{name} is {text[:80]!r}, but this demo only reads and writes your own workspace"
     return ""
 
 
@@ -166,7 +175,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _elsewhere(text: str) -> bool:
-    """Whether a text names something outside of the visitor's own folder: a file, an address, a repository."""
+    """Return whether a text names something outside the visitor's folder: a file, an address, a repository."""
     if "://" in text or text.startswith(("~", "\\", "//")) or "\0" in text or ".." in PurePosixPath(text).parts:
         return True
     if text.startswith("/"):

@@ -1,8 +1,7 @@
-"""The one address of the demo: an ASGI application that passes a visitor's requests to their own session.
+"""The public address of the demo: an ASGI application that forwards a visitor's requests to their own session.
 
-A visitor is recognized by a cookie that this server signed; nobody gets a session before their browser has returned the
-cookie, so that a program that only fetches the address is cheap. The owner (of a Space) gets the whole workbench in
-their session instead.
+Visitors are recognized by a signed cookie. A session starts once the browser has returned the cookie, so programs that
+only fetch the address cost little. The owner of a Space gets the full workbench instead.
 """
 
 from __future__ import annotations
@@ -27,34 +26,33 @@ from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 COOKIE = "workbench-visitor"
 STRANGER = "Open the demo's page first: it makes a workspace of your own."
 UPLOAD = "/gradio_api/upload"
-# Of the connection, not of the message; the last two are set again by the session.
+# Headers of the connection, which a proxy does not forward.
 HOP = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection"}
 BUSY, STARTING, NO_COOKIES, EXPIRED = range(4)
 PAGES = {
     BUSY: (
         503,
         "All sessions are in use",
-        "This demo gives each visitor a workspace of their own. All of them are in use, or all that one network "
-        "address may have. This page tries again every 15 seconds.",
+        "This demo gives each visitor a workspace of their own. All workspaces, or all for your network address, are "
+        "in use. This page tries again every 15 seconds.",
         15,
     ),
     STARTING: (
         200,
         "Preparing your workspace",
-        "A workspace of your own is being created; this takes some seconds. Nobody else can see it, and it is removed "
-        "when you have left.",
+        "Creating your private workspace takes a few seconds. It is removed after you leave.",
         1,
     ),
     NO_COOKIES: (
         200,
         "This browser keeps no cookies here",
-        "The demo recognizes you by a cookie, which your browser does not keep inside another site's page.",
+        "The demo recognizes you by a cookie, which your browser blocks inside another site's page.",
         None,
     ),
     EXPIRED: (
         410,
         "This workspace is gone",
-        "It was unused for a while, or open for as long as this demo allows. Load the page again for a new one.",
+        "It was idle for too long, or reached the demo's time limit. Reload the page for a new one.",
         None,
     ),
 }
@@ -64,8 +62,13 @@ background:#111827}a{color:#6aa3f5}}"
 
 
 class SessionProxy:
-    """framed: whether the demo is shown inside another site (a Space is), whose cookies must be marked for that
-    is_owner: whether a request comes from the owner, who gets `owner_session`
+    """The proxy in front of all sessions.
+
+    Attributes:
+        sessions: The visitors' sessions.
+        framed: Whether another site shows the demo in a frame, as for a Space. Its cookies must be marked for that.
+        is_owner: Returns whether a request comes from the owner, who gets `owner_session`.
+        owner_session: Returns the owner's session.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class SessionProxy:
             await send({"type": "websocket.close", "code": 1008})
 
     def refusal(self, scope: Any) -> str:
-        """Why a request is refused before its body is read: somebody who has no session; "" for all others."""
+        """Return why to refuse a request before reading its body: the sender has no session. Otherwise ""."""
         request = Request(scope)
         known = self._visitor(request) or (self.owner_session is not None and self.is_owner(request))
         return "" if known else STRANGER
@@ -118,7 +121,7 @@ class SessionProxy:
     # ---- visitors
 
     def _visitor(self, request: Request) -> str:
-        """The visitor's name, "" where the cookie is missing or was not made here."""
+        """Return the visitor's name, or "" without a valid cookie."""
         name, _, signature = request.cookies.get(COOKIE, "").partition(".")
         return signature if name and hmac.compare_digest(signature.encode(), self._sign(name).encode()) else ""
 
@@ -126,7 +129,7 @@ class SessionProxy:
         return hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()
 
     def _welcome(self, request: Request) -> Response:
-        """Set a cookie, and check whether it comes back."""
+        """Set a cookie and check whether it comes back."""
         if "text/html" not in request.headers.get("accept", ""):
             return PlainTextResponse("Video LoRA Workbench: open this address in a browser.")
         if request.query_params.get("visit"):
@@ -137,7 +140,7 @@ class SessionProxy:
         answer.headers["set-cookie"] = value + ("SameSite=None; Secure; Partitioned" if self.framed else "SameSite=Lax")
         return answer
 
-    # ---- passing on
+    # ---- forwarding
 
     async def _upload(self, request: Request, session: DemoSession) -> Response:
         length = request.headers.get("content-length", "")
@@ -152,7 +155,7 @@ class SessionProxy:
             self.sessions.release(session, reserved)
 
     async def _forward(self, request: Request, session: DemoSession) -> Response:
-        if self._client is None:  # inside the loop that it will be used in
+        if self._client is None:  # made inside the event loop that uses it
             self._client = httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None), trust_env=False)
         dropped = {*HOP, b"cookie", b"x-workbench-proxy"}
         headers = [(name, value) for name, value in request.headers.raw if name not in dropped]
@@ -165,7 +168,7 @@ class SessionProxy:
         try:
             url = httpx.URL(f"http://127.0.0.1:{session.port}").copy_with(raw_path=raw)
         except (httpx.InvalidURL, UnicodeError):
-            return PlainTextResponse("That is no address of this demo.", 400)
+            return PlainTextResponse("This is not an address of the demo.", 400)
         length = request.headers.get("content-length", "0")
         body = request.stream() if length != "0" or "transfer-encoding" in request.headers else None
         forwarded = self._client.build_request(request.method, url, headers=headers, content=body)
@@ -195,23 +198,23 @@ async def _bytes(answer: httpx.Response) -> AsyncIterator[bytes]:
     try:
         async for piece in answer.aiter_raw():
             yield piece
-    except httpx.TransportError:  # the session was removed while it answered
+    except httpx.TransportError:  # the session was removed while answering
         return
     finally:
         await answer.aclose()
 
 
 def _own_cookies(request: Request) -> bytes | None:
-    """The cookies that the session gets: not the one of the proxy, nor that of a login."""
+    """Return the cookies for the session, without those of the proxy and of a login."""
     given = [part.strip() for name, value in request.headers.raw if name == b"cookie" for part in value.split(b";")]
     kept = [part for part in given if part.partition(b"=")[0].strip() not in (COOKIE.encode(), b"session")]
     return b"; ".join(kept) or None
 
 
 def _address(request: Request) -> str:
-    """The address of a visitor; of IPv6 the network, which is one household's.
+    """Return a visitor's IPv4 address or IPv6 /64 network.
 
-    Behind a Space's proxies it is the last public address that they added: what stands before it anybody may write.
+    Behind a Space's proxies it is the last public address that they added. Anybody can forge the ones before it.
     """
     noted = request.headers.get("x-forwarded-for", "").split(",")
     for host in reversed(noted):

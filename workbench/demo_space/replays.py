@@ -1,14 +1,14 @@
-"""A replay: what a training run showed while it ran, small enough to share, with a slider over its time.
+"""A replay: the curves and previews of a run over time, small enough to share, shown with a slider.
 
     replay.json         {title, description, model, steps, seconds, device, versions, settings, points, previews}
-    previews/NAME.mp4   as the run generated them
+    previews/NAME.mp4   the run's previews
 
-    points    [seconds, step, loss, smoothed loss, held-out loss] of a line of metrics each; None where it had none.
-              The smoothed loss is a mean over the steps before, as it was shown at that moment
-    previews  [seconds, step, prompt's number, file]; `prompts` holds the prompts
+    points    [seconds, step, loss, smoothed loss, held-out loss] for each line of metrics; missing values are None.
+              The smoothed loss is a running mean, as shown at that moment
+    previews  [seconds, step, index in `prompts`, file]
 
-Made from a run's folder by `record`: times are those of the run's own lines and files. It holds no weights, clips or
-paths of the machine. `page` makes one file of it, shown by an element (assets/elements/replay.js).
+`record` makes it from a run's folder, with the times of the run's metrics and files. It contains no weights, clips or
+paths. `page` writes it as one HTML file, shown by an element (assets/elements/replay.js).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from workbench.workspace import confined, disk, read_json, write_text, writing
 
 SHIPPED = ASSETS / "replays"
 REPLAY, PREVIEWS = "replay.json", "previews"
-POINTS = 600  # training lines that are kept, evenly; all measurements are
-SMOOTH = 0.03  # share of a new loss in the mean
+POINTS = 600  # training losses to keep, evenly spaced; all held-out losses are kept
+SMOOTH = 0.03  # weight of a new loss in the running mean
 SETTINGS = (
     "dataset",
     "method",
@@ -55,17 +55,17 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Replay:
-    """A folder that `record` has written."""
+    """A folder written by `record`."""
 
     folder: Path
     record: dict[str, Any]
 
     @classmethod
     def open(cls, folder: Path) -> Replay:
-        """Raises ConfigError when it is none, or names files outside of itself."""
+        """Open a replay. Raises ConfigError if the folder is not one, or names files outside itself."""
         record = read_json(folder / REPLAY)
         if not isinstance(record, dict) or not isinstance(record.get("points"), list):
-            raise ConfigError(f"{folder} is no replay: make one with `workbench record RUN FOLDER`")
+            raise ConfigError(f"{folder} is not a replay: make one with `workbench record RUN FOLDER`")
         previews = record.get("previews")
         if not isinstance(previews, list) or not all(isinstance(one, list) and len(one) == 4 for one in previews):
             raise ConfigError(f"{folder / REPLAY} is damaged: record the run again")
@@ -75,7 +75,7 @@ class Replay:
 
 
 def shipped() -> list[Replay]:
-    """The replays that come with the workbench."""
+    """Return the replays that come with the workbench."""
     return [Replay.open(path.parent) for path in sorted(SHIPPED.glob(f"*/{REPLAY}"))]
 
 
@@ -83,16 +83,24 @@ def shipped() -> list[Replay]:
 
 
 def record(run: Run, target: Path, description: str = "") -> Replay:
-    """Write what the run showed over its time into a new folder. description: a sentence that says what it is.
+    """Record a run's curves and previews in a new folder.
 
-    Raises DataError when the run has nothing to show yet, ConfigError when the target exists, CannotWrite.
+    Args:
+        run: The run.
+        target: The new folder.
+        description: One sentence about the run.
+
+    Raises:
+        DataError: The run has no metrics yet.
+        ConfigError: The target exists.
+        CannotWrite: The target cannot be written.
     """
     lines = run.metrics
     times = [line["time"] for line in lines if line.get("time")]
     if not times:
-        raise DataError(f"{run.name} has measured nothing yet: let it train first")
+        raise DataError(f"{run.name} has no metrics yet: let it train first")
     if target.exists():
-        raise ConfigError(f"{target} is there already: name a new folder")
+        raise ConfigError(f"{target} already exists: choose a new folder")
     settings = run.settings.model_dump(mode="json")
     begun, model = min(times), run.settings.resolved.model
     partial = target.with_name(f".{target.name}.tmp")
@@ -139,7 +147,7 @@ def _points(lines: list[dict[str, Any]], begun: float) -> list[list[float | None
 
 
 def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[list[Any]]]:
-    """Copy the videos; they are shown from the moment their files were written."""
+    """Copy the previews. Each appears at the time its file was written."""
     prompts: list[str] = []
     previews: list[list[Any]] = []
     for preview in run.previews:
@@ -161,16 +169,13 @@ def _short(value: float | None) -> float | None:
 
 
 def page(replay: Replay) -> Iterator[str]:
-    """Yield, in pieces, a page that needs nothing else. Raises OSError when a preview cannot be read."""
+    """Yield the pieces of a self-contained page. Raises OSError if a preview cannot be read."""
     files = {name: replay.folder / name for *_, name in replay.record["previews"]}
     return elements.exported(replay.record["title"], "wb-replay", {"replay": shown(replay)}, files)
 
 
 def shown(replay: Replay) -> dict[str, Any]:
-    """Return what the element takes: title, description, facts, chart, steps, seconds, rows, settings, width, height.
-
-    Videos are named as in the replay's folder.
-    """
+    """Return the data of the element wb-replay. Videos are paths within the replay's folder."""
     record = replay.record
     width, height = record["size"]
     steps = sorted({step for _, step, *_ in record["previews"]})
@@ -186,7 +191,7 @@ def shown(replay: Replay) -> dict[str, Any]:
     for number, prompt in enumerate(record["prompts"]):
         made = {step: name for _, step, of, name in record["previews"] if of == number}
         rows.append({"prompt": prompt, "videos": [made.get(step) for step in steps]})
-    curve = {"tone": "faint", "style": "line", "name": "loss, mean of the last steps", "points": _curve(record, 3)}
+    curve = {"tone": "faint", "style": "line", "name": "loss, running mean", "points": _curve(record, 3)}
     measured = {"tone": "accent", "style": "dots", "name": "held-out clips", "points": _curve(record, 4)}
     return {
         "title": record["title"],
@@ -207,7 +212,7 @@ def _curve(record: dict[str, Any], column: int) -> list[tuple[int, float]]:
 
 
 def at(replay: Replay, seconds: float) -> str:
-    """One moment as a line of text."""
+    """Return one moment of a replay as a line of text."""
     points = [point for point in replay.record["points"] if point[0] <= seconds] or replay.record["points"][:1]
     loss = next((point[3] for point in reversed(points) if point[3] is not None), None)
     held = next((point[4] for point in reversed(points) if point[4] is not None), None)

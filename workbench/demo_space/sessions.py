@@ -1,12 +1,12 @@
-"""Visitors' sessions: created, handed out, watched and removed.
+"""Visitors' sessions: create, hand out, watch and remove them.
 
-    <root>/<id>/workspace/         the visitor's workspace, like any other
-    <root>/<id>/tmp/  home/        what is uploaded; what programs leave in a home
-    <root>/<id>/address.json       {port}: written by the page when it listens, on this machine alone
+    <root>/<id>/workspace/         the visitor's workspace
+    <root>/<id>/tmp/  home/        uploads; the home folder of programs
+    <root>/<id>/address.json       {port}: written by the page once it listens, on this machine only
     <root>/<id>/page.log
 
-A session's process gets an environment without tokens, a folder for its files and a secret that every request must
-carry, which only the proxy knows. It ends when this process ends. Jobs that a visitor started end with the session.
+A session's process gets an environment without tokens, a folder for its files, and a secret that only the proxy knows
+and every request must carry. It ends with this process. A visitor's jobs end with the session.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from workbench.jobs import platform, processes, quota
 from workbench.workspace import disk, make_folder, read_json, read_object, size_of, writing
 
 MODULE = "workbench.ui.server.session_page"
-PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # its name keeps it from the session's jobs (processes.environment)
-LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, for the page to say so
+PROXY_SECRET = "WORKBENCH_PROXY_SECRET"  # processes.environment hides a variable of this name from the session's jobs
+LOGIN = "WORKBENCH_LOGIN"  # where the owner signs in, shown in the page
 REMOVE_SECONDS = 10.0
-REMOVALS, REMOVALS_APART = 20, 0.1  # how often a session's files are removed until none is left; seconds between
+REMOVALS, REMOVALS_APART = 20, 0.1  # attempts at removing a session's files, and the seconds between them
 ZERO_GPU = "SPACES_ZERO_GPU"
 PREFIX = "workbench-visitors-"
 SESSION = re.compile(r"[0-9a-f]{32}")
@@ -44,8 +44,11 @@ SESSION = re.compile(r"[0-9a-f]{32}")
 class DemoSession:
     """The session of one visitor.
 
-    seen: when it was last used, monotonic; port: None while its page starts; address: where its visitor comes from
-    uploading: bytes of each upload in progress
+    Attributes:
+        born, seen: When it was handed out and last used, in monotonic seconds.
+        address: The visitor's network address.
+        uploading: Bytes of each upload in progress.
+        port: The port of its page, or None while it starts.
     """
 
     folder: Path
@@ -72,13 +75,13 @@ class DemoSessions:
     """All sessions of this server. `close` ends them."""
 
     def __init__(self, root: Path, limits: Limits | None = None, login: bool = False) -> None:
-        """root: a folder for visitors alone; login: whether an owner can sign in, for the page to say so"""
+        """Start with spare sessions. root: a folder used only for visitors; login: whether an owner can sign in."""
         self._login = login
         self.root, self.limits = root.resolve(), limits or Limits()
         self._open: dict[str, DemoSession] = {}
         self._spare: list[DemoSession] = []
         self._lock = threading.Lock()
-        self._counting = threading.Lock()  # of uploads: it reads the disk, and nobody who opens a session waits for it
+        self._counting = threading.Lock()  # for uploads; separate, because counting reads the disk
         self._over = threading.Event()
         with writing(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -88,7 +91,7 @@ class DemoSessions:
         threading.Thread(target=self._keep_removing, daemon=True).start()
 
     def get(self, visitor: str) -> DemoSession | None:
-        """The session of a visitor, None where there is none. Using it keeps it open."""
+        """Return a visitor's session, or None, and keep it open."""
         with self._lock:
             session = self._open.get(visitor)
             if session is not None and session.broken:
@@ -100,7 +103,7 @@ class DemoSessions:
         return session
 
     def open(self, visitor: str, address: str = "") -> DemoSession | None:
-        """The session of a visitor, a new one if need be; None when all are taken, or all that one address may have."""
+        """Return a visitor's session, or a new one. None if all are taken, or all for one address."""
         if (known := self.get(visitor)) is not None:
             return known
         with self._lock:
@@ -116,9 +119,17 @@ class DemoSessions:
         return session
 
     def reserve(self, session: DemoSession, size: int | None) -> int:
-        """Count the bytes of an upload from its beginning, so that many at once stay within the limits. Raises Full.
+        """Reserve the bytes of an upload before it starts, so that parallel uploads stay within the limits.
 
-        size: None where it is not known, as the largest. Returns what `release` takes when it is over.
+        Args:
+            session: The visitor's session.
+            size: Bytes of the upload, or None if unknown, which reserves the maximum.
+
+        Returns:
+            The reserved bytes, for `release`.
+
+        Raises:
+            Full: The upload would exceed a limit.
         """
         limits, size = self.limits, self.limits.upload if size is None else size
         with self._counting:
@@ -128,7 +139,7 @@ class DemoSessions:
             if size_of(session.folder) + sum(session.uploading) + size > limits.size:
                 raise Full(f"Your workspace is full: this demo keeps {limits.size // 10**6} MB per visitor.")
             if len(session.uploading) >= limits.uploads:
-                raise Full(f"{limits.uploads} of your uploads are in progress: wait until one is done.")
+                raise Full(f"You already have {limits.uploads} uploads in progress: wait until one is done.")
             session.uploading.append(size)
         return size
 
@@ -137,7 +148,7 @@ class DemoSessions:
             session.uploading.remove(reserved)
 
     def remove_expired(self, now: float | None = None) -> list[Path]:
-        """Remove sessions that were unused or open for too long, and the largest of too many bytes; end old jobs."""
+        """Remove sessions that are idle, too old or too large, and end jobs that exceed their time."""
         now = time.monotonic() if now is None else now
         limits = self.limits
         with self._lock:
@@ -153,7 +164,7 @@ class DemoSessions:
         ]
         kept = sorted(set(current) - set(expired), key=lambda visitor: sizes[visitor])
         total = sum(sizes[visitor] for visitor in kept)
-        while total > limits.total:  # the largest one makes room for the others
+        while total > limits.total:  # remove the largest first
             expired.append(kept.pop())
             total -= sizes[expired[-1]]
         for visitor in expired:
@@ -165,7 +176,7 @@ class DemoSessions:
         return [current[visitor].folder for visitor in expired]
 
     def close(self) -> None:
-        """End all sessions, and remove their files."""
+        """End all sessions and remove their files."""
         self._over.set()
         with self._lock:
             for session in (*self._open.values(), *self._spare):
@@ -191,7 +202,7 @@ class DemoSessions:
         return session
 
     def _environment(self, session: DemoSession) -> dict[str, str]:
-        """Of a session's page: without tokens, without a GPU, with folders of its own."""
+        """Return the environment of a session's page: no tokens, no GPU, its own folders."""
         home, temporary = str(session.folder / "home"), str(session.folder / "tmp")
         own = {
             PROXY_SECRET: session.secret,
@@ -204,7 +215,7 @@ class DemoSessions:
             "OMP_NUM_THREADS": "1",
             "MALLOC_ARENA_MAX": "2",
         }
-        if ZERO_GPU not in os.environ:  # its GPU is there during calls only
+        if ZERO_GPU not in os.environ:  # ZeroGPU attaches a GPU only during calls
             own["CUDA_VISIBLE_DEVICES"] = ""
         if self._login:
             own[LOGIN] = "/login/huggingface"
@@ -214,7 +225,7 @@ class DemoSessions:
 
     def _remove(self, session: DemoSession) -> None:
         if session.process is not None:  # first, so that it starts nothing more
-            with contextlib.suppress(psutil.Error):  # what it has started stays known by it until all are killed
+            with contextlib.suppress(psutil.Error):  # so that it stays their parent until all are killed
                 psutil.Process(session.process.pid).suspend()
             processes.end_children(session.process.pid)
             session.process.kill()
@@ -230,11 +241,11 @@ class DemoSessions:
 
 
 class Full(Exception):
-    """An upload that a visitor may not make now; its text is the answer."""
+    """An upload exceeds a limit. Its text is the answer."""
 
 
 def _clear(root: Path) -> None:
-    """Remove what a server that was killed has left, and the empty folders that its last page made after that."""
+    """Remove the sessions of a killed server, and empty folders that its last page made after that."""
     for folder in root.glob("*"):
         if SESSION.fullmatch(folder.name) and folder.is_dir():
             files = (path for path in folder.rglob("*") if not path.is_dir())
@@ -243,7 +254,7 @@ def _clear(root: Path) -> None:
 
 
 def _empty(session: Path) -> None:
-    """End what a visitor started, at once since nothing of it stays, and remove the session."""
+    """Kill a visitor's jobs and remove the session."""
     for job in (found := _jobs(session)):
         with contextlib.suppress(ConfigError):
             processes.end(read_object(job / jobs.PROCESS))
@@ -253,11 +264,11 @@ def _empty(session: Path) -> None:
         shutil.rmtree(session, ignore_errors=True)
         if not session.exists():
             break
-        time.sleep(REMOVALS_APART)  # a killed process ends its last write
+        time.sleep(REMOVALS_APART)  # for a killed process to finish its last write
 
 
 def owner_session(folder: Path, workspace: Path) -> DemoSession:
-    """A session without rules, over a workspace that is kept: for the owner of the server."""
+    """Start an unrestricted session over a persistent workspace, for the owner of the server."""
     make_folder(folder / "home")
     (folder / "address.json").unlink(missing_ok=True)
     session = DemoSession(folder)
@@ -268,7 +279,7 @@ def owner_session(folder: Path, workspace: Path) -> DemoSession:
 
 def _start(session: DemoSession, environment: dict[str, str]) -> None:
     with (session.folder / "page.log").open("ab") as log:
-        # The page reads its input to the end, which comes when this process is gone: then it ends, too.
+        # The page exits when its input ends, which happens when this process is gone.
         session.process = subprocess.Popen(
             processes.command(MODULE, session.folder),
             stdin=subprocess.PIPE,
@@ -285,7 +296,7 @@ def _jobs(folder: Path) -> list[Path]:
 
 
 def _end_old_jobs(folder: Path, seconds: float) -> None:
-    """Ask jobs that have used up their time to save and end; kill those that do not."""
+    """Ask jobs that exceed their time to save and stop, and kill those that do not."""
     for job in _jobs(folder):
         status = jobs.status(job)
         age = time.time() - (status.started_at or time.time())
@@ -296,7 +307,7 @@ def _end_old_jobs(folder: Path, seconds: float) -> None:
 
 
 def default_root() -> Path:
-    """Where sessions are kept: a new folder. Those of servers that were killed are removed."""
+    """Return a new folder for sessions, and remove those of killed servers."""
     import tempfile
 
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):

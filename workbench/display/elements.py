@@ -1,6 +1,6 @@
-"""The elements that show everything (assets/elements), as one script and one style sheet for page, notebook and report.
+"""The elements (assets/elements) as one script and one style sheet for page, notebook and report.
 
-The files are one text in the order of `order.txt`, without modules: a notebook takes a single module's text.
+The files are plain scripts, concatenated in the order of `order.txt`, because a notebook takes a single module.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from workbench.display.inline_html import escaped
 from workbench.paths import ASSETS
 
 FOLDER = ASSETS / "elements"
-START = "start"  # the file with which the page begins
-FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)  # lines of comments, indentation
+START = "start"  # the file that starts the page
+FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)  # comment lines and indentation
 STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
-ROOTS = ":is(wb-app, .workbench)"  # of the elements, in which all style sheets but the tokens hold
+ROOTS = ":is(wb-app, .workbench)"  # the elements' roots; all style sheets but the tokens apply inside them
 
 
 def order() -> list[str]:
-    """Return the names of the files, without suffix, in the order in which they are one text."""
+    """Return the names of the files, without suffix, in the order of concatenation."""
     return (FOLDER / "order.txt").read_text(encoding="utf-8").split()
 
 
 @cache
 def script() -> str:
-    """Return the definitions of all elements: statements for the inside of a function or a module."""
+    """Return the definitions of all elements, to be put inside a function or a module."""
     files = [FOLDER / f"{name}.js" for name in order() if name != START]
     return "\n".join(FOR_READERS.sub("", file.read_text(encoding="utf-8")) for file in files)
 
 
 @cache
 def page_script() -> str:
-    """Return the script of the page: the definitions, and its beginning."""
+    """Return the script of the page: the definitions and the start."""
     start = FOR_READERS.sub("", (FOLDER / f"{START}.js").read_text(encoding="utf-8"))
     return f"(() => {{'use strict';\n{script()}\n{start}}})();"
 
 
 @cache
 def module() -> str:
-    """Return the ES module of a notebook's widget, which shows the elements in a frame of their own."""
+    """Return the ES module of a notebook's widget, which shows the elements in an iframe."""
     host, inside = (
         FOR_READERS.sub("", (FOLDER / f"{name}.js").read_text("utf-8")) for name in ("notebook_host", "notebook")
     )
@@ -59,7 +59,7 @@ def module() -> str:
 
 @cache
 def style() -> str:
-    """Return the style sheet: tokens for the whole document, all else for the elements alone."""
+    """Return the style sheet: tokens for the whole document, everything else only for the elements."""
     parts = [file.read_text(encoding="utf-8") for name in order() if (file := FOLDER / f"{name}.css").exists()]
     base, tokens = ((FOLDER / f"{name}.css").read_text(encoding="utf-8") for name in ("base", "tokens"))
     return STYLE_COMMENT.sub("", f"{tokens}{ROOTS} {{\n{base}\n{''.join(parts)}}}\n")
@@ -68,15 +68,14 @@ def style() -> str:
 def exported(
     title: str, element: str, properties: Mapping[str, Any], files: Mapping[str, Path], answers: Mapping[str, Any] = {}
 ) -> Iterator[str]:
-    """Yield, in pieces, a document that shows an element with its data inside and loads nothing.
-
-    A file is read when its piece is asked for.
+    """Yield the pieces of a self-contained document that shows an element. Files are read as their piece is requested.
 
     Args:
+        title: The document's title.
         element: The element's tag.
-        properties: Of the element, as JSON has them: finite numbers.
-        files: Name in the data -> the video or picture.
-        answers: What operations have answered: '["runs/show",{"name":"cats"}]' -> the answer.
+        properties: The element's properties as JSON values. Numbers must be finite.
+        files: Videos and pictures by their name in the data.
+        answers: Answers of operations by their call, such as '["runs/show",{"name":"cats"}]'.
 
     Raises:
         OSError: A file cannot be read.
@@ -84,12 +83,12 @@ def exported(
     show = f"(() => {{'use strict';\n{script()}\nshowExported(document.querySelector('.workbench'));}})();"
     show = show.replace("</script", "<\\/script")
     digest = base64.b64encode(hashlib.sha256(show.encode()).digest()).decode()
-    # Nothing is loaded and no other script runs, whatever a prompt contains: the browser itself refuses it.
+    # Whatever a prompt contains, the browser loads nothing and runs no other script.
     policy = (
         "default-src 'none'; media-src blob:; img-src blob: data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'"
     )
-    # What a person wrote must not end the element that holds it.
+    # "<" is escaped below, because text from a person could end the script element.
     data = json.dumps({"element": element, "properties": properties, "answers": answers}, ensure_ascii=False)
     yield (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>\n'

@@ -1,7 +1,7 @@
-"""HTML as text: what objects of the library show as the last line of a notebook cell, with styles and files inside.
+"""HTML as text, for objects that are shown as the last line of a notebook cell.
 
 A notebook's page often cannot reach the kernel's files (Colab, VS Code), so pictures and videos are embedded as data
-URLs. Text from people and files is escaped here.
+URLs. These functions escape the text they are given.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from workbench.display.quantities import Tone
 
-EMBED_LIMIT = 8 * 1024 * 1024  # bytes; a notebook that carries more than this per video gets slow to open
-PIXEL_ART = 128  # pixels of width; smaller videos are enlarged with sharp edges instead of a blur
+EMBED_LIMIT = 8 * 1024 * 1024  # bytes; larger videos make a notebook slow to open
+PIXEL_ART = 128  # pixels; narrower videos are enlarged with sharp edges
 TYPES = {
     ".mp4": "video/mp4",
     ".jpg": "image/jpeg",
@@ -32,7 +32,7 @@ CELL = 'style="padding:4px 6px;text-align:left;vertical-align:top;font-weight:no
 
 
 def escaped(text: object) -> str:
-    """Text that is safe inside HTML and inside an attribute."""
+    """Escape text for HTML and its attributes."""
     return html.escape(str(text), quote=True)
 
 
@@ -40,7 +40,7 @@ def escaped(text: object) -> str:
 
 
 def data_url(path: Path) -> str | None:
-    """A file's content as a data URL; None when it is gone or too large to embed."""
+    """Return a file's content as a data URL, or None if it is gone or too large to embed."""
     try:
         if path.stat().st_size > EMBED_LIMIT:
             return None
@@ -51,10 +51,14 @@ def data_url(path: Path) -> str | None:
 
 
 def video(path: Path, width: int = 192, source_width: int | None = None, label: str = "", stills: bytes = b"") -> str:
-    """A silent video that plays in a loop; a line of text when it cannot be shown.
+    """Return a silent video that loops, or a line of text if it cannot be embedded.
 
-    width: on the page, pixels;  source_width: the video's own, pixels, so that tiny ones keep sharp edges;
-    label: for screen readers;  stills: a JPEG of its frames, shown where a page may have no videos
+    Args:
+        path: The video.
+        width: Width on the page in pixels.
+        source_width: The video's own width. Tiny videos keep sharp edges.
+        label: Label for screen readers.
+        stills: A JPEG of its frames, for pages that show no videos.
     """
     url = data_url(path)
     if url is None:
@@ -70,13 +74,13 @@ def video(path: Path, width: int = 192, source_width: int | None = None, label: 
 
 
 def frames(jpeg: bytes, name: str) -> str:
-    """Frames of a video as a picture, which every page shows; "" for none."""
+    """Return frames of a video as a picture, which every page shows, or "" if there are none."""
     url = f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
     return f'<img src="{url}" alt="{escaped(name)}" style="border-radius:4px;max-width:100%">' if jpeg else ""
 
 
 def picture(path: Path, name: str, width: int = 96) -> str:
-    """A still picture; its name where it cannot be shown. width: on the page, pixels"""
+    """Return a picture of the given width, or its name if it cannot be embedded."""
     url = data_url(path)
     if url is None:
         return f'<div style="width:{width}px;opacity:.7">{escaped(name)}</div>'
@@ -84,13 +88,13 @@ def picture(path: Path, name: str, width: int = 96) -> str:
 
 
 def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None, stills: bytes = b"") -> str:
-    """A video with a line of text below."""
+    """Return a video with a caption."""
     text = f'<figcaption style="width:{width}px;font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
     return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width, "", stills)}{text}</figure>'
 
 
 def download(path: Path) -> str:
-    """A link that saves a file on the reader's machine; the file's path where it is too large to embed."""
+    """Return a download link, or the file's path if it is too large to embed."""
     url = data_url(path)
     if url is None:
         return f"<code>{escaped(path)}</code>"
@@ -98,7 +102,7 @@ def download(path: Path) -> str:
 
 
 def captioned(content: str, caption: str) -> str:
-    """A picture with a line of text below."""
+    """Return content with a caption."""
     text = f'<figcaption style="font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
     return f'<figure style="margin:0 12px 12px 0">{content}{text}</figure>'
 
@@ -107,46 +111,46 @@ def captioned(content: str, caption: str) -> str:
 
 
 def note(text: str, kind: str = "plain") -> str:
-    """A sentence. kind: plain, error or good."""
+    """Return a sentence. kind: plain, error or good."""
     faint = ";opacity:.75" if kind == "plain" else ""
     return f'<div style="color:{NOTE_COLORS[kind]}{faint};line-height:1.4;overflow-wrap:anywhere">{escaped(text)}</div>'
 
 
 def heading(text: str) -> str:
-    """A line in bold."""
+    """Return a bold line."""
     return f'<div style="margin:8px 0 4px"><b>{escaped(text)}</b></div>'
 
 
 def badge(text: str, tone: Tone) -> str:
-    """A word in a pill with the color of its tone."""
+    """Return a word in a pill with the color of its tone."""
     style = f"background:{TONE_COLORS[tone]};color:#fff;border-radius:9px;padding:1px 9px"
     return f'<span style="{style}">{escaped(text)}</span>'
 
 
-# ---- several things
+# ---- layout
 
 
 def row(cells: Sequence[str]) -> str:
-    """Pieces of HTML side by side; they wrap where the page ends."""
+    """Return pieces of HTML side by side, wrapped at the edge of the page."""
     return f'<div style="display:flex;flex-wrap:wrap">{"".join(cells)}</div>'
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Texts in rows and columns."""
+    """Return a table of texts."""
     head = "".join(f"<th {CELL}><b>{escaped(name)}</b></th>" for name in heads)
     lines = ("".join(f"<td {CELL}>{escaped(cell)}</td>" for cell in cells) for cells in rows)
-    # Jupyter gives every second row of a table a background.
+    # Jupyter shades every second row.
     body = "".join(f'<tr style="background:none">{cells}</tr>' for cells in lines)
     return f'<table style="border-collapse:collapse;line-height:1.3"><tr>{head}</tr>{body}</table>'
 
 
 def folded(title: str, content: str) -> str:
-    """HTML that is shown after a click."""
+    """Return HTML that opens with a click on its title."""
     return f"<details><summary>{escaped(title)}</summary>{content}</details>"
 
 
 def framed(document: Iterable[str], title: str, height: int) -> str:
-    """A whole document in a frame of its own, whose height a person can change. height: at first, pixels"""
+    """Return a document in an iframe of the given height in pixels, which a person can resize."""
     return (
         f'<iframe srcdoc="{escaped("".join(document))}" title="{escaped(title)}" '
         f'style="width:100%;height:{height}px;border:0;resize:vertical" allowfullscreen></iframe>'
@@ -154,7 +158,7 @@ def framed(document: Iterable[str], title: str, height: int) -> str:
 
 
 def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], width: int = 460, height: int = 170) -> str:
-    """Curves as a picture that every page shows, by their names; "" without any. A point is (step, value)."""
+    """Return curves of (step, value) points by name, as a picture that every page shows; "" without points."""
     points = [point for line in lines.values() for point in line]
     if not points:
         return ""
@@ -184,7 +188,7 @@ def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]], width
 
 
 def histogram(title: str, unit: str, edges: Sequence[float], counts: Sequence[int]) -> str:
-    """Columns: counts[i] lie between edges[i] and edges[i + 1]."""
+    """Return a histogram. counts[i] values lie between edges[i] and edges[i + 1]."""
     top = max(counts, default=1) or 1
     bins = "".join(
         f'<span title="{low:g} to {high:g} {escaped(unit)}: {count:,}" '
@@ -199,7 +203,7 @@ def histogram(title: str, unit: str, edges: Sequence[float], counts: Sequence[in
 
 
 def bars(title: str, counts: Mapping[str, int], most: int = 12) -> str:
-    """A horizontal bar and a number for each name, at most so many."""
+    """Return a horizontal bar and a count for each of the first `most` names."""
     top = max(counts.values(), default=1) or 1
     lines = "".join(
         '<div style="display:flex;align-items:center;gap:6px;line-height:1.5">'

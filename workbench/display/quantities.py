@@ -1,4 +1,4 @@
-"""Quantities in words, as page, notebook, shell and messages write them, and the tone of a state, which has a color."""
+"""Format quantities for page, notebook, shell and messages, and map states to tones (colors)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ TONES: dict[str, Tone] = {
     "done": "good",
     "failed": "bad",
     "died": "bad",
-}  # of every other state: idle
+}  # every other state is idle
 
 
 def tone_of(state: str) -> Tone:
-    """The tone of the state of a run, a job or a sample, such as "running"."""
+    """Return the tone of a state of a run, job or sample, such as "running"."""
     return TONES.get(state, "idle")
 
 
 def byte_size(count: float) -> str:
-    """ "12.3 kB", "4.5 MB", "1.2 GB": powers of ten, as disks and the Hub have them."""
+    """Return "12.3 kB", "4.5 MB" or "1.2 GB", in powers of ten like disks and the Hub."""
     if count >= 1e9:
         return f"{count / 1e9:,.1f} GB"
     return f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def duration(seconds: float) -> str:
-    """45 s, 3 min 20 s, 2 h 05 min."""
+    """Return "45 s", "3 min 20 s" or "2 h 05 min"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -42,7 +42,7 @@ def duration(seconds: float) -> str:
 
 
 def time_range(start: float, end: float) -> str:
-    """ "0:12-0:15": a part of a video, in minutes and seconds; tenths where they count."""
+    """Return a part of a video as "0:12-0:15", or with tenths as "0:12.5-0:15.0"."""
     whole = all(abs(second - round(second)) < 0.05 for second in (start, end))
 
     def clock(seconds: float) -> str:
@@ -54,20 +54,20 @@ def time_range(start: float, end: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """ "2026-11-22 22:38", here, of a Unix time."""
+    """Return a Unix time as "2026-11-22 22:38" in local time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 clip", "1,200 clips"."""
+    """Return "1 clip" or "1,200 clips"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:
-    """0.0123 -> "1.2 %"; shares below rounding error print as "nothing"."""
+    """Return 0.0123 as "1.2 %". Shares below rounding error print as "nothing"."""
     return "nothing" if share < 1e-6 else f"{share * 100:.2g} %"
 
 
 def loss_text(value: float) -> str:
-    """ "0.5771"; three digits where four decimals would show nothing or too much: "4.20e-05", "1.3e+06"."""
+    """Return a loss with four decimals, "0.5771", or if too small or large for that with three digits, "4.2e-05"."""
     return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 1000 else f"{value:.3g}"

@@ -1,10 +1,9 @@
-"""The workbench in a notebook: the page's elements in widgets, over the same library, files and jobs.
+"""The workbench in a notebook: the page's elements as widgets, over the same library, files and jobs.
 
     from workbench.notebook import attach, clip_cards, sample_panel, show_page, task_panel, train_panel
 
-A panel is shown by the last line of a cell, and so are a `Run`, a `Dataset`, a `Grid` and the `Samples` of a workspace
-once this package is imported. Nothing long runs inside one: training, sampling and the tasks of a dataset are processes
-of their own. Where there is no kernel, each class's `_repr_html_` shows.
+The last line of a cell shows a panel, and once this package is imported also a `Run`, `Dataset`, `Grid` or `Samples`.
+Training, sampling and dataset tasks run in processes of their own. Without a kernel, `_repr_html_` shows the object.
 """
 
 from workbench.notebook.page import PageView as PageView

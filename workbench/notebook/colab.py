@@ -1,6 +1,6 @@
-"""Notebooks on a Colab runtime, which ends: where the workspace is kept, how long is left, resuming afterwards.
+"""Notebooks on Colab, whose runtimes end: where to keep the workspace, how much time is left, and resuming.
 
-Everywhere else these functions do the usual thing, so that a notebook has the same cells on every machine.
+On other machines these functions do the usual thing, so that notebooks need no special cells.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from workbench.runs.settings import TrainSettings
 from workbench.workspace import ENVIRONMENT_VARIABLE, Workspace
 
 DRIVE = Path("/content/drive/MyDrive")
-LOCAL = Path("/content/workspace")  # outside of the code, which may be fetched anew
-HOURS = "WORKBENCH_COLAB_HOURS"  # how long the runtime lasts, if not USUAL_HOURS
+LOCAL = Path("/content/workspace")  # outside the code, which may be fetched again
+HOURS = "WORKBENCH_COLAB_HOURS"  # overrides USUAL_HOURS
 USUAL_HOURS = 12.0
-MARGIN_MINUTES = 10.0  # for the last checkpoint, and for Drive to store it
-TIME_IS_UP = "The time limit is reached"  # begins the trainer's message
-TEMPORARY = "ends with this runtime: mount Drive with the folder's button on the left, then run this cell again"
+MARGIN_MINUTES = 10.0  # to save the last checkpoint and store it on Drive
+TIME_IS_UP = "The time limit is reached"  # start of the trainer's message
+TEMPORARY = "temporary: to keep it, mount Drive with the folder button on the left and run this cell again"
 
 
 def in_colab() -> bool:
@@ -35,22 +35,23 @@ def in_colab() -> bool:
 
 
 def open_workspace(beside: Path | None = None) -> Workspace:
-    """$WORKBENCH_HOME; in Colab a folder on Drive where it is mounted; else a folder beside the code. Prints which."""
+    """Open $WORKBENCH_HOME, else in Colab a folder on a mounted Drive, else a folder in `beside`, and print which."""
     chosen = os.environ.get(ENVIRONMENT_VARIABLE) or str((beside or Path.cwd()) / "workspace")
     note = ""
     if in_colab() and ENVIRONMENT_VARIABLE not in os.environ:
         mounted = DRIVE.is_dir()
         chosen = str(DRIVE / "workbench" if mounted else LOCAL)
-        note = "  (on Drive: it is kept)" if mounted else f"  ({TEMPORARY})"
+        note = "  (kept on Drive)" if mounted else f"  ({TEMPORARY})"
     workspace = Workspace.open(chosen)
     print(f"{workspace.root}{note}")  # noqa: T201
     return workspace
 
 
 def minutes_left() -> float | None:
-    """Minutes until this Colab runtime ends, less a margin; None where nothing ends by itself.
+    """Return the minutes until this Colab runtime ends, less a margin, or None on other machines.
 
-    Counted from the age of the machine's first process and $WORKBENCH_COLAB_HOURS (12 if not set): Colab does not say.
+    Colab does not tell, so this assumes that runtimes last $WORKBENCH_COLAB_HOURS (12 by default) from the start of the
+    machine's first process.
     """
     if not in_colab():
         return None
@@ -60,7 +61,7 @@ def minutes_left() -> float | None:
 
 
 def in_time(settings: TrainSettings) -> TrainSettings:
-    """The same settings with a time limit, so that the run saves and stops before the runtime ends."""
+    """Return the settings with a time limit, so that the run saves and stops before the runtime ends."""
     left = minutes_left()
     if left is None:
         return settings
@@ -68,10 +69,10 @@ def in_time(settings: TrainSettings) -> TrainSettings:
 
 
 def resume(workspace: Workspace) -> list[Run]:
-    """Resume everything that a disconnect or the end of a runtime interrupted, and print what was done.
+    """Resume everything that a disconnect or the end of a runtime interrupted, and print it.
 
-    Runs that died, or were stopped by their time limit, resume from their last checkpoint; tasks of datasets that died
-    start again. What is running is left alone. Returns the runs that train now.
+    Runs that died or reached their time limit resume from their last checkpoint, and dataset tasks that died start
+    again. Returns the runs that are training now.
     """
     for dataset in Dataset.all(workspace):
         for name in NAMES:
@@ -93,6 +94,6 @@ def resume(workspace: Workspace) -> list[Run]:
 def _attempt(what: str, start: Callable[[], object]) -> None:
     try:
         start()
-        print(f"{what} is resumed.")  # noqa: T201
+        print(f"{what}: resumed")  # noqa: T201
     except WorkbenchError as error:
-        print(f"{what} cannot be resumed: {error}")  # noqa: T201
+        print(f"{what}: cannot resume: {error}")  # noqa: T201

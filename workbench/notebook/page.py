@@ -1,8 +1,8 @@
-"""The web page inside a notebook: `show_page(workspace, "dataset")` starts it for this workspace, or finds it.
+"""The web page inside a notebook: `show_page(workspace, "dataset")` starts the page of a workspace, or finds it.
 
-The page is a process of its own, `python webui.py`, which listens to this machine alone, may be shown in a frame by
-notebooks of this machine and of Colab, and ends with the kernel that started it. Its address is kept in the workspace,
-readable for its owner alone, so that another notebook or a restarted kernel shows the same page:
+The page is a process of its own, `python webui.py`. It listens on this machine only, allows notebooks of this machine
+and Colab to show it in a frame, and ends with the kernel that started it. The workspace keeps its address, readable
+only by its owner, so that another notebook or a restarted kernel shows the same page:
 
     <workspace>/.notebook-page.json     {"pid", "start_time", "boot_id", "address"}
 """
@@ -32,8 +32,8 @@ FILE, LOCK = ".notebook-page.json", ".notebook-page.lock"
 FRAMES = ("http://localhost:*", "http://127.0.0.1:*")  # notebooks of this machine
 COLAB_HOSTS = ("*.googleusercontent.com", "colab.research.google.com")
 START_SECONDS, POLL_SECONDS = 120.0, 0.1
-# A cookie is not sent to a frame of another site: the frame uses the name by which the browser reached the notebook.
-# It gets its address once: an address that is changed while it loads can be lost in the browser.
+# Browsers send no cookies to a frame of another site, so the frame uses the host name of the notebook. Its address is
+# set only once: browsers can lose one that changes while the frame loads.
 SAME_HOST = """<script>(() => {
   const frame = document.getElementById("ID"), url = frame.dataset.url;
   frame.src = location.hostname === "localhost" ? url.replace("//127.0.0.1:", "//localhost:") : url;
@@ -42,9 +42,11 @@ SAME_HOST = """<script>(() => {
 
 @dataclass(frozen=True)
 class PageView:
-    """A running page and the tab that is shown. As the last line of a cell it is shown in a frame.
+    """A running page and one of its tabs. The last line of a cell shows it in a frame.
 
-    process: its identity (jobs.processes);  address: with the token that lets its reader in
+    Attributes:
+        process: Identity of its process (jobs.processes).
+        address: Its address with the login token.
     """
 
     workspace: Workspace
@@ -55,11 +57,11 @@ class PageView:
 
     @property
     def url(self) -> str:
-        """The address of the tab, with the token."""
+        """The address of the tab with the login token."""
         return urlsplit(self.address)._replace(fragment=f"/{self.tab}").geturl()
 
     def stop(self) -> None:
-        """End the page, in every notebook that shows it. Runs and tasks go on."""
+        """Stop the page in every notebook that shows it. Runs and tasks continue."""
         if not processes.request_end(self.process):
             processes.end(self.process)
         (self.workspace.root / FILE).unlink(missing_ok=True)
@@ -70,7 +72,7 @@ class PageView:
     def _repr_html_(self) -> str:
         frame, url = f"workbench-page-{self.tab}-{time.time_ns()}", escaped(self.url)
         style = f"width:100%;height:{self.height}px;border:1px solid rgba(127,127,127,.4)"
-        link = f'<a href="{url}" target="_blank">Open the page in a tab of its own</a>'
+        link = f'<a href="{url}" target="_blank">Open the page in a new tab</a>'
         script = SAME_HOST.replace("ID", frame)
         return f'<iframe id="{frame}" data-url="{url}" style="{style}"></iframe>{script}<p>{link}</p>'
 
@@ -88,10 +90,17 @@ class PageView:
 
 
 def show_page(workspace: Workspace, tab: Tab = "train", height: int = 900) -> PageView:
-    """The web page of a workspace at one of its tabs, inside the notebook; it is started where none is running.
+    """Show a workspace's web page in the notebook, and start it if needed. A plain shell shows its address.
 
-    height: of the frame, pixels. In a plain shell the result is the address. Raises ConfigError for an unknown tab,
-    WorkbenchError when the page does not start, CannotWrite.
+    Args:
+        workspace: The workspace.
+        tab: The tab to show.
+        height: Height of the frame in pixels.
+
+    Raises:
+        ConfigError: There is no such tab.
+        WorkbenchError: The page does not start.
+        CannotWrite: The workspace cannot be written.
     """
     if tab not in get_args(Tab):
         raise ConfigError(f"the page has no tab {tab!r}: choose one of {', '.join(get_args(Tab))}")
@@ -110,7 +119,7 @@ def _started(workspace: Workspace) -> dict[str, Any]:
     command += [f"--allow-frame={origin}" for origin in FRAMES]
     if in_colab():
         command += [f"--allow-host={host}" for host in COLAB_HOSTS]
-    # Only its owner can read a temporary file; the log's first line holds the token.
+    # The log's first line holds the token. Only its owner can read a temporary file.
     with tempfile.NamedTemporaryFile(prefix="workbench-page-", suffix=".log", delete=False) as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **platform.detached())
     identity = processes.identity(process.pid)

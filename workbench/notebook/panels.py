@@ -1,6 +1,6 @@
-"""What a notebook shows: a dataset and its tasks, a run, the form of a new one, sampling; each with what it can do.
+"""Panels of a notebook: a dataset and its tasks, a run, the form of a new run, sampling.
 
-The work itself is done by processes of their own, so a view made after a kernel restart shows it again.
+The work runs in other processes, so a panel made after a kernel restart shows it again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,18 @@ from workbench.settings import Settings, parse, specs
 from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
-# Task -> its form.
-TASKS: dict[Name, str] = {"import": "import", "split": "split", "check": "check", "export": "export"}
-TASKS["caption"] = "captions"
+# The form of each task.
+TASKS: dict[Name, str] = {
+    "import": "import",
+    "split": "split",
+    "check": "check",
+    "export": "export",
+    "caption": "captions",
+}
 
 
 class SettingsForm(View, Generic[S]):
-    """A settings object as fields: `settings` reads it, `set` fills it in. Raises ConfigError."""
+    """A form for settings: `settings` reads it, `set` fills it in. Raises ConfigError."""
 
     def __init__(
         self, workspace: Workspace, settings_class: type[S], values: Mapping[str, Any], shown: str = "", **more: Any
@@ -60,20 +65,20 @@ class SettingsForm(View, Generic[S]):
 
 
 def form(settings_class: type[S], workspace: Workspace | None = None, **values: Any) -> SettingsForm[S]:
-    """A form of a settings class, filled with the values given, else the defaults. Raises ConfigError."""
+    """Return the form of a settings class, filled with the given values or the defaults. Raises ConfigError."""
     return SettingsForm(workspace or Workspace.open(), settings_class, values)
 
 
 def _given(settings: Settings | None) -> dict[str, Any]:
-    """Of settings what differs from the defaults, as JSON."""
+    """Return the settings that differ from the defaults, as JSON values."""
     return settings.model_dump(mode="json", exclude_defaults=True) if settings is not None else {}
 
 
 class ClipCards(View):
-    """The clips of a dataset with their captions, what was found, its history."""
+    """The clips of a dataset with their captions, findings and history."""
 
     def __init__(self, workspace: Workspace, dataset: str, settings: TrainSettings | None = None) -> None:
-        """Show a dataset; settings: a run's, for its frame plan. Raises ConfigError."""
+        """Show a dataset, with the frame plan of a run's settings. Raises ConfigError."""
         self.dataset = Dataset.open(workspace, dataset)
         self.html = self.dataset._repr_html_
         shown, form = address("dataset", dataset), "train" if settings else ""
@@ -81,10 +86,10 @@ class ClipCards(View):
 
 
 class TaskPanel(SettingsForm[Settings]):
-    """A dataset and one of its tasks, with the settings that `start` takes; `set` changes them."""
+    """A dataset and one of its tasks. `set` changes the settings, `start` starts it."""
 
     def __init__(self, workspace: Workspace, dataset: str, task: Name, **values: Any) -> None:
-        """Show import, split, check, caption or export; values: its settings. Raises ConfigError."""
+        """Show import, split, check, caption or export, with the given settings. Raises ConfigError."""
         if task not in TASKS:
             raise ConfigError(f"there is no panel for the task {task!r}: choose one of {', '.join(TASKS)}")
         self.name, self.dataset = task, Dataset.open(workspace, dataset)
@@ -94,8 +99,9 @@ class TaskPanel(SettingsForm[Settings]):
         super().__init__(workspace, kind, {**given, **values}, shown, label=dataset)
 
     def start(self) -> jobs.Status:
-        """Check the settings and start. Raises ConfigError (also when a task is running already), CannotWrite."""
-        settings = self.settings  # with absolute paths: the job does not run in the notebook's folder
+        """Check the settings and start. Raises ConfigError (also if a task is running), CannotWrite."""
+        settings = self.settings
+        # The job runs in another folder, so its paths must be absolute.
         if isinstance(settings, ImportSettings):
             settings = settings.changed(sources=list(map(_absolute, settings.sources)))
         if isinstance(settings, ExportSettings) and settings.target.strip():
@@ -103,12 +109,12 @@ class TaskPanel(SettingsForm[Settings]):
         return self.task.start(settings)
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
-        """Wait until it is over or the time is up; the view stays live. An interrupt leaves the task running."""
+        """Wait until the task ends or the time is up. The panel stays live. An interrupt leaves the task running."""
         return self.task.wait(seconds)
 
     @property
     def lines(self) -> list[str]:
-        """What the last finished task said of its result, a sentence each; [] while there is none."""
+        """The result of the last finished task, in sentences, or [] without one."""
         seen = task_snapshot(self.task)
         if seen.state is not jobs.State.FINISHED:
             return []
@@ -125,39 +131,39 @@ def _absolute(path: str) -> str:
 
 
 class RunPanel(View):
-    """One run, live: state, failure or verdict, losses, previews, commands."""
+    """A run, live: state, failure or verdict, losses, previews, commands."""
 
     def __init__(self, workspace: Workspace, run_name: str | None = None) -> None:
-        """Show a run again, whoever started it: by name, else the newest. Raises ConfigError."""
+        """Show a run by name, or the newest one. Raises ConfigError."""
         runs = [Run.open(workspace, run_name)] if run_name is not None else Run.all(workspace)
         if not runs:
-            raise ConfigError("there is no run in this workspace yet: start one with train_panel")
+            raise ConfigError("this workspace has no runs yet: start one with train_panel")
         self.run = runs[0]
         self.start, self.wait, self.html = self.run.start, self.run.wait, self.run._repr_html_
         super().__init__(workspace, address("train", self.run.name), label=self.run.name)
-        self.expect(*_asked_of(self.run))
+        self.expect(*_first_calls(self.run))
 
     def write_report(self) -> HTML:
-        """Write the run's report.html, as things stand; returns a link to it. Raises ConfigError, CannotWrite."""
+        """Write the run's report.html and return a link to it. Raises ConfigError, CannotWrite."""
         return HTML(download(write_report(self.run)))
 
 
-def _asked_of(run: Run) -> list[tuple[str, dict[str, Any]]]:
-    """What a run's element asks for first."""
+def _first_calls(run: Run) -> list[tuple[str, dict[str, Any]]]:
+    """Return the operations that a run's element calls first."""
     of_run = [(f"progress/{one}", {"name": run.name}) for one in ("state", "previews", "curves")]
     return [("runs/list", {"sort": "newest"}), *of_run]
 
 
 def preview_table(run: Run) -> HTML:
-    """The previews of a run, prompts by steps, and its curves as they are now, to be kept in the notebook."""
+    """Return a run's previews (prompts by steps) and curves, as a copy that stays in the notebook."""
     return HTML(previews_html(run))
 
 
 class TrainPanel(SettingsForm[TrainSettings]):
-    """The form of a new run, and the run once it is started, by a click or by `start`.
+    """The form of a new run, and the run once a click or `start` has started it.
 
-    A number may be several, with commas between, a choice or a switch a list: then `start` starts a run for each
-    combination.
+    A setting may have several values, numbers as "1e-4,3e-4" and choices or switches as a list. Then `start` starts a
+    run for each combination.
     """
 
     def __init__(
@@ -167,7 +173,7 @@ class TrainPanel(SettingsForm[TrainSettings]):
         parent: Run | None = None,
         step: int | None = None,
     ) -> None:
-        """Show the form; settings: in it at first;  parent, step: as of `clone_panel` and `fork_panel`."""
+        """Show the form with the given settings. parent, step: see `clone_panel` and `fork_panel`."""
         saved = parent.checkpoints if parent else []
         if step is not None and parent is not None and step not in saved:
             raise ConfigError(f"{parent.name} has no checkpoint of step {step}: choose one of {saved or 'none yet'}")
@@ -177,10 +183,10 @@ class TrainPanel(SettingsForm[TrainSettings]):
 
     @property
     def settings(self) -> TrainSettings:
-        """The checked settings, without those of which several values are tried. Raises ConfigError."""
-        return parse(TrainSettings, {name: value for name, value in self.values.items() if name not in self._tried()})
+        """The checked settings, without those that have several values. Raises ConfigError."""
+        return parse(TrainSettings, {name: value for name, value in self.values.items() if name not in self._swept()})
 
-    def _tried(self) -> dict[str, str]:
+    def _swept(self) -> dict[str, str]:
         kinds = {spec.name: spec.kind for spec in specs(TrainSettings)}
         found = {}
         for name, value in self.values.items():
@@ -192,40 +198,40 @@ class TrainPanel(SettingsForm[TrainSettings]):
 
     @property
     def run(self) -> Run:
-        """The run that was started here, the first of several. Raises ConfigError before that."""
+        """The run that was started here, or the first of several. Raises ConfigError before that."""
         place, name, *_ = f"{self.address.removeprefix('#/')}//".split("/")
         if not self.runs and place == "train" and name not in ("", "new"):
             return Run.open(self.workspace, name)
         if not self.runs:
-            raise ConfigError("no run was started here yet: press Start, or attach to a run by its name")
+            raise ConfigError("no run was started here yet: press Start, or attach to a run by name")
         return self.runs[0]
 
     @property
     def live(self) -> RunPanel:
-        """The run's own view. Raises ConfigError before it was started."""
+        """The panel of the run. Raises ConfigError before it is started."""
         return RunPanel(self.workspace, self.run.name)
 
     def start(self, title: str | None = None) -> Run:
-        """Start a run with the form's settings, or several, and show the first, which is returned.
+        """Start one or more runs with the form's settings, and show and return the first.
 
         Raises ConfigError, DataError, CannotWrite.
         """
-        tried = [f"{name}={value}" for name, value in self._tried().items()]
+        swept = [f"{name}={value}" for name, value in self._swept().items()]
         title = title or (self.parent.name if self.parent else None)
         if self.parent is not None and self.step is not None:
-            if tried:
-                raise ConfigError("several values start runs at step 0: use train_panel or clone_panel for them")
+            if swept:
+                raise ConfigError("a fork takes one value per setting: use train_panel or clone_panel for several")
             self.runs = [self.parent.fork(self.workspace, self.step, self.settings, title)]
         else:
-            self.runs = created(self.workspace, self.settings, parse_values(tried), title)
+            self.runs = created(self.workspace, self.settings, parse_values(swept), title)
         for run in self.runs:
             run.start()
-        self.expect(*_asked_of(self.run))
+        self.expect(*_first_calls(self.run))
         self.address = address("train", self.run.name)
         return self.run
 
     def wait(self, seconds: float | None = None) -> jobs.Status:
-        """Wait for what was started here; returns the status of the last. Raises ConfigError before that."""
+        """Wait for the runs started here and return the status of the last. Raises ConfigError if there are none."""
         end = None if seconds is None else time.monotonic() + seconds
         for run in self.runs or [self.run]:
             status = run.wait(None if end is None else max(0.0, end - time.monotonic()))
@@ -233,29 +239,29 @@ class TrainPanel(SettingsForm[TrainSettings]):
 
 
 def clone_panel(workspace: Workspace, run_name: str, **changed: Any) -> TrainPanel:
-    """The form of a run that starts at step 0 with another's settings, some changed. Raises ConfigError."""
+    """Return the form of a new run with the settings of another, some changed. Raises ConfigError."""
     parent = Run.open(workspace, run_name)
     return TrainPanel(workspace, parent.settings.changed(**changed), parent)
 
 
 def fork_panel(workspace: Workspace, run_name: str, step: int, **changed: Any) -> TrainPanel:
-    """The form of a run that goes on from another's checkpoint, with settings changed. Raises ConfigError."""
+    """Return the form of a new run from another's checkpoint, with some settings changed. Raises ConfigError."""
     parent = Run.open(workspace, run_name)
     return TrainPanel(workspace, parent.settings.changed(**changed), parent, step)
 
 
 class SamplePanel(SettingsForm[SampleSettings]):
-    """The form of a sample, the queue and the history; `generate` requests videos as the button does."""
+    """The form of a sample, the queue and the history. `generate` requests videos like the button."""
 
     def __init__(self, workspace: Workspace, **values: Any) -> None:
-        """Show the form, filled with the values given. Raises ConfigError."""
+        """Show the form with the given values. Raises ConfigError."""
         super().__init__(workspace, SampleSettings, values, address("sample"))
         self.ids = queue.pending(workspace)
 
     def generate(self, *wanted: SampleSettings) -> list[str]:
-        """Request videos: of the settings given, else of the form's, as many as it asks for. Returns their ids.
+        """Request videos with the given settings, or the form's, and return their ids.
 
-        Raises ConfigError, DeviceBusy (a training run holds the GPU).
+        Raises ConfigError, or DeviceBusy while a training run holds the GPU.
         """
         batch = parse(BatchSettings, self.drafts.get(self.form_name, {}).get("beside", {}))
         many = kept(self.workspace, wanted or expand(self.settings, batch))
@@ -263,18 +269,18 @@ class SamplePanel(SettingsForm[SampleSettings]):
         return self.ids
 
     def generate_with_and_without(self) -> list[str]:
-        """The form's video twice, from the same noise: by the base model, and with the LoRAs. Raises ConfigError."""
+        """Request the form's video by the base model and with the LoRAs, from the same noise. Raises ConfigError."""
         settings = self.settings.settled()
         if not settings.loras:
-            raise ConfigError("loras is empty: name a run whose LoRA is to be compared with the base model")
+            raise ConfigError("loras is empty: name a run to compare its LoRA with the base model")
         return self.generate(settings.changed(loras=[]), settings)
 
     def cancel(self) -> None:
-        """Cancel what is not done yet."""
+        """Cancel the requests that are not done."""
         queue.cancel_all(self.workspace, self.ids)
 
     def wait(self, seconds: float | None = None) -> list[Sample]:
-        """Wait for the videos; returns the finished ones. Raises WorkbenchError."""
+        """Wait for the videos and return the finished ones. Raises WorkbenchError."""
         ended = [queue.wait(self.workspace, one, seconds) for one in self.ids]
         for one in ended:
             if one.state is queue.RequestState.FAILED:
@@ -283,7 +289,7 @@ class SamplePanel(SettingsForm[SampleSettings]):
 
 
 def side_by_side(samples: Sequence[Sample]) -> HTML:
-    """Finished samples beside one another, to be kept in the notebook."""
+    """Return samples side by side, as a copy that stays in the notebook."""
     return HTML(samples_html(samples))
 
 
@@ -291,7 +297,7 @@ attach, clip_cards, sample_panel, task_panel, train_panel = RunPanel, ClipCards,
 
 
 def show_objects() -> None:
-    """Let runs, datasets, grids and the samples of a workspace show themselves by elements in this notebook."""
+    """Register panels as the display of runs, datasets, grids and samples in this notebook."""
     if (shell := get_ipython()) is None:
         return
     shown: dict[type[Any], Callable[[Any], View]] = {

@@ -1,15 +1,15 @@
-"""A widget that shows elements: their calls are answered by the library in this kernel, and what they watch is pushed.
+"""A widget that shows elements. The library in this kernel answers their calls and pushes what they watch.
 
-Pushes come from a thread, so that what is shown changes while a cell runs. What the page asks for, a kernel answers
-between cells: `expect` pushes what will be asked for when a cell has started a run and waits for it.
+Pushes come from a thread, so views also change while a cell runs. A kernel answers calls only between cells, so when a
+cell starts a run and waits for it, `expect` pushes the answers that the view will need.
 
-Messages of the frontend carry `view`, which of the model's views it is, and `number`, which its answer repeats:
+Messages from the frontend carry `view`, the number of the view, and `number`, which the answer repeats:
 
-    {"call": "noun/verb", "values": {...}}           {"file": path, "version": as known}    {"upload": name, "path": ""}
-    {"watch": '["noun/verb",{...}]'}                 {"unwatch": the same}                  {"gone": true}
+    {"call": "noun/verb", "values": {...}}           {"file": path, "version": known}    {"upload": name, "path": ""}
+    {"watch": '["noun/verb",{...}]'}                 {"unwatch": the same}               {"gone": true}
 
-Answers hold JSON as `text`: {"value"} or {"problem", "problems"}; a file comes in parts, of which all but the last say
-`more`. What is watched comes as {"key", "text"}, to all views.
+Answers hold JSON as `text`: {"value"} or {"problem", "problems"}. A file comes in parts, all but the last with `more`.
+Watched values go to all views as {"key", "text"}.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workbench.settings import parse
 from workbench.workspace import Workspace, finite
 
 PART = 250_000  # bytes of a file in one message
-PART_SECONDS = 0.3  # between two: Jupyter drops what a kernel sends faster than a megabyte a second
+PART_SECONDS = 0.3  # between parts; Jupyter drops output faster than a megabyte per second
 POOL = ThreadPoolExecutor(4, thread_name_prefix="workbench-widget")
 
 
@@ -48,10 +48,10 @@ def address(*names: str) -> str:
 
 
 class View(anywidget.AnyWidget):
-    """The elements at an address. What a person types into a form is in `drafts`, by the form's name."""
+    """The elements at an address. `drafts` holds what a person types, by the form's name."""
 
     _esm = elements.module()
-    html: Callable[[], str] = str  # what is shown where there is no kernel
+    html: Callable[[], str] = str  # shown without a kernel
     address = traitlets.Unicode("#/").tag(sync=True)
     drafts = traitlets.Dict().tag(sync=True)
     label = traitlets.Unicode("Video LoRA Workbench").tag(sync=True)
@@ -63,10 +63,12 @@ class View(anywidget.AnyWidget):
         """Show an address.
 
         Args:
-            form: The form that is filled in there, as `settings/show` names it.
-            values: Its values at first, in place of the defaults.
+            workspace: The workspace.
+            shown: The address.
+            form: The form at that address, as `settings/show` names it.
+            values: Initial values that replace the form's defaults.
         """
-        operations()  # loaded here: threads that load the same modules at once would wait for one another
+        operations()  # load the modules here, so that threads do not wait for one another to do it
         self.workspace, self.form_name = workspace, form
         self.watched: dict[str, Watched] = {}
         self.sent: dict[str, str] = {}
@@ -78,11 +80,11 @@ class View(anywidget.AnyWidget):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The form's values that differ from their defaults, as they are typed."""
+        """The form's values that differ from their defaults, as typed."""
         return dict(self.drafts.get(self.form_name, {}).get("values", {}))
 
     def set(self, **values: Any) -> None:
-        """Fill in settings of the form; others stay as they are. Raises ConfigError for a name that is no setting."""
+        """Fill in some settings of the form. Raises ConfigError for an unknown setting."""
         kind = FORMS[self.form_name]
         if unknown := {name: value for name, value in values.items() if name not in kind.model_fields}:
             parse(kind, unknown)
@@ -91,7 +93,7 @@ class View(anywidget.AnyWidget):
         self.drafts = {**self.drafts, self.form_name: {**kept, "values": plain}}
 
     def expect(self, *asked: tuple[str, Mapping[str, Any]]) -> None:
-        """Push these answers from now on: while a cell runs nothing can be asked for."""
+        """Push the answers to these calls from now on, because views cannot call while a cell runs."""
         for name, values in asked:
             if tuple(name.split("/")) in REGISTRY:
                 self._watch(json.dumps([name, values], separators=(",", ":"), ensure_ascii=False))
@@ -103,11 +105,11 @@ class View(anywidget.AnyWidget):
         return bundle
 
     def close(self) -> None:
-        """End the widget. What it shows goes on."""
-        getattr(self, "watched", {}).clear()  # none where it was refused while it was made
+        """Close the widget. Jobs continue."""
+        getattr(self, "watched", {}).clear()  # missing if __init__ raised
         super().close()
 
-    # ---- what the frontend asks for
+    # ---- messages from the frontend
 
     def _heard(self, _: Any, message: dict[str, Any], buffers: Sequence[Any]) -> None:
         if "watch" in message:
@@ -127,7 +129,7 @@ class View(anywidget.AnyWidget):
             self.send({"key": key, "text": json.dumps({"problem": str(error)})})
 
     def push(self) -> None:
-        """Send what has changed of all that is watched."""
+        """Send the watched values that have changed."""
         for key, one in list(self.watched.items()):
             if (text := one.text()) != self.sent.get(key):
                 self.sent[key] = text
@@ -138,13 +140,13 @@ class View(anywidget.AnyWidget):
         value: Any
         parts: Iterator[bytes] = iter(())
         try:
-            if "file" in message:  # its type and version, and its parts where the frontend has another version
+            if "file" in message:  # type and version, and the content unless the frontend has this version
                 path = Path(message["file"])
                 stat, kind = path.stat(), mimetypes.guess_type(path.name)[0]
                 value = {"version": f"{stat.st_mtime_ns} {stat.st_size}", "type": kind or "application/octet-stream"}
                 data = b"" if message["version"] == value["version"] else path.read_bytes()
                 parts = (data[at : at + PART] for at in range(0, len(data), PART))
-            elif "upload" in message:  # a part to append to a file; its path is "" for the first one
+            elif "upload" in message:  # a part of a file; the path is "" for the first part
                 name = Path(message["upload"]).name
                 path = Path(message["path"] or Path(tempfile.mkdtemp(prefix="workbench-upload-")) / name)
                 with path.open("ab") as file:
@@ -166,7 +168,7 @@ class View(anywidget.AnyWidget):
 
 
 class Pushes:
-    """The thread that sends every view what has changed, as long as one watches something."""
+    """The thread that pushes changes to all views, while any view watches something."""
 
     def __init__(self) -> None:
         self._views: weakref.WeakSet[View] = weakref.WeakSet()
@@ -174,7 +176,7 @@ class Pushes:
         self._thread: threading.Thread | None = None
 
     def follow(self, view: View) -> None:
-        """Push what this view watches."""
+        """Push the values that a view watches."""
         with self._lock:
             self._views.add(view)
             self._wake.set()
@@ -183,7 +185,7 @@ class Pushes:
                 self._thread.start()
 
     def changed(self) -> None:
-        """Read all anew: something was done."""
+        """Read all values again after an operation changed something."""
         for view in list(self._views):
             for one in list(view.watched.values()):
                 one.forget()

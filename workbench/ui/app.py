@@ -1,7 +1,6 @@
-"""The page: elements (assets/elements) that call operations, hosted by Gradio. `build` is all that a server needs.
+"""The page: elements (assets/elements) that call operations, hosted by Gradio.
 
-Gradio brings what a page for the public needs beside them: the server, uploads, files with ranges, share links, Spaces
-and their GPUs.
+Gradio provides the server, uploads, files with range requests, share links, and Spaces with their GPUs.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login
 from workbench.workspace import Workspace, confined, lora_names
 
-SECONDS = 1.0  # between two looks for samples that wait for a GPU that is lent to a call
+SECONDS = 1.0  # between checks for waiting samples, on ZeroGPU
 
 
 def build(workspace: Workspace) -> gr.Blocks:
-    """Return the Gradio app over a workspace. Everything that is shown is read from the workspace's folders."""
+    """Return the Gradio app over a workspace. The page reads everything from the workspace's folders."""
     gr.set_static_paths(
         [
             workspace.datasets,
@@ -54,7 +53,7 @@ def build(workspace: Workspace) -> gr.Blocks:
     )
     with gr.Blocks(title=elements.TITLE, analytics_enabled=False, delete_cache=(3600, 86400), fill_width=True) as page:
         gr.HTML("<noscript>This page needs JavaScript.</noscript>", elem_id="workbench")
-        if worker.on_zero_gpu():  # a GPU is lent to calls of the page alone: samples are generated inside of one
+        if worker.on_zero_gpu():  # only calls of the page get a GPU, so samples are generated inside one
             worker.announce(workspace)
             gr.Timer(SECONDS).tick(worker.answering(workspace), show_progress="hidden", api_visibility="private")
     page.queue(max_size=200, default_concurrency_limit=4, api_open=False)
@@ -64,12 +63,13 @@ def build(workspace: Workspace) -> gr.Blocks:
 def launch_options(
     workspace: Workspace, rules: Rules | None = None, trackers: bool = True, access: Access | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of `launch`: routes and middleware, and nothing that reveals more than it must.
+    """Return the arguments of `launch`: routes, middleware, and every optional feature of Gradio turned off.
 
     Args:
-        rules: From where the page may be used (guard); this machine alone where none are given.
-        trackers: Whether trackio is served, too.
-        access: What opens the page (login); None: it is open to whoever reaches it.
+        workspace: The workspace.
+        rules: Where the page may be used from. Default: this machine only.
+        trackers: Serve trackio, too.
+        access: What opens the page. None leaves it open to everyone who reaches it.
     """
     rules = replace(rules or Rules(), files=partial(_may_serve, workspace))
     login = [Middleware(Login, access=access)] if access else []
@@ -101,14 +101,14 @@ def launch_options(
         "ssr_mode": False,
         "strict_cors": True,
         "max_file_size": "4gb",
-        # Gradio asks itself over HTTP whether it can be reached and gives up after three seconds; a machine that is
-        # busy training may take longer, and the page is there all the same.
+        # With a frontend, Gradio checks over HTTP that it can reach itself and gives up after three seconds. A machine
+        # that is busy training may take longer.
         "_frontend": False,
     }
 
 
 def _may_serve(workspace: Workspace, path: str) -> bool:
-    """Whether a file may be sent: Gradio follows links, and one in a dataset or a run may lead anywhere."""
+    """Return whether a file may be served. Gradio follows links, and a link in a dataset or run may lead anywhere."""
     whole, folders = os.path.abspath(path), [replays.SHIPPED, DEMO_CLIPS]
     folders += [Path(folder)] if (folder := os.environ.get("GRADIO_TEMP_DIR")) else []
     looks: list[Callable[[str], object]] = [workspace.inside, *(partial(confined, folder) for folder in folders)]

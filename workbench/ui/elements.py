@@ -1,6 +1,6 @@
-"""The page's document, and the script and the style sheet of the elements (workbench.display.elements) that it loads.
+"""The page's document, and the script and style sheet of the elements (workbench.display.elements) that it loads.
 
-Their names say what is in them, so a browser keeps them for good.
+Their names contain a hash of their content, so browsers cache them for good.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from workbench.ui.server.bodies import route_of
 ROUTE = "/elements"
 TITLE = "Video LoRA Workbench"
 HIDDEN = "<style>gradio-app{display:none!important}</style>"
+KINDS = {"css": "text/css", "js": "text/javascript"}
 
 
 def on_space() -> bool:
-    """Whether this is a Space, where Gradio's own script has something to do: GPUs are lent to its calls alone."""
+    """Return whether this is a Space. There only calls through Gradio's own script get a GPU."""
     return "SPACE_ID" in os.environ
-
-
-KINDS = {"css": "text/css", "js": "text/javascript"}
 
 
 @cache
 def _text(suffix: str) -> bytes:
-    """The script ("js") or the style sheet ("css")."""
+    """Return the script ("js") or the style sheet ("css")."""
     return (elements.page_script() if suffix == "js" else elements.style()).encode()
 
 
@@ -45,25 +43,25 @@ def _name(suffix: str) -> str:
 
 @cache
 def _body(suffix: str, encoding: str) -> bytes:
-    """What is sent; Brotli's best takes a second, once."""
+    """Return a compressed file. Brotli's best quality takes a second, once."""
     text = _text(suffix)
     return brotli.compress(text, quality=11) if encoding == "br" else gzip.compress(text, 9) if encoding else text
 
 
 def prepare() -> None:
-    """Compress both files before anybody asks for them."""
+    """Compress both files before the first request."""
     for suffix in KINDS:
         _body(suffix, "br")
 
 
 def head() -> str:
-    """Return what a head needs for the elements: their style, and their script, which starts last."""
+    """Return the tags that load the elements, for the document's head."""
     style, script = (f".{ROUTE}/{_name(suffix)}" for suffix in KINDS)
     return f'<link rel="stylesheet" href="{style}"><script src="{script}" defer></script>'
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the two files, and of the page's document but on a Space."""
+    """Return the routes of the two files, and of the page's document unless this is a Space."""
 
     async def file(request: Request) -> Response:
         suffix = next((one for one in KINDS if _name(one) == request.path_params["name"]), None)
@@ -83,14 +81,14 @@ def routes() -> list[BaseRoute]:
             f'<link rel="icon" href="./favicon.ico"><style>body{{margin:0}}</style>{head()}</head>'
             "<body><noscript>This page needs JavaScript.</noscript></body></html>"
         )
-        # Asked for each time: who has logged out gets the login, a new version is seen at once.
+        # Never cached, so that a logout and a new version take effect at once.
         return HTMLResponse(text, headers={"cache-control": "private, no-cache"})
 
     return [Route(f"{ROUTE}/{{name}}", file), *([] if on_space() else [Route("/", document)])]
 
 
 class BeforeGradio:
-    """ASGI middleware that puts the elements into the head of Gradio's own document, which a Space serves."""
+    """ASGI middleware that adds the elements to the head of Gradio's own document, which a Space serves."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -113,6 +111,6 @@ class BeforeGradio:
             await send({**start, "headers": [*kept, (b"content-length", str(len(body)).encode())]})
             await send({"type": "http.response.body", "body": body})
 
-        # Compressed, it could not be changed.
+        # The document must arrive uncompressed to be changed.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept-encoding"]
         await self.app({**scope, "headers": headers}, receive, changed)

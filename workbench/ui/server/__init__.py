@@ -1,4 +1,1 @@
-"""How the page is served: login, request limits, allowed files, sessions of the public demo.
-
-Not here: what is on the page.
-"""
+"""Serving the page: login, request limits, allowed files, sessions of the public demo."""

@@ -1,7 +1,7 @@
-"""A request's body as it comes: how long it may be, how slow, how deep the JSON in it, and of how many values.
+"""Limits of request bodies: size, time, and the depth and number of values of JSON.
 
-An upload is passed on piece by piece. Everything else is read to its end first, so that neither half a request nor one
-that is built to exhaust a parser reaches the application.
+Uploads are streamed to the application. Other bodies are read to the end first, so that neither half a request nor one
+that would exhaust a parser reaches the application.
 """
 
 from __future__ import annotations
@@ -21,27 +21,25 @@ Check = Callable[[Scope, bytes], None]
 UPLOAD = "/gradio_api/upload"
 BODILESS = ("GET", "HEAD", "OPTIONS")
 MEGABYTE = 1024**2
-PIECE_SECONDS = 30.0  # without a byte of an upload
-WHOLE_SECONDS = 60.0  # for all of another body
-DEEPEST = 64  # lists and objects within one another; the page's own have ten at most
-MOST_MARKS = 500_000  # commas, colons, brackets and quotes of a JSON text: it is parsed in a fifth of a second
-LARGE = 64 * 1024  # bytes of a body that is looked through by a thread, while others are answered
-LATE, ABORTED = "The request came too slowly.", "The upload was broken off."
-# A string counts for nothing, so that brackets in a caption do not; possessive, so that no text takes long.
-OTHER_ENCODINGS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # that json.loads reads as well
+PIECE_SECONDS = 30.0  # between two pieces of an upload
+WHOLE_SECONDS = 60.0  # for any other body
+DEEPEST = 64  # nesting of lists and objects; the page's own requests nest ten deep at most
+MOST_MARKS = 500_000  # commas, colons, brackets and quotes of a JSON text, which parses in a fifth of a second
+LARGE = 64 * 1024  # bytes; larger bodies are checked in a thread
+LATE, ABORTED = "The request came too slowly.", "The upload was interrupted."
+OTHER_ENCODINGS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")  # json.loads would accept them
+# Brackets, and strings so that brackets inside them are skipped. Possessive, so that no text takes long.
 BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
-
-
-# UTF-16's halves of characters: written as escapes of JSON, of which two make a whole, or as bytes, which are no UTF-8.
+# UTF-16 surrogates: a pair of JSON escapes is a character; a single escape, or one as bytes, is invalid.
 PAIR = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 ESCAPED = re.compile(rb"(?<!\\)(?:\\\\)*+\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 
 class Refusal(Exception):
-    """A request that is answered before the application hears of it; called as an application, it is the answer.
+    """A request that is refused before it reaches the application. As an ASGI application, it sends the refusal.
 
-    The connection is closed after it, so that no more of the request's body comes.
+    It closes the connection, so that the rest of the request's body is not read.
     """
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -56,11 +54,13 @@ class Refusal(Exception):
 
 
 class Bodies:
-    """ASGI middleware that holds every body to these rules.
+    """ASGI middleware that limits bodies.
 
-    uploads, bodies: bytes at most, of an upload and of all others
-    check: a further check of a whole body; raises Refusal
-    stranger: why a request is refused before its body is read, by its head; "" where it is not
+    Attributes:
+        uploads: Maximum bytes of an upload.
+        bodies: Maximum bytes of any other body.
+        check: A further check of a whole body, which raises Refusal.
+        stranger: Returns why a request is refused before its body is read, or "".
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Bodies:
         await self.app(scope, receive, send)
 
     async def _pass_on(self, scope: Scope, upload: Upload, send: Send) -> None:
-        """Answers what is wrong with an upload in place of what the application makes of it."""
+        """Stream an upload to the application, and replace its answer if the upload is refused."""
         answered = started = False
 
         async def checked(message: Message) -> None:
@@ -110,16 +110,16 @@ class Bodies:
 
         try:
             await self.app(scope, upload.receive, checked)
-        except MultiPartException:  # of an application that passes it on elsewhere and reads no form
+        except MultiPartException:  # from an application that forwards the upload instead of parsing it
             if upload.refusal and not started and not answered:
                 await upload.refusal(scope, upload.receive, send)
 
 
 class Upload:
-    """Passes an upload on, and breaks it off where it is too long, too slow or ends early.
+    """Stream an upload, and abort it if it is too long, too slow or ends early.
 
-    `receive` then raises what Gradio's reader of forms takes for a broken form: it removes what it has written so far.
-    `refusal` says what to answer.
+    `receive` then raises the exception after which Gradio's form parser removes what it has written. `refusal` is the
+    answer.
     """
 
     def __init__(self, receive: Receive, limit: int) -> None:
@@ -128,7 +128,7 @@ class Upload:
 
     async def receive(self) -> Message:
         if not self._open:
-            return await self._receive()  # what comes now is that the browser has gone
+            return await self._receive()  # only the disconnect follows
         try:
             message = await asyncio.wait_for(self._receive(), PIECE_SECONDS)
         except TimeoutError:
@@ -147,14 +147,14 @@ class Upload:
 
 
 async def whole(receive: Receive, limit: int, seconds: float = 0) -> bytes:
-    """A body of so many bytes at most, read to its end; seconds: instead of WHOLE_SECONDS. Raises Refusal."""
+    """Read a whole body of at most `limit` bytes. seconds: replaces WHOLE_SECONDS. Raises Refusal."""
     pieces, left = [], limit
     try:
         async with asyncio.timeout(seconds or WHOLE_SECONDS):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
-                    raise Refusal(400, "The request was broken off.")
+                    raise Refusal(400, "The request was interrupted.")
                 pieces.append(message.get("body", b""))
                 left -= len(pieces[-1])
                 if left < 0:
@@ -172,7 +172,7 @@ async def whole(receive: Receive, limit: int, seconds: float = 0) -> bytes:
 
 
 def check_json(body: bytes) -> None:
-    """Refuse JSON that would take long to parse. Other bodies pass. Raises Refusal."""
+    """Raise Refusal for JSON that would take long to parse. Other bodies pass."""
     if body.startswith(OTHER_ENCODINGS) or b"\0" in body[:4]:
         raise Refusal(400, "The request must be UTF-8 without a byte order mark.")
     if body.lstrip()[:1] not in (b"[", b"{"):
@@ -180,36 +180,38 @@ def check_json(body: bytes) -> None:
     if too_many(body):
         raise Refusal(413, f"The request's JSON has more than {MOST_MARKS:,} commas, colons, brackets and quotes.")
     if too_deep(body):
-        raise Refusal(400, f"The request's JSON is deeper than {DEEPEST}.")
+        raise Refusal(400, f"The request's JSON is nested more than {DEEPEST} levels deep.")
     if b"\\u" in body or SURROGATE.search(body):
         check_characters(body)
 
 
 def _given(body: bytes, receive: Receive) -> Receive:
-    """Passes a body on in one piece; what comes after it is that the browser has gone."""
+    """Return a `receive` that yields the body in one piece, then the disconnect."""
     given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    async def passed_on() -> Message:
+    async def replayed() -> Message:
         return next(given, None) or await receive()
 
-    return passed_on
+    return replayed
 
 
 def check_characters(body: bytes) -> None:
-    """Raises Refusal for halves of characters, which JSON may hold and no file can."""
+    """Raise Refusal for lone surrogates, which JSON may hold but files cannot."""
     whole = PAIR.sub(b"", body)
     if ESCAPED.search(whole) or SURROGATE.search(whole):
         raise Refusal(400, "The request's text holds half of a character (a lone surrogate): send it whole.")
 
 
 def too_many(body: bytes) -> bool:
-    """Whether a JSON text may have too many values. What stands in its strings counts as well: telling it apart would
-    take longer than parsing it."""
+    """Return whether a JSON text may have too many values.
+
+    Marks inside strings count, too, because telling them apart would take longer than parsing.
+    """
     return sum(body.count(mark) for mark in (b",", b":", b"[", b"{", b'"')) > MOST_MARKS
 
 
 def too_deep(body: bytes) -> bool:
-    """Whether a JSON text nests lists and objects deeper than DEEPEST; it need not be valid."""
+    """Return whether a JSON text, valid or not, nests lists and objects deeper than DEEPEST."""
     depth = 0
     for found in BRACKETS.finditer(body):
         first = found[0][:1]
@@ -223,17 +225,17 @@ def too_deep(body: bytes) -> bool:
 
 
 def route_of(scope: Scope) -> str:
-    """The path within the application, as its routes are matched: without the prefix that a proxy put before it."""
+    """Return the path that the application's routes match, without a proxy's prefix."""
     path, prefix = str(scope["path"]), str(scope.get("root_path") or "")
     below = path.removeprefix(prefix)
     return (below or "/") if below[:1] in ("", "/") else path
 
 
 class Mounted:
-    """An application at a path of ours, also behind a proxy that strips its prefix from the address.
+    """A mounted application that also works behind a proxy that strips its prefix from the address.
 
-    Such a request has the prefix in `root_path` alone; the application below the mount then finds no route of its own,
-    because it takes off the whole `root_path`, which by now ends with the mount's path.
+    Such a request has the prefix only in `root_path`. The mounted application would find no route, because it strips
+    the whole `root_path`, to which the mount has added its own path.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,7 +1,6 @@
-"""The server's connections: one that does not send a whole request head in time is closed, and what the server itself
-says of requests is a line a second at most.
+"""Protect the server's connections and log: a time limit for request heads, and at most one log line per second.
 
-uvicorn waits for a head for ever, and a machine has a few thousand connections at most.
+uvicorn would wait for a head forever, and a machine has only a few thousand connections.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ LOGGERS = ("uvicorn.error", "uvicorn.access", "uvicorn.asgi", "asyncio")
 
 
 class Sparing(logging.Filter):
-    """Lets a line a second through, since strangers decide how many there would be; the next says how many were not."""
+    """Let one line per second through, because strangers cause these lines. The next line counts the omitted ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,13 +32,13 @@ class Sparing(logging.Filter):
             return False
         self._next = now + LINE_SECONDS
         if self._left_out:
-            record.msg, record.args = f"{record.getMessage()} (left out since: {self._left_out:,} more)", ()
+            record.msg, record.args = f"{record.getMessage()} (omitted since the last line: {self._left_out:,})", ()
             self._left_out = 0
         return True
 
 
 def log_sparingly() -> None:
-    """From now on the server's own loggers write a line a second at most, all of them together."""
+    """Limit the server's loggers to one line per second in total."""
     sparing = Sparing()
     for logger in map(logging.getLogger, LOGGERS):
         logger.filters[:] = [one for one in logger.filters if not isinstance(one, Sparing)]
@@ -47,7 +46,7 @@ def log_sparingly() -> None:
 
 
 class Timed(H11Protocol):
-    """uvicorn's protocol with a time limit from the first byte, or from the connection, to the end of the head."""
+    """uvicorn's protocol with a time limit for the head of a request."""
 
     _late: asyncio.TimerHandle | None = None
 
@@ -58,12 +57,12 @@ class Timed(H11Protocol):
     def handle_events(self) -> None:
         try:
             super().handle_events()
-        except UnicodeDecodeError:  # h11 lets bytes through in an address that uvicorn takes for ASCII
+        except UnicodeDecodeError:  # h11 accepts bytes in an address that uvicorn decodes as ASCII
             self.send_400_response("Invalid HTTP request received.")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # What is left over while no request is under way is the beginning of a head.
+        # Leftover data between requests is the beginning of a head.
         self._watch(self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0]))
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,16 +1,14 @@
-"""Checks of every request before the application: host, origin, path; and the security headers of every answer.
+"""Check host, origin and path of every request, and add security headers to every answer.
 
-Gradio checks neither the name by which it is called nor the page that calls it. Without this any web site could use the
-page of its visitors: a foreign page may post to 127.0.0.1, and a name that points there may read the answers.
+Gradio checks neither Host nor Origin. Without these checks any web site could use its visitors' page: a foreign page
+may post to 127.0.0.1, and a host name that resolves to it may read the answers.
 
-    421  the Host is none of this server's names
-    403  the Origin is another page's; the browser says that the request comes from another site; a remote address to
-         be fetched for the visitor
-    404  what Gradio serves and this page never uses
+    421  Host is not a name of this server
+    403  Origin is another page, the browser reports a cross-site request, or the path names a remote file
+    404  a route of Gradio that the page does not use
 
-Rules of paths hold for the path within the application (`route_of`), whatever prefix a proxy puts before it. Of served
-files a browser shows pictures, videos, sound and plain text; everything else it can only save, since a person's HTML or
-SVG would run as a page of ours. `Guard` is plain ASGI middleware.
+Path rules apply to the path within the application (`route_of`), without a proxy's prefix. Browsers display served
+pictures, videos, sound and plain text. Other files can only be saved, because HTML or SVG could run as the page.
 """
 
 from __future__ import annotations
@@ -38,12 +36,12 @@ UNUSED = re.compile(
     r"|openapi\.json|docs|redoc|mcp)"
 )
 SERVED = re.compile(r"/gradio_api/file[=/]")
-REMOTE = re.compile(r"[=/]\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # file=http://..., never a path of a system we run on
+REMOTE = re.compile(r"[=/]\s*[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # file=http://..., never a path of a supported system
 FORWARDED = re.compile(rb"x-forwarded-.*|forwarded|x-real-ip|x-original-.*|x-rewrite-url", re.IGNORECASE)
-# What a browser may show of the files that are served. Everything else it saves: it could be a page with scripts.
+# Types of served files that a browser may display. It saves all others, which could be pages with scripts.
 DISPLAYED = re.compile(rb"(video|audio)/[\w.+-]+|image/(png|jpeg|gif|webp|avif|bmp|x-icon)|text/plain", re.IGNORECASE)
 SANDBOX = "sandbox allow-downloads; default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'"
-# Of the page itself: whatever HTML came to stand in it, nothing is fetched from elsewhere or sent there.
+# For the page itself: even injected HTML can neither fetch from other servers nor send to them.
 PAGE = "; ".join(
     (
         *(f"{kind}-src 'self' data: blob:" for kind in ("img", "media", "font")),
@@ -59,12 +57,16 @@ MEGABYTE = 1024**2
 
 @dataclass(frozen=True)
 class Rules:
-    """hosts: names of this server, patterns allowed; ("*",) where somebody else checks them (a Space's own proxy)
-    uploads, bodies: bytes of one request at most, of uploads and of all others
-    frames: pages beside our own that may show this one in a frame
-    proxied: a proxy that cannot be gone round says in X-Forwarded-Host and -Proto what the visitor called
-    files: whether a file of this path may be served: a link may lead out of the folders that Gradio serves
-    secret: what every request must bring in X-Workbench-Proxy; "" asks for nothing
+    """Where the page may be used from, and what it serves.
+
+    Attributes:
+        hosts: Names of this server, or patterns; ("*",) if a proxy checks them, as on a Space.
+        uploads: Maximum bytes of an upload.
+        bodies: Maximum bytes of any other request.
+        frames: Other pages that may show this one in a frame.
+        proxied: All requests come through a proxy that sets X-Forwarded-Host and -Proto.
+        secret: Required value of X-Workbench-Proxy, or "".
+        files: Returns whether a file may be served. A link may lead out of the folders that Gradio serves.
     """
 
     hosts: Sequence[str] = LOCAL
@@ -91,14 +93,14 @@ class Guard:
             return await refused(scope, receive, send)
         await self.app(scope, receive, send if scope["type"] == "websocket" else self._with_headers(scope, send))
 
-    # ---- before
+    # ---- requests
 
     def _checked(self, scope: Scope) -> Scope:
         headers = headers_of(scope)
         path = route_of(scope)
-        # Gradio asks itself whether it is there, once, and learns nothing by it.
+        # Gradio requests STARTED from itself once, without the secret. It reveals nothing.
         if self.rules.secret and path != STARTED and headers.get("x-workbench-proxy") != self.rules.secret:
-            raise Refusal(421, "This is a visitor's own page; it is reached through the demo's address alone.")
+            raise Refusal(421, "This is a visitor's own page. Use the demo's address.")
         host = self._host(headers)
         self._check_origin(scope, headers, host)
         if UNUSED.match(path):
@@ -106,22 +108,22 @@ class Guard:
         if SERVED.match(path):
             named = path[len(f"{API}/file") :]
             if REMOTE.search(named) or not self.rules.files(named[1:]):
-                raise Refusal(403, "Files of this workspace are served, nothing from elsewhere.")
-        # What anybody may write into a request does not decide how the page calls itself.
+                raise Refusal(403, "Only files of this workspace are served.")
+        # Without a proxy, anybody can forge these headers.
         kept = [one for one in scope["headers"] if self.rules.proxied or not FORWARDED.fullmatch(one[0])]
-        # Starlette takes the query for text. A browser writes every other byte so, as a URL must.
+        # Starlette decodes the query as text, so percent-encode every other byte, as browsers do.
         query = re.sub(rb"[^!-~]", lambda found: b"%%%02X" % found[0][0], scope.get("query_string", b""))
         return {**scope, "headers": kept, "query_string": query}
 
     def _host(self, headers: dict[str, str]) -> str:
-        """The name and port by which the server was called. Raises Refusal for one that is not its own."""
+        """Return the host and port that the client requested. Raises Refusal for a foreign one."""
         host = headers.get("host", "")
         if self.rules.proxied:
             host = headers.get("x-forwarded-host", host).split(",")[0].strip()
         if not _named(_name(host), self.rules.hosts):
             raise Refusal(
                 421,
-                f"This server is not called {_name(host)[:80]!r}. If that is a name of it: start it with "
+                f"{_name(host)[:80]!r} is not a known name of this server. If it is one, start it with "
                 f"--allow-host {_name(host)[:80]}",
             )
         return host
@@ -136,22 +138,20 @@ class Guard:
         opened = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in ("GET", "HEAD")
         framed = headers.get("sec-fetch-dest") in ("iframe", "frame", "embed", "object")
         if not opened or route_of(scope) not in ENTRY_PAGES or (framed and not self.rules.frames):
-            raise Refusal(403, "Another site may open this page, not use what is behind it.")
+            raise Refusal(403, "Another site may open this page but not use it.")
 
     def _ours(self, origin: str, host: str) -> bool:
-        """Whether an Origin is this very page, or one by a name that was allowed by hand (a proxy's, of Jupyter)."""
+        """Return whether an Origin is this page, under its own host or an allowed one (such as a Jupyter proxy)."""
         try:
             called = urlsplit(origin).netloc.lower()
-        except ValueError:  # anybody may write anything there, such as http://[
+        except ValueError:  # such as http://[
             return False
         given = [name for name in self.rules.hosts if name not in LOCAL and name != ANY]
         return bool(called) and (called == host.lower() or _named(_name(called), given))
 
-    # ---- after
+    # ---- answers
 
     def _with_headers(self, scope: Scope, send: Send) -> Send:
-        """The answer with our headers."""
-
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 ours = self._headers(route_of(scope), message.get("headers", []))
@@ -176,15 +176,17 @@ class Guard:
 
 
 def outermost(app: Any) -> None:
-    """Put ours of a started FastAPI application before all else that is around it, such as Gradio's own CORS headers,
-    which would tell any page that it may read the answers."""
+    """Move the workbench's middleware of a started FastAPI application outside of Gradio's.
+
+    Gradio's CORS headers would otherwise allow any page to read the answers.
+    """
     ours = [one for one in app.user_middleware if str(one.cls.__module__).startswith("workbench.")]
     app.user_middleware[:] = [*ours, *(one for one in app.user_middleware if one not in ours)]
     app.middleware_stack = app.build_middleware_stack()
 
 
 def own_names() -> list[str]:
-    """What other machines may call this one: its name, and its addresses."""
+    """Return the names and addresses by which other machines may call this one."""
     name = socket.gethostname().lower()
     families = (socket.AF_INET, socket.AF_INET6)
     addresses = [a.address for each in psutil.net_if_addrs().values() for a in each if a.family in families]
@@ -193,26 +195,26 @@ def own_names() -> list[str]:
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """The request's headers by their names in small letters; of two of a name the first. Raises Refusal."""
+    """Return the first value of each header by its lower-case name. Raises Refusal for malformed headers."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name = raw.decode("latin-1").lower()
         if name in ("host", "origin", "content-length") and name in found:
-            raise Refusal(400, f"Two headers named {name}.")
+            raise Refusal(400, f"The request has two headers named {name}.")
         found.setdefault(name, value.decode("latin-1"))
     length = found.get("content-length") or "0"
     if not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise Refusal(400, "The content length is no number.")
+        raise Refusal(400, "The content length is not a number.")
     return found
 
 
 def _name(host: str) -> str:
-    """A host without its port, in small letters."""
+    """Return a host without its port, in lower case."""
     return re.sub(r":\d+$", "", host.strip().lower())
 
 
 def _named(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name is one of these, of which * stands for anything."""
+    """Return whether a name matches a pattern, in which * matches anything."""
     return any(re.fullmatch(re.escape(pattern.lower()).replace(r"\*", ".*"), name) for pattern in patterns if name)
 
 

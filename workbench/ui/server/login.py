@@ -1,15 +1,14 @@
-"""Access to the page: with the token of the printed address or with the password, and from then on with a cookie.
+"""Log in to the page with the token in the printed address or with a password, then with a cookie.
 
-    GET /?token=TOKEN   sets the cookie and goes on to the page, so that the token does not stay in the address
-    POST /login         the same for the password (or the token) from a form, as gradio_client sends it, too
-    GET /logout         takes the cookie back
+    GET /?token=TOKEN   set the cookie and redirect to the page, so that the token does not stay in the address
+    POST /login         the same for a password (or token) from a form or from gradio_client
+    GET /logout         remove the cookie
 
-    Authorization: Bearer TOKEN    of a program, for the API alone: the token that `workbench api-token` prints
+    Authorization: Bearer TOKEN    for programs, only for the API: the token from `workbench api-token`
 
-Everything else is answered with 401 before it reaches the application: no request without the cookie costs
-memory, and no body is read. The cookie is signed with a key that lies in the workspace, readable for its owner alone,
-so that an open page works on after a restart. It is kept per port and per path, not per user: with it one can do all
-that the page can.
+All other requests get 401 before they reach the application, and their bodies are not read. The cookie is signed with a
+key in the workspace that only its owner can read, so an open page survives a restart. It is set per port and path, not
+per user, and grants everything that the page can do.
 """
 
 from __future__ import annotations
@@ -38,54 +37,59 @@ from workbench.ui.server.throttle import Throttle, TooMany
 COOKIE = "workbench"
 KEPT_SECONDS = 30 * 24 * 3600
 FORM_BYTES, FORM_SECONDS = 8192, 10.0
-# Of every answer: the connection is closed after it, so that nothing more of a body is waited for.
+# Headers of every answer. Closing the connection stops the rest of a body.
 CLOSED = {"cache-control": "no-store", "connection": "close"}
-PROGRAMS = "/api/v1"  # where the HTTP API is
-OPEN = (f"{API}/startup-events",)  # Gradio asks itself whether it is there, once, and learns nothing by it
+PROGRAMS = "/api/v1"  # the HTTP API
+OPEN = (f"{API}/startup-events",)  # Gradio requests it from itself once; it reveals nothing
 STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:18vh auto;padding:0 1.2rem;color:#1d2738;\
 background:#fff}h1{font-size:1.3rem}input,button{font:inherit;padding:.45rem .7rem;border-radius:6px;border:1px solid \
 #8a94a6}input{width:16rem}button{background:#2f6fd0;color:#fff;border-color:#2f6fd0}.problem{color:#c0362c}\
 @media(prefers-color-scheme:dark){body{color:#e6ebf4;background:#111827}input{background:#1d2738;color:inherit}}"
 FORMS = {
-    "token": ("Token", "Open the address that was printed in the terminal, with the token in it; or enter the token."),
+    "token": ("Token", "Open the address with the token that was printed in the terminal, or enter the token here."),
     "password": ("Password", "This page asks for the password it was started with."),
 }
-
-WRONG = {
+WRONG = {  # messages for a token in the address
     "token": "This token is not valid. The page makes a new one each time it starts.",
-    "password": "A token does not open this page, which was started with a password.",
-}  # said of a token in the address
+    "password": "This page was started with a password, so a token does not open it.",
+}
 
 
 @dataclass(frozen=True)
 class Access:
-    """What opens the page. kind: "token" (printed, made at each start) or "password" (the person's own)
-    key: signs cookies; frames: whether another site may show the page, whose cookies must be marked for that
+    """What opens the page.
+
+    Attributes:
+        kind: "token" (printed and new at each start) or "password" (chosen by a person).
+        secret: The token or password.
+        key: Signs cookies.
+        frames: Another site may show the page in a frame. Its cookies must be marked for that.
+        api_token: Token of programs, or "".
     """
 
     kind: str
     secret: str = field(repr=False)
     key: bytes = field(repr=False)
     frames: bool = False
-    api_token: str = field(default="", repr=False)  # of programs; "" for none
+    api_token: str = field(default="", repr=False)
 
     @classmethod
     def made(cls, folder: Path, password: str = "", frames: Sequence[str] = ()) -> Access:
-        """With a password, or a fresh token. folder: where the key that signs cookies is kept"""
+        """Make access with a password, or a new token. folder: holds the key that signs cookies."""
         key, framed, api_token = server_key(folder), bool(frames), api_token_of(folder)
         if password:
             return cls("password", password, hashlib.sha256(key + password.encode()).digest(), framed, api_token)
         return cls("token", secrets.token_urlsafe(32), key, framed, api_token)
 
     def address(self, url: str) -> str:
-        """What to open in a browser: the page's address, with the token where there is one."""
+        """Return the address to open in a browser, with the token if there is one."""
         return f"{url}?token={self.secret}" if self.kind == "token" else url
 
     def is_secret(self, given: str) -> bool:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.secret.encode("utf-8", "replace"))
 
     def is_api_token(self, header: str) -> bool:
-        """Whether an Authorization header brings the token of the API."""
+        """Return whether an Authorization header has the API token."""
         scheme, _, given = header.partition(" ")
         right = hmac.compare_digest(given.encode("utf-8", "replace"), self.api_token.encode())
         return right and bool(self.api_token) and scheme.casefold() == "bearer"
@@ -95,7 +99,7 @@ class Access:
         return f"{until}.{self._signed(until)}"
 
     def is_cookie(self, value: str) -> bool:
-        """Whether it was signed here and is not too old. Any text is accepted."""
+        """Return whether a text is a cookie that was signed here and has not expired."""
         until, _, signature = value.partition(".")
         right = hmac.compare_digest(signature.encode("utf-8", "replace"), self._signed(until).encode())
         return right and until.isascii() and until.isdigit() and len(until) < 16 and int(until) > time.time()
@@ -105,7 +109,7 @@ class Access:
 
 
 class Login:
-    """ASGI middleware that refuses every request without a cookie of this page."""
+    """ASGI middleware that refuses requests without a cookie of this page."""
 
     def __init__(self, app: ASGIApp, access: Access, throttle: Throttle | None = None) -> None:
         self.app, self.access, self.throttle = app, access, throttle or Throttle()
@@ -124,12 +128,12 @@ class Login:
             if scope["type"] == "websocket":
                 answer = WebSocketClose(1008, "Log in first.")
             else:
-                sentence = "Log in first: open the page's address, as it was printed in the terminal."
+                sentence = "Log in first: open the address that was printed in the terminal."
                 answer = PlainTextResponse(sentence, 401, CLOSED)
         await (answer or self.app)(scope, receive, send)
 
     async def _answer(self, request: HTTPConnection, receive: Receive, path: str, known: bool) -> Response | None:
-        """The answer to what belongs to the login; None to everything else."""
+        """Answer requests that belong to the login. Returns None for all others."""
         method = request.scope["method"]
         if path.rstrip("/") == "/login" and method == "POST":
             return await self._log_in(request, receive)
@@ -146,20 +150,20 @@ class Login:
         return HTMLResponse(_page(self.access.kind, "" if given is None else WRONG[self.access.kind]), headers=CLOSED)
 
     def _is_token(self, given: str) -> bool:
-        """Only of a token: a password does not belong into an address."""
+        """Return whether the text is the token. A password in an address is never accepted."""
         return self.access.kind == "token" and self.access.is_secret(given)
 
     async def _log_in(self, request: HTTPConnection, receive: Receive) -> Response:
         try:
             body = await whole(receive, FORM_BYTES, FORM_SECONDS)
         except Refusal as refusal:
-            sentence = f"A login has {FORM_BYTES} bytes at most, and {FORM_SECONDS:.0f} seconds."
             if refusal.status == 400:
                 return PlainTextResponse(refusal.sentence, 400, CLOSED)
+            sentence = f"A login may take {FORM_BYTES} bytes and {FORM_SECONDS:.0f} seconds at most."
             return PlainTextResponse(sentence, 413, CLOSED)
         given = _field(body, "password")
         browser = "text/html" in request.headers.get("accept", "")
-        problem, status, headers = f"This {self.access.kind} is not right.", 400, CLOSED
+        problem, status, headers = f"Wrong {self.access.kind}.", 400, CLOSED
         try:
             if await self.throttle.check(peer_of(request.scope), lambda: self.access.is_secret(given)):
                 headers = self._with_cookie(request)
@@ -173,7 +177,7 @@ class Login:
         return PlainTextResponse(problem, status, headers)
 
     def _with_cookie(self, request: HTTPConnection, value: str | None = None) -> dict[str, str]:
-        """The headers that give the cookie; with an empty value those that take it back."""
+        """Return headers that set the cookie, or remove it if the value is empty."""
         value = self.access.cookie() if value is None else value
         scope = request.scope
         secure = "https" in (scope.get("scheme"), request.headers.get("x-forwarded-proto", "").split(",")[0].strip())
@@ -185,7 +189,7 @@ class Login:
 
 
 def cookie_name(port: int) -> str:
-    """Cookies are kept per host, whatever the port: two pages on one machine need two names."""
+    """Return the name of the cookie. It contains the port, because browsers share a host's cookies between ports."""
     return f"{COOKIE}-{port}"
 
 
@@ -194,7 +198,7 @@ def _cookie_name(scope: Scope) -> str:
 
 
 def _field(body: bytes, name: str) -> str:
-    """A field of a form, "" where there is none or the body is no form."""
+    """Return a field of a form, or "" if it is missing or the body is not a form."""
     with contextlib.suppress(ValueError):
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20)
         return fields.get(name, [""])[-1]

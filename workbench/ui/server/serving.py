@@ -1,7 +1,6 @@
-"""Serve the page: to the people of this machine, or as a demo to visitors, each in a session of their own.
+"""Serve the page, either over one workspace or as a demo with a session per visitor.
 
-Both print the address when the page answers there, and end with Ctrl-C; runs go on without them. The guard stands
-before both.
+Both are behind the guard, print the address once the page answers, and end with Ctrl-C. Runs continue without them.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from workbench.workspace import Workspace, named_paths
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 FIRST_PORT, PORTS = 7860, 100
-NO_VISITORS = "the public demo (--demo) needs Linux or macOS: this system cannot limit what a visitor's jobs use"
+NO_VISITORS = "the public demo (--demo) needs Linux or macOS: this system cannot limit the resources of visitors' jobs"
 TAKEN = "port {} is taken: choose another with --port"
 
 
 def rules(chosen: argparse.Namespace) -> guard.Rules:
-    """What the guard lets through: this machine's own names where it listens to others, and those allowed by hand."""
+    """Return the guard's rules for the command line. This machine's own names count if it listens to others."""
     names = [*guard.LOCAL, *(guard.own_names() if chosen.host not in LOCAL else ()), *chosen.allow_host]
     frames = [*(f"https://{name}" for name in chosen.allow_host), *(chosen.allow_frame or ())]
     return guard.Rules(hosts=[*names, chosen.host.lower()], frames=frames)
 
 
 def _sweep(workspace: Workspace) -> None:
-    """Take away what an earlier page, or a job that was killed, left half written."""
+    """Remove half-written files of earlier pages and killed jobs."""
     leftovers.sweep(workspace.root)
     leftovers.sweep_uploads(workspace.cache / "page")
 
 
 def serve(chosen: argparse.Namespace) -> None:
-    """The whole workbench over one workspace. Ends the process when the port is taken."""
+    """Serve the workbench over one workspace. Exits if the port is taken."""
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
@@ -56,11 +55,11 @@ def serve(chosen: argparse.Namespace) -> None:
     accepted = spaces.rules() if chosen.space else rules(chosen)
     access = Access.made(workspace.root, chosen.password, accepted.frames)
     launching = launch_options(workspace, accepted, access=access)
-    # Threads start when every operation is imported: pydantic parses the source of a class for its fields' docstrings,
-    # and two threads that parse at once make Python 3.11 fail with a SystemError (python/cpython#106905).
+    # Start threads only after every operation is imported. pydantic parses the sources of classes for the docstrings of
+    # fields, and two threads that parse at once fail with a SystemError on Python 3.11 (python/cpython#106905).
     threading.Thread(target=_sweep, args=(workspace,), daemon=True).start()
     threading.Thread(target=prepare, args=(workspace,), daemon=True).start()
-    # uvicorn reads it: whose word is taken for the address that a request comes from.
+    # Read by uvicorn: the proxies whose X-Forwarded-For it trusts.
     os.environ["FORWARDED_ALLOW_IPS"] = chosen.forwarded_allow_ips
     try:
         app, url, _ = page.launch(prevent_thread_lock=True, **more, **launching)
@@ -77,9 +76,9 @@ def serve(chosen: argparse.Namespace) -> None:
 
 
 def prepare(workspace: Workspace) -> None:
-    """Do what the first visitor would wait for: compress the elements, and read the run that is likely to be opened.
+    """Do ahead what the first visitor would wait for: compress the elements, and read the run most likely to be opened.
 
-    Of 100,000 steps that takes a second or two.
+    A run of 100,000 steps takes a second or two to read.
     """
     from workbench.operations import progress
     from workbench.ui import elements
@@ -87,12 +86,12 @@ def prepare(workspace: Workspace) -> None:
     elements.prepare()
     known = jobs.jobs_in(workspace.runs)
     for status in [one for one in known if one.state.alive][:1] or known[:1]:
-        with contextlib.suppress(WorkbenchError):  # the page says what is wrong with the run
+        with contextlib.suppress(WorkbenchError):  # the page will report it
             progress.seen(workspace, status.name)
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:
-    """The demo: each visitor in a session of their own; on a Space its owner gets the whole workbench."""
+    """Serve the demo, with a session per visitor. The owner of a Space gets the full workbench."""
     import dataclasses
 
     import uvicorn
@@ -109,7 +108,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     listening = _socket(chosen.host, chosen.port or int(os.environ.get("GRADIO_SERVER_PORT", 0)))
     root = Path(chosen.workspace).expanduser() if chosen.workspace else default_root()
     owner = spaces.Owner.of_this_space(root.parent / f"{root.name}-owner")
-    for number in platform.END_SIGNALS:  # as Ctrl-C: what visitors left is removed
+    for number in platform.END_SIGNALS:  # clean up as after Ctrl-C
         signal.signal(number, signal.default_int_handler)
     sessions = DemoSessions(root, limits, login=owner is not None)
     proxy = SessionProxy(sessions, framed=chosen.space)
@@ -127,7 +126,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[listening])
     finally:
-        for number in (signal.SIGINT, *platform.END_SIGNALS):  # whoever is impatient must not break it off
+        for number in (signal.SIGINT, *platform.END_SIGNALS):  # a second signal must not interrupt the cleanup
             signal.signal(number, signal.SIG_IGN)
         sessions.close()
         if owner:
@@ -138,7 +137,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
 
 
 def _socket(host: str, port: int) -> socket.socket:
-    """A listening socket, at the port or at the first free one. Ends the process when there is none."""
+    """Return a socket that listens on the port, or on the first free one for 0. Exits if there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS):
         try:

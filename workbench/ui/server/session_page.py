@@ -1,7 +1,7 @@
-"""`python -m workbench.ui.server.session_page FOLDER`: the page of one session (demo_space.sessions), for the proxy.
+"""`python -m workbench.ui.server.session_page FOLDER`: serve the page of one session (demo_space.sessions).
 
-It is the ordinary page. A visitor's is held to their quota, their folder and the rule for settings; the owner's of a
-Space is not. Ends when its input does.
+It is the ordinary page. A visitor's is restricted by quota, folder and a check of settings; a Space owner's is not. It
+exits when its input ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workbench.workspace import Workspace, write_json
 
 
 def main(folder: Path) -> None:
-    """Serve the session until the proxy is gone."""
+    """Serve the session until the proxy exits."""
     secret = os.environ.pop(PROXY_SECRET)
     if visitor := quota.current() is not None:
         quota.limit_process()
@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
     guard.outermost(app)
     write_json(folder / "address.json", {"port": page.server_port})
     sys.stdin.buffer.read()
-    os._exit(0)  # its threads wait for browsers that have disconnected from the proxy
+    os._exit(0)  # threads still wait for browsers that have disconnected from the proxy
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What is different on a Hugging Face Space: who the owner is, what its proxy does, where a workspace may stay.
+"""Hugging Face Spaces: the owner, the proxy, and persistent storage.
 
-The owner signs in with the Hub (`hf_oauth: true` in the README). Nobody is one where Gradio does not mount the Hub's
-own login: what it mounts instead signs everybody in as whoever the server's token belongs to.
+The owner signs in with the Hub (`hf_oauth: true` in the README). Without the Hub's login there is no owner: Gradio
+would mount a mock login that signs everybody in as the owner of the server's token.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from workbench.demo_space import sessions
 from workbench.demo_space.sessions import DemoSession
 from workbench.ui.server import guard
 
-KEPT = Path("/data")  # where a Space's storage is mounted, if it has any
+KEPT = Path("/data")  # mount point of a Space's persistent storage
 FRAMES = ("https://huggingface.co",)
 LOGIN = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OAUTH_SCOPES", "OPENID_PROVIDER_URL")
 MANAGES = ("admin", "write")  # roles in an organization that owns the Space
 
 
 def rules() -> guard.Rules:
-    """For a server behind a Space's proxy, which knows the names by which it is called."""
-    own = [name for name in (os.environ.get("SPACE_HOST", "").lower(),) if name]
-    return guard.Rules(hosts=(guard.ANY, *own), frames=FRAMES, proxied=True)
+    """Return the rules behind a Space's proxy, which checks the host names."""
+    own = os.environ.get("SPACE_HOST", "").lower()
+    return guard.Rules(hosts=(guard.ANY, own) if own else (guard.ANY,), frames=FRAMES, proxied=True)
 
 
 def has_login() -> bool:
-    """Whether Gradio mounts the Hub's own login here: where it sees a Space, by SYSTEM and not by SPACE_ID alone. A
-    Space with `hf_oauth` has the other variables, and installs the packages."""
+    """Return whether Gradio mounts the Hub's own login here.
+
+    Gradio recognizes a Space by SYSTEM, not only by SPACE_ID. `hf_oauth` sets the other variables and installs the
+    packages.
+    """
     from gradio.utils import get_space
 
     given = get_space() and all(os.environ.get(name) for name in LOGIN)
@@ -48,17 +51,17 @@ class Owner:
 
     @classmethod
     def of_this_space(cls, folder: Path) -> Owner | None:
-        """None where nobody can sign in as one: not on a Space, or one without `hf_oauth`. folder: of their session"""
+        """Return the owner, or None outside a Space or without `hf_oauth`. folder: for their session."""
         name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
         return cls(name, folder) if name and has_login() else None
 
     def is_it(self, request: Any) -> bool:
-        """Whether a request comes from the owner, by the signed cookie of their login."""
+        """Return whether a request comes from the owner, according to the signed cookie of their login."""
         login = (request.scope.get("session") or {}).get("oauth_info")
         return isinstance(login, dict) and self.owns(login)
 
     def owns(self, login: dict[str, Any]) -> bool:
-        """Whether a login is the owner's, or one's who manages the organization that the Space belongs to."""
+        """Return whether a login is the owner's, or that of a manager of the organization that owns the Space."""
         until, who = login.get("expires_at"), login.get("userinfo")
         if not isinstance(until, int | float) or until < time.time() or not isinstance(who, dict):
             return False
@@ -69,7 +72,7 @@ class Owner:
         return any(isinstance(one, str) and one.lower() == self.name.lower() for one in names)
 
     def session(self) -> DemoSession:
-        """The owner's session, started at the first request."""
+        """Return the owner's session, which starts with the first request."""
         with self._lock:
             if self._session is None or self._session.broken:
                 stays = KEPT.is_dir() and os.access(KEPT, os.W_OK)
@@ -77,7 +80,7 @@ class Owner:
             return self._session
 
     def with_login(self, app: Any) -> Any:
-        """The application with the routes of the Hub's login before it."""
+        """Return the application with the routes of the Hub's login in front."""
         import fastapi
         from gradio.oauth import attach_oauth
 

@@ -1,8 +1,7 @@
-"""A limit on how fast secrets are tried: no delay at first, then delays that grow, and never a lock-out.
+"""Limit how fast secrets can be guessed, with growing delays and without a lockout.
 
-Tries of one address are checked one after the other. Each wrong one makes the next wait longer, up to half a minute, so
-that trying many at once is no faster than trying one. A right one waits its turn, gets in, and clears the count. What
-is counted is the moment of the check, before which nothing is known to be right or wrong.
+Attempts from one address are checked one after another, so parallel attempts are no faster. Each wrong one makes the
+next wait longer, up to half a minute. A right one waits its turn, gets in, and clears the count.
 """
 
 from __future__ import annotations
@@ -14,24 +13,30 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FREE = 4  # wrong tries without a delay
-LONGEST = 30.0  # seconds between two tries
-WAITING = 8  # tries of one address that wait; more are turned away
-ADDRESSES = 4096  # remembered; the one that tried longest ago is forgotten first
-FORGOTTEN = 900.0  # seconds without a try after which an address begins anew
+FREE = 4  # wrong attempts without a delay
+LONGEST = 30.0  # seconds between two attempts
+WAITING = 8  # attempts per address that may wait
+ADDRESSES = 4096  # addresses to remember; the least recent is forgotten first
+FORGOTTEN = 900.0  # seconds without an attempt after which the count restarts
 
 
 class TooMany(Exception):
-    """So many tries wait already that another would wait for minutes. seconds: when to try again"""
+    """Too many attempts are waiting. seconds: when to try again."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"Too many tries wait already: try again in {seconds:.0f} seconds.")
+        super().__init__(f"Too many attempts: try again in {seconds:.0f} seconds.")
         self.seconds = seconds
 
 
 @dataclass
-class _Tries:
-    """wrong: so many in a row; free_at: when the next may be checked, in seconds of a monotonic clock"""
+class _Attempts:
+    """Attempts from one address.
+
+    Attributes:
+        wrong: Wrong attempts in a row.
+        free_at: When the next one may be checked, in seconds of the monotonic clock.
+        waiting: Attempts that wait.
+    """
 
     wrong: int = 0
     free_at: float = 0.0
@@ -39,14 +44,14 @@ class _Tries:
 
 
 class Throttle:
-    """Used from one event loop alone."""
+    """Counts and delays attempts. Use it from one event loop only."""
 
     def __init__(self, longest: float = LONGEST) -> None:
         self._longest = longest
-        self._of: OrderedDict[str, _Tries] = OrderedDict()
+        self._by_network: OrderedDict[str, _Attempts] = OrderedDict()
 
     async def check(self, address: str, right: Callable[[], bool]) -> bool:
-        """What `right` returns, called when it is this attempt's turn. Raises TooMany."""
+        """Call `right` when it is this attempt's turn, and return its result. Raises TooMany."""
         tries = self._tries(address)
         if tries.waiting >= WAITING:
             raise TooMany(max(tries.free_at - time.monotonic(), 1.0))
@@ -54,7 +59,7 @@ class Throttle:
         try:
             while (left := tries.free_at - time.monotonic()) > 0:
                 await asyncio.sleep(left)
-            # Nothing is awaited between here and the new delay: of all that woke up, one is checked.
+            # No await between here and the new delay, so that only one of the attempts that woke up is checked.
             if right():
                 tries.wrong, tries.free_at = 0, 0.0
                 return True
@@ -67,21 +72,21 @@ class Throttle:
     def _delay(self, wrong: int) -> float:
         return min(2.0 ** (wrong - FREE - 1), self._longest) if wrong > FREE else 0.0
 
-    def _tries(self, address: str) -> _Tries:
+    def _tries(self, address: str) -> _Attempts:
         key = _network(address)
-        tries = self._of.setdefault(key, _Tries())
-        self._of.move_to_end(key)
+        tries = self._by_network.setdefault(key, _Attempts())
+        self._by_network.move_to_end(key)
         if tries.wrong and not tries.waiting and time.monotonic() > tries.free_at + FORGOTTEN:
             tries.wrong = 0
-        if len(self._of) > ADDRESSES:
-            idle = next((old for old, other in self._of.items() if not other.waiting), key)
+        if len(self._by_network) > ADDRESSES:
+            idle = next((old for old, other in self._by_network.items() if not other.waiting), key)
             if idle != key:
-                del self._of[idle]
+                del self._by_network[idle]
         return tries
 
 
 def _network(address: str) -> str:
-    """What one person has of addresses as a rule: of IPv6 64 bits of them, of this machine all."""
+    """Return what one person usually has: an IPv4 address, an IPv6 /64 network, or all addresses of this machine."""
     try:
         known = ipaddress.ip_address(address.split("%")[0])
     except ValueError:
