@@ -80,7 +80,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--decoder-steps", type=int, default=900, help="steps of the decoder with a frozen encoder")
     parser.add_argument("--vae-clips", type=int, default=3000, help="clips in the VAE's training pool")
     parser.add_argument("--vae-batch", type=int, default=8)
-    parser.add_argument("--transformer-steps", type=int, default=5000)
+    parser.add_argument("--transformer-steps", type=int, default=18000)
     parser.add_argument("--transformer-batch", type=int, default=32)
     parser.add_argument("--renditions", type=int, default=2, help="clips per known combination")
     parser.add_argument("--small-renditions", type=int, default=2, help="clips per combination with a small shape")
