@@ -183,7 +183,7 @@ def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
     assert [name for name, one in makers.items() if one["models"]] == ["depth", "pose"]
     assert [one["setting"] for one in makers["box"]["numbers"]] == ["left", "top", "width", "height"]
     assert makers["blur"]["numbers"] == [
-        {"setting": "amount", "title": "Radius in percent of the longer side", "start": 2, "low": 0.1, "high": 20}
+        {"setting": "amount", "title": "Blur radius in percent of the longer side", "start": 2, "low": 0.1, "high": 20}
     ]
     pose = makers["pose"]["models"][0]
     assert (pose["title"], pose["download_gb"], pose["license"]) == ("ViTPose Base", 0.51, "Apache-2.0")
