@@ -195,7 +195,7 @@ def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> No
     assert [media.probe(path).frames for path in written] == [9] * 6
     said = shell("dataset", "write-plan", "squares", dataset.folder / "clips")
     assert said.code == 64
-    assert "is there already: choose a new folder" in said.err
+    assert "already exists: choose a new folder" in said.err
     said = shell("dataset", "plan", "squares", "--buckets", "2", "--fps", "8")
     assert re.search(r"^ +\d  \d+ frames, ", said.out, re.MULTILINE)
     assert "0 clips are left out" in said.out
@@ -209,7 +209,7 @@ def test_what_its_vae_gives_back(shell: Shell, dataset: Dataset, toy_model: Mode
     said = shell("dataset", "reconstruct", "squares", clip_names(shell, "squares")[0], *shape)
     assert said.code == 0, said.err
     assert re.search(r"[\d.]+ dB, the worst frame", said.out)
-    assert media.probe(Path(said.out.split("comes back: ")[1].strip())).frames == toy_model.frames
+    assert media.probe(Path(said.out.split("on the right: ")[1].strip())).frames == toy_model.frames
 
 
 def test_numbers(shell: Shell, dataset: Dataset) -> None:

@@ -127,7 +127,7 @@ def test_a_fork_of_a_checkpoint_that_is_not_there_says_which_there_are(call: Cal
     call("runs/create", settings={"dataset": "stripes"}, name="first", start=False)
     problems = look(call, {"fork": "first@100"}, dataset="stripes")["problems"]
     assert problems == {"": "first has no checkpoint of step 100: choose one of none yet"}
-    with pytest.raises(ConfigError, match="fork is one run"):
+    with pytest.raises(ConfigError, match="fork is a single run"):
         call("runs/create", settings={"dataset": "stripes"}, tried=["rank=8, 16"], fork="first@100")
 
 
