@@ -251,7 +251,7 @@ def test_files_without_a_layer_of_a_lora_are_named(tensors: Tensors, said: str, 
     [
         (
             {name: one * 0 if "lora_B" in name else one for name, one in matrices(of_diffusers).items()},
-            "matrix B is zero",
+            "the matrix B of every layer is zero",
         ),
         (KOHYA | {f"{of_kohya(layer)}.alpha": torch.tensor(0.0) for layer in A}, "its alpha is 0"),
     ],
