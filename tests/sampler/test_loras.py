@@ -122,7 +122,7 @@ MANY = {f"t{number}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for
         ((500).to_bytes(8, "little") + b'{"a": 1}', "is cut short"),
         (header_of({"t": {"dtype": "F32"}}), "has a damaged header"), (header_of({"t": 1}), "has a damaged header"),
         ((8).to_bytes(8, "little") + b"{nonsens", "has a damaged header"), (header_of({}), "has no tensors"),
-        (header_of(MANY), "holds 20,001 tensors"),
+        (header_of(MANY), "has 20,001 tensors"),
     ],
 )  # fmt: skip
 def test_impostors_get_a_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
