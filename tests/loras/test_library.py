@@ -214,7 +214,7 @@ def test_what_has_been_replaced_meanwhile_is_not_overwritten(workspace: Workspac
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8))
     removal.remove(workspace, ["loras/a"])
     put_lora(workspace, "a", layer(QUERY, 4, 8, 8))
-    with pytest.raises(ConfigError, match="its path .* is taken"):
+    with pytest.raises(ConfigError, match="cannot be restored because .* exists"):
         removal.restore(workspace, removal.removed(workspace)[0].id)
     assert library.find(workspace, "loras/a").rank == 4
 

@@ -35,7 +35,7 @@ class SshTarget(Settings):
     """The machine's Python that has the workbench installed, such as ~/workbench/.venv/bin/python."""
 
     folder: str = field("~/video-lora-workbench", title="Remote folder", section=FILES)
-    """The machine's folder for runs, clips and encoded tensors. It is created if it does not exist."""
+    """Where the machine keeps runs, clips and encoded tensors. Created if it does not exist."""
 
     ssh_config: str = field("", title="ssh config", section=MACHINE, advanced=True, path=True)
     """An ssh config file to use instead of ~/.ssh/config, for port, user, key, jump host and known hosts."""
