@@ -164,7 +164,7 @@ def test_the_demo_runs_from_an_installed_wheel(workbench: Workbench) -> None:
 def test_the_notebooks_are_copied_and_nothing_is_replaced(workbench: Workbench, tmp_path: Path) -> None:
     workbench("notebooks", str(tmp_path / "mine"))
     assert len(list((tmp_path / "mine").glob("*.ipynb"))) == 5
-    with pytest.raises(AssertionError, match="name another folder"):
+    with pytest.raises(AssertionError, match="choose another folder"):
         workbench("notebooks", str(tmp_path / "mine"))
 
 
