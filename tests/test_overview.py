@@ -153,6 +153,16 @@ def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch
     assert replace(reader.read(), computer=before.computer) == before
 
 
+@pytest.mark.parametrize(
+    ("lora", "sampled"),
+    [("runs/cats=0.7", True), ("cats", True), ("runs/cats@20=1", True), ("runs/big-cats", False), ("loras/cats", False)],
+)
+def test_a_run_counts_as_sampled_once_its_own_lora_was_used(workspace: Workspace, lora: str, sampled: bool) -> None:
+    write_run(workspace, "cats", 20)
+    add_sample(workspace, "a cat", lora)
+    assert ("sample" in {step.kind for step in read(workspace).next_steps}) is not sampled
+
+
 def test_the_shell_shows_the_same(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
     write_run(workspace, "done", 20)
     add_sample(workspace, "a red ball")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
 from workbench.runs.snapshot import activity, time_left, time_limit_of
+from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import pending_samples
 from workbench.sampler.samples import ID, Sample, Samples
 from workbench.workspace import Workspace, is_slug, lora_names
@@ -189,13 +191,14 @@ class OverviewReader:
         """List what is happening or needs attention: active, failed and unsampled runs, and datasets."""
         statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
         order = queue.order(self._workspace)
-        sampled = {lora for one in seen.samples for lora in one.settings.loras}
+        sampled = _runs_sampled(seen.samples)
         lines = [_now_active(statuses[one.name], one, order) for one in seen.active if one.name in statuses]
         lines += [_now_failed(statuses[one.name], one) for one in seen.failed if one.name in statuses]
         for one in seen.ended:
             status = statuses.get(one.name)
-            used = any(name.endswith(one.name) for name in sampled)
-            if status and status.state is State.FINISHED and not used and not Run(status.folder).model:
+            if not status or status.state is not State.FINISHED or one.name in sampled:
+                continue
+            if not Run(status.folder).model:
                 read = partial(summary_of, Run(status.folder), ended=True)
                 diagnosis = self._kept.of(status.folder / "diagnosis", status.ended_at, read).diagnosis
                 lines.append(_now_finished(status, diagnosis))
@@ -285,6 +288,16 @@ def _dataset_line(folder: Path) -> DatasetLine:
     return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
 
 
+def _runs_sampled(samples: Sequence[Sample]) -> set[str]:
+    """Return the names of the runs whose LoRAs were used: cats for cats=0.7, runs/cats@250 or a path to its file."""
+    found = set()
+    for text in (text for one in samples for text in one.settings.loras):
+        with contextlib.suppress(ConfigError):
+            parts = Path(split_scale(text)[0]).parts
+            found.add(parts[parts.index("runs") + 1 if "runs" in parts[:-1] else 0].partition("@")[0])
+    return found
+
+
 def _next_steps(
     statuses: Sequence[Status], samples: Sequence[Sample], datasets: Sequence[DatasetLine]
 ) -> Iterator[NextStep]:
@@ -292,7 +305,7 @@ def _next_steps(
     finished = next((one for one in statuses if one.state is State.FINISHED and not Run(one.folder).model), None)
     if finished and summary_of(Run(finished.folder), ended=True).diagnosis == "destroyed":
         yield NextStep("run", f"Look at {finished.name}", "It has finished, but the model is destroyed.", finished.name)
-    elif finished and not any(name.endswith(finished.name) for one in samples for name in one.settings.loras):
+    elif finished and finished.name not in _runs_sampled(samples):
         reason = f"{finished.name} has finished; no sample was made with it yet."
         yield NextStep("sample", "Try it in Sample", reason, finished.name)
     for line in datasets:
