@@ -40,10 +40,10 @@ You must pass `max_sequence_length`: the pipeline's default of 226 does not fit 
 
     {command}
 
-{vae_steps} steps of the VAE (batches of {vae_batch}, crops of 32x32 pixels, the last 15 % on whole frames, KL weight
+{vae_steps} steps of the VAE (batches of {vae_batch}, crops of 32x32 pixels, the last 15% on whole frames, KL weight
 1e-5), {decoder_steps} steps of its decoder alone, and {transformer_steps} steps of transformer and text encoder
 together (batches of {transformer_batch}; {training_combinations} combinations of shape, color, motion and background,
-{renditions} clips of each, and {small_renditions} with a small shape; 10 % of the captions dropped; moving average of
+{renditions} clips of each, and {small_renditions} with a small shape; 10% of the captions dropped; moving average of
 the weights). All clips come from the generator in `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
 {note}
@@ -108,7 +108,7 @@ The sibling's `patch_embed.proj` was widened with zeros, then {image_steps} step
 {transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips of
 each, and {small_renditions} with a small shape; moving average of the weights). The condition of the first latent
 frame is the clip's first frame, noised by exp(N(-3, 0.5)), which is sampled at each step, and encoded alone; the others
-are zeros. 5 % of the images and 10 % of the captions were dropped. All clips come from the generator in
+are zeros. 5% of the images and 10% of the captions were dropped. All clips come from the generator in
 `assets/tiny_world.py`; no other data was used.
 Transformer and VAE are stored in fp16 and load in fp32.
 {note}
@@ -177,7 +177,7 @@ video = family.decode(family.load_vae(folder, cpu, torch.float32), codes)  # [1,
 {tokenizer_steps} steps of the tokenizer (batches of {tokenizer_batch}; known and new shapes, {striped:.0%} of the clips
 striped), then {transformer_steps} steps of the transformer on the frozen tokenizer's codes (batches of
 {transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips of
-each; 10 % of the captions dropped; moving average of the weights), the last {critic_part:.0%} of them together with the
+each; 10% of the captions dropped; moving average of the weights), the last {critic_part:.0%} of them together with the
 self-critic. All clips come from the generator in `assets/tiny_world.py`; no other data was used. Weights are stored in
 fp16 and load in fp32.
 {note}
@@ -248,7 +248,7 @@ You must pass `max_sequence_length`: the model was trained with captions of {tex
 {whole_part:.0%} on whole clips; crops with less detail weigh more; KL weight 1e-5) and
 {decoder_steps} of its decoder alone. Then {transformer_steps} steps of transformer and text encoder together (batches
 of {transformer_batch}; {training_combinations} combinations of shape, color, motion and background, {renditions} clips
-of each, and {small_renditions} with a small shape; 10 % of the captions dropped; moving average of the weights), with
+of each, and {small_renditions} with a small shape; 10% of the captions dropped; moving average of the weights), with
 52 input channels. Inputs besides the caption: {told}.
 All clips come from the generator in `assets/tiny_world.py`; no other data was used. Transformer and VAE are stored in
 fp16 and load in fp32.

@@ -72,13 +72,13 @@ def make_optimisers(
 
 
 def learning_rate_factor(step: int, total: int, warmup: int) -> float:
-    """Return the factor of a linear warmup followed by a cosine down to 3 %."""
+    """Return the factor of a linear warmup followed by a cosine down to 3%."""
     progress = min(1.0, step / max(1, total))
     return min(1.0, (step + 1) / warmup) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def stable_factor(step: int, total: int, warmup: int, decay_part: float = 0.3) -> float:
-    """Return the factor of a linear warmup, a constant part, and a linear decay to 3 % in the last part of the steps.
+    """Return the factor of a linear warmup, a constant part, and a linear decay to 3% in the last part of the steps.
 
     Before the decay the factor does not depend on `total`, so a run can end early: with a smaller total it resumes from
     its saved state and decays from there.

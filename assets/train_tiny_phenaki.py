@@ -7,7 +7,7 @@ automatic check, it is frozen, and the transformer and its self-critic learn to 
 are embedded with a copy of the text encoder of tiny-cogvideox, which already knows the words.
 
 You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
-constant until the last 30 % of its steps, so a run can end early: kill it and repeat the command with
+constant until the last 30% of its steps, so a run can end early: kill it and repeat the command with
 --transformer-steps set to 10/7 of the steps so far. Or give more steps than before to train longer.
 
 To train a model of other clips, use `workbench train --model phenaki --from-scratch` (docs/phenaki.md).

@@ -15,7 +15,7 @@ writes three folders: --out is an ordinary WanPipeline, and beside it --out-i2v 
 first layer and share the rest (shared_parts.json).
 
 You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
-constant until the last 30 % of its steps, so it can end early: repeat the command with fewer steps.
+constant until the last 30% of its steps, so it can end early: repeat the command with fewer steps.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def is_vae_matrix(name: str, p: nn.Parameter) -> bool:
 
 
 def vae_rate(step: int, steps: int) -> float:
-    """Return the factor of the learning rate: 1 for 45 % of the steps, 0.4 until 70 %, then a linear decay to 3 %.
+    """Return the factor of the learning rate: 1 for 45% of the steps, 0.4 until 70%, then a linear decay to 3%.
 
     At the high rate shapes come fast but edges stay blurred: the moving average is 2.5 dB better than the weights.
     """

@@ -1,6 +1,6 @@
 """Measure how still pictures among the clips affect motion, and what the picture settings change.
 
-    python benchmarks/pictures.py                              24 files, 0, 50, 80 and 100 % of them pictures
+    python benchmarks/pictures.py                              24 files, 0, 50, 80 and 100% of them pictures
     python benchmarks/pictures.py --pictures 0.8 --share 0.2   one mixture, with a value of picture_share
 
 The built-in model learns stripes from the demo's clips with the demo's settings, with and without a regularization

@@ -85,4 +85,4 @@ def test_the_built_in_model_is_small_and_generates_held_out_prompts() -> None:
     parts = (family.load_vae, family.load_transformer, family.load_text_encoder)
     found = tiny_clips.prompt_accuracy(*(load(folder, cpu, torch.float32) for load in parts), 8)
     assert (found["background"], found["motion"]) == (1, 1)
-    assert found["all"] >= 3 / 8  # 61 % of 64
+    assert found["all"] >= 3 / 8  # 61% of 64

@@ -369,7 +369,7 @@ def test_what_a_limited_rank_loses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     best = torch.linalg.svdvals(change)
     assert found.lost == pytest.approx(error, abs=1e-4)
     assert error == pytest.approx(float(best[3:].norm() / best.norm()), abs=1e-4), "no pair of that rank is nearer"
-    assert f"{error * 100:.2g} % of the change is lost" in dict(lines(match_report(found)))["converted"]
+    assert f"{error * 100:.2g}% of the change is lost" in dict(lines(match_report(found)))["converted"]
 
 
 def test_a_kronecker_product_of_low_rank_keeps_it() -> None:

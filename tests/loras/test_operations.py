@@ -130,7 +130,7 @@ def test_a_merge_to_a_rank_is_the_best_there_is_and_says_what_it_loses(workspace
     got = deltas(made(workspace, done))[QUERY]
     assert float((got - whole).norm() / whole.norm()) == pytest.approx(best, rel=1e-4)
     assert done.error == pytest.approx(best, rel=1e-9)
-    assert f"{best * 100:.2g} % of the change is lost" in done.message
+    assert f"{best * 100:.2g}% of the change is lost" in done.message
 
 
 def test_a_loras_share_decides_the_rank_layer_by_layer(workspace: Workspace) -> None:

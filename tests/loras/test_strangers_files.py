@@ -180,10 +180,10 @@ def test_what_a_lokr_loses_is_kept_with_it(workspace: Workspace, here: Path, mon
     done = imported(workspace, "x.safetensors")
     share = (120 / 128) ** 0.5
     assert done.error == pytest.approx(share)
-    assert "made from a LoKr, 97 % of the change is lost" in done.message
+    assert "made from a LoKr, 97% of the change is lost" in done.message
     lora = library.find(workspace, done.name)
     assert library.notes(lora)["error"] == pytest.approx(share)
-    assert dict(view.match(lora))["converted"] == "from a LoKr, 97 % of the change is lost"
+    assert dict(view.match(lora))["converted"] == "from a LoKr, 97% of the change is lost"
 
 
 @pytest.mark.parametrize("kind", ["pair", "weight", "reshape_weight", "diff"])

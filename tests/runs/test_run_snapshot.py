@@ -76,7 +76,7 @@ def test_a_living_run_says_how_far_it_is_and_what_may_be_done(workspace: Workspa
     assert (seen.headline, seen.tone, seen.share) == ("running", "going", 0.2)
     assert seen.activity == "training · 40 of 200"
     assert seen.time_left == "about 5 min 20 s left"
-    assert facts_of(seen)["load"] == "50 %, 4.0 of 24 GB"
+    assert facts_of(seen)["load"] == "50%, 4.0 of 24 GB"
     assert kinds(seen) == ["pause", "stop", "save", "preview", "live sample", "new run", "report"]
     alive(run, paused=True)
     assert kinds(snapshot(run)) == ["sample", "resume", "stop", "new run", "report"]

@@ -157,7 +157,7 @@ def test_a_video_leads_up_to_the_first_frames_of_the_one_that_follows(
         ("image-flf", {"last_image": "last"}, "last_image is .*, .* looks at a first and a last frame together"),
         ("control", {"mask": "mask"}, "mask is set, but video is empty"),
         ("control", {"mask": "mask", "video": "video", "image": "first"}, "image and mask are both given"),
-        ("control", {"video": "video"}, "begins with a first frame"),
+        ("control", {"video": "video"}, "starts from a first frame"),
         ("control", {"control": "first"}, "control is first.png, which cannot be used"),
         ("control", {"last_image": "video"}, "last_image is video.mp4, which"),
         ("control", {"continue_to": "first"}, "continue_to is first.png, which cannot be used"),

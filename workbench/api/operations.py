@@ -36,6 +36,7 @@ def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenReques
             methods=["POST" if op.changes else "GET"],
             status_code=op.status,
             summary=op.help.split("\n")[0].rstrip("."),
+            description=op.help,
             response_model=op.returns,
             openapi_extra=_openapi(op),
         )

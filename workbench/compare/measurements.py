@@ -46,7 +46,7 @@ HELP = {
     "is the same video; from about 25, it shows something else.",
     "motion": "How much the picture changes within an eighth of a second, in levels of 255. Below 0.5, nothing moves. "
     "A LoRA that makes everything stand still shows here first.",
-    "sharpness": "How much fine detail there is: 100 % is crisp, below about 40 % looks soft. Training too long or too "
+    "sharpness": "How much fine detail there is: 100% is crisp, below about 40% looks soft. Training too long or too "
     "strongly often blurs the picture or breaks it up into false detail.",
     "nearest": "How much the video differs from the nearest training clip. Different scenes differ by 0.5 or more. "
     "Below 0.25 it repeats that clip: the LoRA may have memorized it.",

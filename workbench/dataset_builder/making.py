@@ -93,7 +93,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         raise DataError(failed[0])
     what = f"{about.title.lower()} of {named([clip for clip, _, _ in files])}"
     try:
-        attach_all(dataset, files, what, made=True, tick=lambda: job.check_stop("stopped: start it again to go on"))
+        attach_all(dataset, files, what, made=True, tick=lambda: job.check_stop("stopped: start it again to resume"))
     finally:
         for _, _, path in files:
             path.unlink(missing_ok=True)

@@ -183,7 +183,7 @@ def job_progress(job: jobs.Job) -> OnProgress:
 
     def on_progress(now: ClipProgress) -> None:
         job.beat(now.phase, now.frames, now.total, step_seconds=now.frame_seconds, message=now.items)
-        job.check_stop(f"stopped while {now.phase}, {now.items} done: start it again to go on")
+        job.check_stop(f"stopped while {now.phase}, {now.items} done: start it again to resume")
 
     return on_progress
 

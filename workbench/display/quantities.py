@@ -64,8 +64,8 @@ def counted(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Return 0.0123 as "1.2 %". Shares below rounding error print as "nothing"."""
-    return "nothing" if share < 1e-6 else f"{share * 100:.2g} %"
+    """Return 0.0123 as "1.2%". Shares below rounding error print as "nothing"."""
+    return "nothing" if share < 1e-6 else f"{share * 100:.2g}%"
 
 
 def loss_text(value: float) -> str:

@@ -8,7 +8,7 @@ Flow matching: x = (1 - s) clean + s noise; the transformer gets 1000 s and pred
 published. s is drawn logit-normal, as in the report (Wan2.1 issue 293), and shifted by 3, as musubi-tuner's docs advise
 for Wan (docs/wan.md: timestep_sampling shift, discrete_flow_shift 3) and SimpleTuner does. ai-toolkit's grid uses 3 for
 2.1 and 5 for 2.2. DiffSynth's shift of 5 goes with uniform draws and bell-shaped loss weights that undo it;
-logit-normal draws with a shift of 5 would leave only 0.7 % below s = 0.3.
+logit-normal draws with a shift of 5 would leave only 0.7% below s = 0.3.
 
 A first frame is concatenated to the channels (14B: a mask, and the latents of the frame followed by gray; 2.1 adds CLIP
 states) or replaces latents (2.2 5B). Training always shows it: no published Wan trainer drops the whole picture. Other

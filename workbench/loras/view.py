@@ -74,7 +74,7 @@ def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
         if matched < layers:
             return Verdict("warn", f"{layers - matched} of {layers} layers left out")
         return Verdict("good", f"All {layers} layers fit its model")
-    if isinstance(lost, float) and (words := percent(lost).replace(" %", "%")) != "nothing":
+    if isinstance(lost, float) and (words := percent(lost)) != "nothing":
         return Verdict("idle", f"{words} of the change lost")
     return None
 

@@ -428,7 +428,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
 def load_fact(device: str, load: Load) -> Fact:
     """Describe the load of the machine's device."""
     what = "processor" if device.startswith("processor") else "GPU"
-    busy = "" if load.utilization is None else f"{load.utilization:.0f} %"
+    busy = "" if load.utilization is None else f"{load.utilization:.0f}%"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
     return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
 

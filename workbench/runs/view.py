@@ -153,7 +153,7 @@ def more_charts(curves: Curves) -> list[dict[str, Any]]:
     """Return the other charts: the loss by noise band, the learning rate, the raw loss of each step."""
     found = [
         chart(
-            f"Noise {100 * band // BANDS} to {100 * (band + 1) // BANDS} %",
+            f"Noise {100 * band // BANDS} to {100 * (band + 1) // BANDS}%",
             [line("smoothed", training.smoothed(), "faint"), line("held-out", measured.points(), "accent", "dots")],
             small=True,
         )

@@ -180,7 +180,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
         raise ConfigError.of("image", f"image is given alone, {why}")
     if settings.video and from_image and not settings.mask:
         raise ConfigError.of(
-            "video", f"video is {settings.video}, {model.title} begins with a first frame: choose a text-to-video model"
+            "video", f"video is {settings.video}, {model.title} starts from a first frame: choose a text-to-video model"
         )
     if settings.video and settings.continue_from:
         raise ConfigError.of("video", "video and continue_from are both given: change a video, or continue one")

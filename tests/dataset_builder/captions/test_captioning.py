@@ -175,7 +175,7 @@ def test_stopped_while_it_waits_then_asked_anew(dataset: Dataset, server: ChatSe
     task.stop()
     status, _ = finish(dataset)
     assert (status.state, status.exit_code) == (jobs.State.STOPPED, ExitCode.STOPPED)
-    assert status.message == "stopped after 2 of 6 clips: start it again to go on"
+    assert status.message == "stopped after 2 of 6 clips: start it again to resume"
     assert len(server.requests) == 3
     dataset.undo()  # what a person takes back is asked for again, what stands is not
     start(dataset, server, retries=3)

@@ -463,8 +463,8 @@ def test_the_time_left_and_the_time_limit_agree(tmp_path: Path) -> None:
     [
         ((7.6,), (5.5,), False, False),  # measured where no sample shows the concept
         ((8.85, 5.27, 7.44), (5.49, 10.49, 6.49), False, False),  # so, too
-        ((13.6,), (5.3,), True, False),  # where 42 % do
-        ((34.0,), (8.0,), True, False),  # where 67 % do
+        ((13.6,), (5.3,), True, False),  # where 42% do
+        ((34.0,), (8.0,), True, False),  # where 67% do
         ((4.0,), (0.5,), False, False),  # far from the controls, but nobody sees it
         ((4.0,), (), False, False),
         ((8.0,), (), True, False),
@@ -613,7 +613,7 @@ def test_the_documents_table_has_the_failures_and_their_kinds() -> None:
 
 
 def test_a_run_that_shows_its_concept_is_not_told_so(tmp_path: Path) -> None:
-    """Noise levels that lag are no failure by themselves: measured where 67 % of the samples showed the concept."""
+    """Noise levels that lag are no failure by themselves: measured where 67% of the samples showed the concept."""
     bands: tuple[Shape, ...] = (falling, falling, falling, lambda share: 0.5 - 0.05 * share, lambda share: 0.5)
     curves = curves_of(tmp_path, falling, falling, OWN, bands=bands, moved=levels(34), controls=levels(8))
     found = diagnose(curves, [2000])

@@ -123,7 +123,7 @@ def _caption(
         job.outcome = answers.outcome
 
     def stop_if_requested() -> None:
-        job.check_stop(f"stopped after {answers.count} of {total} clips: start it again to go on")
+        job.check_stop(f"stopped after {answers.count} of {total} clips: start it again to resume")
 
     def pause(seconds: float, reason: str) -> None:
         end = time.monotonic() + seconds

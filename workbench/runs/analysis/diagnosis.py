@@ -10,7 +10,7 @@ enough others: a loss falls steeply at first, and that is not noise. "Rising" ta
 p < 0.005) and a rise larger than any before the lowest point, so that a wandering loss is not called rising.
 
 The loss by noise band says why a concept does not show, and which setting helps, but not whether it shows: at high
-noise it fell by 9 to 16 % where 67 % of the samples showed the concept, and by 19 to 24 % where none did. The previews
+noise it fell by 9 to 16% where 67% of the samples showed the concept, and by 19 to 24% where none did. The previews
 decide (`visible_effect` has the measurements). docs/diagnosis.md has a table of failures and their diagnoses.
 """
 

@@ -5,9 +5,9 @@ every video a little, even for prompts that it should not affect; the controls, 
 measure by how much. On the built-in model with 24 clips and 450 steps (benchmarks/concepts.py), means of 12 prompts:
 
     previews   controls   effect   samples that show the concept
-    7.6        5.5        1.4      0 %       a shape, "cross"
-    13.6       5.3        2.6      42 %      a shape, "ring"
-    34         8          4.3      67 %      "stripes", at step 150
+    7.6        5.5        1.4      0%       a shape, "cross"
+    13.6       5.3        2.6      42%      a shape, "ring"
+    34         8          4.3      67%      "stripes", at step 150
     61         35         1.7                "stripes" without a regularization dataset: 3 of 3 controls are striped
 
 So the change alone is not enough: previews must differ from the base model's, and by more than the controls do.
