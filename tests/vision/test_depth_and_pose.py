@@ -54,7 +54,7 @@ def test_depth_is_gray_and_normalized_over_the_whole_clip(tiny: Callable[[str], 
     assert (found == found[..., :1]).all()
     assert (found.min(), found.max()) == (0, 255)
     with Depth(tiny("depth"), "cpu") as depth:
-        near = np.stack([depth._nearness(frame) for frame in video]).astype(float)
+        near = np.stack([depth._inverse_depth(frame) for frame in video]).astype(float)
     # Shades are one linear function of inverse depth in all frames, and the nearest is white.
     middle = (near > np.percentile(near, 5)) & (near < np.percentile(near, 95))
     small = np.stack([_resized(one[..., 0], near.shape[1:]) for one in found])
@@ -113,7 +113,7 @@ def test_peaks_have_subpixel_accuracy() -> None:
 
 
 def test_a_box_gets_a_margin_and_the_models_aspect_ratio() -> None:
-    left, top, wide, high = pose._framed([10, 20, 30, 100], (192, 256))
+    left, top, wide, high = pose._fit_box([10, 20, 30, 100], (192, 256))
     assert (wide, high) == (75, 100)
     assert (left + wide / 2, top + high / 2) == (20, 60)
 

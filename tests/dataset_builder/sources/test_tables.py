@@ -402,7 +402,7 @@ def test_a_column_setting_without_a_match_is_rejected(tmp_path: Path, setting: s
     with pytest.raises(DataError, match=f"{setting}_column is 'files.lst', but no list"):
         looked(tmp_path / "without", {"a.mp4": "v", "a.txt": "A"}, columns)
     with pytest.raises(
-        DataError, match=f"{setting}_column is 'files.lst', which t.csv .columns: file_name, text. does"
+        DataError, match=f"{setting}_column is 'files.lst', which is not a column of t.csv .columns: file_name, text."
     ):
         looked(tmp_path / "with", {"a.mp4": "v", "t.csv": "file_name,text\na.mp4,A\n"}, columns)
 
