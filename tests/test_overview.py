@@ -155,7 +155,13 @@ def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch
 
 @pytest.mark.parametrize(
     ("lora", "sampled"),
-    [("runs/cats=0.7", True), ("cats", True), ("runs/cats@20=1", True), ("runs/big-cats", False), ("loras/cats", False)],
+    [
+        ("runs/cats=0.7", True),
+        ("cats", True),
+        ("runs/cats@20=1", True),
+        ("runs/big-cats", False),
+        ("loras/cats", False),
+    ],
 )
 def test_a_run_counts_as_sampled_once_its_own_lora_was_used(workspace: Workspace, lora: str, sampled: bool) -> None:
     write_run(workspace, "cats", 20)
