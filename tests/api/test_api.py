@@ -111,7 +111,7 @@ def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace,
     changed = client.call("PATCH", "datasets", "cats", body={"title": "Night cats", "notes": "ask Ann", "group": "art"})
     assert [changed[key] for key in ("name", "own_notes", "group")] == ["night-cats", "ask Ann", "art"]
     assert [client.call("GET", "datasets", search=words) for words in ("ann", "dogs")] == [["night-cats"], []]
-    assert "night-cats is removed" in client.call("DELETE", "datasets", "cats")["message"]
+    assert "night-cats was removed" in client.call("DELETE", "datasets", "cats")["message"]
     assert not {"cats", "night-cats"} & set(client.call("GET", "datasets"))
     assert client.call("GET", "removed-datasets") == ["night-cats"]
     assert client.call("POST", "removed-datasets", "night-cats", "restore")["title"] == "Night cats"

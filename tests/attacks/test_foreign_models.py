@@ -41,7 +41,7 @@ def test_a_part_of_another_package_is_not_imported(trap: Path, tmp_path: Path) -
     index = json.loads((folder / "model_index.json").read_text())
     (folder / "model_index.json").write_text(json.dumps({**index, "vae": ["wanted", "Model"]}))
     assert find_model(str(folder))[0] is FAMILY
-    with pytest.raises(ModelUnavailable, match="classes of diffusers and transformers alone"):
+    with pytest.raises(ModelUnavailable, match="only classes of diffusers and transformers"):
         FAMILY.load_vae(folder, torch.device("cpu"), torch.float32)
     assert not trap.exists()
 

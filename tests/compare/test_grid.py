@@ -143,7 +143,7 @@ def test_a_checkpoint_that_is_gone_says_so(workspace: Workspace, toy_folder: Pat
     assert cells[0].state is CellState.FAILED
     assert "no longer exists" in cells[0].message
     assert cells[1].state is CellState.MISSING
-    with pytest.raises(ConfigError, match="checkpoints has 10, demo has base, 20, 30, final"):
+    with pytest.raises(ConfigError, match="checkpoints has 10, but demo has base, 20, 30, final"):
         grid.extend(seeds=["1", "2"])
     with pytest.raises(ConfigError, match="not a checkpoint of a run"):
         Grid.create(workspace, GridSettings(run="demo", scales=("0", "1"))).choose_best(0)

@@ -209,7 +209,7 @@ def test_visitors_cannot_reach_one_another(demo: Demo, visitors: tuple[Visitor, 
     two.client.cookies = kept
     # An import that names another's file, as if it had been uploaded here.
     stolen = two.client.post("/api/v1/call/datasets/import", json={"name": "stolen", "sources": [str(mine)]})
-    assert (stolen.status_code, "sources names" in stolen.text) == (400, True)
+    assert (stolen.status_code, "sources is" in stolen.text) == (400, True)
     assert not [path for path in two.session.rglob("*mine*")]
     # Nor is a session reached past the proxy.
     port = (one.session / "address.json").read_text().split(":")[1].strip(" }\n")
