@@ -63,7 +63,7 @@ def test_from_footage_to_an_export_and_back(shell: Shell, footage: Path, tmp_pat
     said = shell("dataset", "preview", footage)
     assert "3 videos" in said.out
     assert "2 captions" in said.out
-    assert said.out.endswith("the import finds out whether each can be read, and says so.\n")
+    assert said.out.endswith("The import will report any that cannot be read.\n")
 
     said = shell("dataset", "import", "Cats", footage, "--trigger-word", "zwx")
     assert said.code == 0, said.err

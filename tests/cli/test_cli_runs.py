@@ -163,7 +163,7 @@ def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) 
     assert shell("runs", "--search", "nothing").out.startswith("no run matches")
     assert shell("runs", "rename", "two", "second").out == "second: was two\n"
     assert re.search(r"^group +rank study$", shell("runs", "show", "second").out, re.MULTILINE)
-    assert "workbench runs stop three first" in shell("runs", "rename", "three", "third").err
+    assert "workbench runs stop three" in shell("runs", "rename", "three", "third").err
     assert json.loads(shell("runs", "group", "second", "", "--json").out)["group"] == ""
     assert shell("runs").out.split()[0] == "run"
 

@@ -397,7 +397,7 @@ def test_a_training_checkpoint_of_sat_is_taken_and_a_wrong_one_refused(folder: P
 
     del tensors["model.diffusion_model.time_embed.0.bias"]
     torch.save(state, tmp_path / "less.pt")
-    with pytest.raises(ConfigError, match="it lacks 'time_embedding.linear_1.bias'"):
+    with pytest.raises(ConfigError, match="they lack 'time_embedding.linear_1.bias'"):
         FAMILY.convert(tmp_path / "less.pt", tmp_path / "never", folder, report=lambda text: None)
     torch.save({"module": {**tensors, **sat_lora()}}, tmp_path / "lora.pt")
     with pytest.raises(ConfigError, match="holds a LoRA .*end it in .safetensors"):

@@ -62,7 +62,7 @@ def test_stock_is_the_schedule_of_the_authors_samplers(steps: int) -> None:
     help_of = {spec.name: spec.help for spec in (*specs(SampleSettings), *specs(TrainSettings))}
     for name in ("dynamic_guidance", "preview_dynamic_guidance"):
         stock, cosine = (help_of[name].index(word) for word in ("stock:", "cosine:"))
-        assert stock < help_of[name].index("authors") < cosine, name
+        assert stock < help_of[name].index("jumps") < cosine, name
 
 
 def test_when_it_guides() -> None:

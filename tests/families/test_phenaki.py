@@ -91,7 +91,7 @@ def test_an_image_is_a_clip_of_one_frame(tokenizer: PhenakiTokenizer) -> None:
         torch.testing.assert_close(tokenizer.encode(clip[:, :, :1]), tokenizer.encode(clip)[:, :, :1])
         assert tokenizer(clip[:, :, :1]).shape == (1, 3, 1, 8, 8)
         assert tokenizer(clip).shape == clip.shape
-    with pytest.raises(ValueError, match="give 1 \\+ 2k"):
+    with pytest.raises(ValueError, match="use 1 \\+ 2k"):
         tokenizer.encode(clip[:, :, :4])
 
 

@@ -102,7 +102,7 @@ def test_embeddings_belong_to_the_caption_that_came_with_them(given: Dataset) ->
         ({"latents": latents(), "embeddings": text(8)}, {}, r"embeddings are \[8, 64\], .* takes \[16, 64\]"),
         ({"latents": latents()}, {"model": CODES}, "it holds latents, must hold codes"),
         ({"codes": np.full((5, 5, 5), 10**6)}, {"model": CODES}, "its codes are 1000000 to 1000000, .* has 0 to"),
-        ({"codes": np.ones((5, 5, 5), int), "embeddings": text()}, {"model": CODES}, "no mask, .* needs a mask of"),
+        ({"codes": np.ones((5, 5, 5), int), "embeddings": text()}, {"model": CODES}, "no mask, .* needs a mask"),
     ],
 )
 def test_an_invalid_file_says_what_is_wrong(
