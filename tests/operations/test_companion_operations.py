@@ -109,7 +109,7 @@ def test_a_file_is_attached_and_detached(call: Call, small: Dataset, tmp_path: P
     assert (made["kind"], made["frames"], made["fits"]) == ("mask", 6, True)
     assert call("clips/detach", name="small", kind="mask", clips=[clip.id]) == {"changed": 1}
     assert call("clips/detach", name="small", kind="mask") == {"changed": 0}
-    with pytest.raises(ConfigError, match="which is not there"):
+    with pytest.raises(ConfigError, match="which does not exist"):
         call("clips/attach", name="small", clip=clip.id, kind="mask", file=str(tmp_path / "nothing.mp4"))
 
 

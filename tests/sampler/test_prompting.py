@@ -66,7 +66,7 @@ def test_a_server_writes_a_prompt_that_is_kept_beside_what_it_came_from(
     write(workspace, settings, SAMPLE)
     failed = ended(workspace)
     assert failed.state is State.FAILED
-    assert "put a valid key there" in failed.message
+    assert "set a valid key" in failed.message
     assert written(workspace) is None
 
 

@@ -106,7 +106,7 @@ class SampleSettings(NamesModel):
     """A picture file that the video ends with."""
 
     keyframes: tuple[str, ...] = field((), title="Keyframes", section=WHAT, lines=2, advanced=True, path=True, own=True)
-    """Pictures that the video passes through, one FILE=FRAME per line, counted from 0: door.png=16"""
+    """Pictures that the video passes through, one FILE=FRAME per line, as in door.png=16. Frames count from 0."""
 
     mask: str = field("", title="Mask", section=WHAT, advanced=True, path=True, own=True)
     """A black-and-white video file: the white part of the video to change is regenerated, and the rest is given to the
