@@ -182,7 +182,7 @@ def test_state_of_a_parameter_that_is_not_trained_is_refused(tmp_path: Path) -> 
     problem = Problem(make_settings("adamw"))
     problem.train(1, 1)
     tensors, values = optimizers.state_of(problem.optimizer, problem.named)
-    with pytest.raises(ResumeRefused, match="remembers lora_A, which this run does not train"):
+    with pytest.raises(ResumeRefused, match="has state for lora_A, which this run does not train"):
         optimizers.load_state(problem.optimizer, problem.named[1:], tensors, values)
 
 

@@ -245,5 +245,5 @@ def test_a_run_on_one_block_resumes_and_is_refused_what_the_model_lacks(
         check(workspace, run.settings.changed(blocks="0-99"))
     saved = run.folder / "checkpoints" / "step-00000001" / "lora.safetensors"
     (run.folder / "lora.safetensors").write_bytes(saved.read_bytes())
-    with pytest.raises(ConfigError, match="blocks is none, one has 0"):
+    with pytest.raises(ConfigError, match="blocks is none, but one has 0"):
         initial_lora(workspace, run.settings.changed(blocks="", start_from="one"))
