@@ -9,7 +9,7 @@ neither the model nor the LoRA was trained on. All numbers are measured on decod
   from the given one, in levels of 255.
 - extension: five frames are given, four follow. "joint": the jump after the given frames relative to the clip's usual
   steps (workbench.clips.frame_metrics.joint; 1 is an invisible joint), and the share of samples with at most 1.2.
-- control: captions without the shape, which the edges show. "shape": the share of samples with the shape of the edges.
+- control: captions without the shape, each of several shapes, which the edges show. "shape": the share of samples with the shape of the edges.
 - reference: captions without the color, each of which fits clips of several colors. The reference is another clip, with
   another shape on another background, in that color. "color": the share of samples in it.
 
@@ -49,7 +49,7 @@ from workbench.workspace import Workspace
 MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
 TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 48, 32, 6
-COLORS = 4  # of each caption in the reference's clips
+VARIANTS = 4  # clips of each ambiguous caption
 PREFIX = 5
 JOINT = 1.2
 EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
@@ -179,14 +179,17 @@ def color(frames: np.ndarray, example: Example) -> dict[str, float]:
     }
 
 
-def pairs() -> list[tiny_world.Spec]:
-    """Return the specifications of reference clips: each caption without color occurs in several colors."""
+def ambiguous(part: str) -> list[tiny_world.Spec]:
+    """Choose clips whose captions without `part`, "shape" or "colour", fit several of them, so that none gives it away.
+
+    Otherwise a LoRA learns each clip's part by heart from its caption and ignores what lies beside the clip.
+    """
     kept_back, found = set(tiny_world.held_out()), list[tiny_world.Spec]()
-    captions = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS // COLORS, seed=8)
+    captions = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS // VARIANTS, seed=8)
     for number, spec in enumerate(captions):
-        free = [name for name in tiny_world.COLOURS if name != spec.background]
-        free = [name for name in free if replace(spec, colour=name) not in kept_back]
-        found += [replace(spec, colour=free[(number + step) % len(free)]) for step in range(COLORS)]
+        values = tiny_world.SHAPES if part == "shape" else [one for one in tiny_world.COLOURS if one != spec.background]
+        free = [one for one in (replace(spec, **{part: value}) for value in values) if one not in kept_back]
+        found += [free[(number + step) % len(free)] for step in range(VARIANTS)]
     return found
 
 
@@ -206,11 +209,20 @@ def modes() -> dict[str, Mode]:
             {"joint": f"<= {JOINT}"},
         ),
         "control": Mode(
-            *("control", {"control": True}, "control", known, others, with_edges, partial(beside, "control"), shape),
+            *(
+                "control",
+                {"control": True},
+                "control",
+                ambiguous("shape"),
+                others,
+                with_edges,
+                partial(beside, "control"),
+                shape,
+            ),
             {"shape of the edges": share},
         ),
         "reference": Mode(
-            *("text", {"reference": True, "steps": 1500}, "reference", pairs(), others, with_reference),
+            *("text", {"reference": True, "steps": 1500}, "reference", ambiguous("colour"), others, with_reference),
             *(partial(beside, "reference"), color),
             {"color of the reference": share},
         ),
