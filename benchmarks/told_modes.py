@@ -9,7 +9,8 @@ neither the model nor the LoRA was trained on. All numbers are measured on decod
   from the given one, in levels of 255.
 - extension: five frames are given, four follow. "joint": the jump after the given frames relative to the clip's usual
   steps (workbench.clips.frame_metrics.joint; 1 is an invisible joint), and the share of samples with at most 1.2.
-- control: captions without the shape, each of several shapes, which the edges show. "shape": the share of samples with the shape of the edges.
+- control: captions without the shape, each of which fits clips of several shapes. The edges show it. "shape": the share
+  of samples with the shape of the edges.
 - reference: captions without the color, each of which fits clips of several colors. The reference is another clip, with
   another shape on another background, in that color. "color": the share of samples in it.
 
