@@ -400,7 +400,7 @@ def test_a_training_checkpoint_of_sat_is_taken_and_a_wrong_one_refused(folder: P
     with pytest.raises(ConfigError, match="they lack 'time_embedding.linear_1.bias'"):
         FAMILY.convert(tmp_path / "less.pt", tmp_path / "never", folder, report=lambda text: None)
     torch.save({"module": {**tensors, **sat_lora()}}, tmp_path / "lora.pt")
-    with pytest.raises(ConfigError, match="holds a LoRA .*end it in .safetensors"):
+    with pytest.raises(ConfigError, match="holds a LoRA, .*end it in .safetensors"):
         FAMILY.convert(tmp_path / "lora.pt", tmp_path / "never", folder)
     assert not (tmp_path / "never").exists()
 
