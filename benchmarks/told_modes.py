@@ -49,7 +49,7 @@ from workbench.workspace import Workspace
 
 MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
 TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
-SIZE, CLIPS, PROMPTS, SHOWN = 64, 48, 32, 6
+SIZE, CLIPS, PROMPTS, SHOWN = 64, 192, 32, 6
 VARIANTS = 4  # clips of each ambiguous caption
 PREFIX = 5
 JOINT = 1.2
