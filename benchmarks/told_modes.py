@@ -54,6 +54,7 @@ VARIANTS = 4  # clips of each ambiguous caption
 PREFIX = 5
 JOINT = 1.2
 EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
+GENTLE = {"learning_rate": 1e-3}  # the base model knows given frames already
 Row = dict[str, Any]
 
 
@@ -199,33 +200,50 @@ def modes() -> dict[str, Mode]:
     striped, striped_others = tiny_world.concept_specs("stripes")
     known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
     others = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
-    share = ">= 0.9"
     return {
         "first+last": Mode(
-            *("frames", {"given": ["first+last 1"]}, "", striped, striped_others[:PROMPTS], plain, ends, last_frame),
-            {"last frame off, of 255": "after < before"},
+            model="frames",
+            settings={"given": ["first+last 1"], **GENTLE},
+            kind="",
+            train=striped,
+            test=striped_others[:PROMPTS],
+            example=plain,
+            told=ends,
+            judge=last_frame,
+            wanted={"last frame off, of 255": "after < before"},
         ),
         "extension": Mode(
-            *("frames", {"given": [f"prefix {PREFIX} 1"]}, "", known, others, plain, beginning, joint),
-            {"joint": f"<= {JOINT}"},
+            model="frames",
+            settings={"given": [f"prefix {PREFIX} 1"], **GENTLE},
+            kind="",
+            train=known,
+            test=others,
+            example=plain,
+            told=beginning,
+            judge=joint,
+            wanted={"joint": f"<= {JOINT}"},
         ),
         "control": Mode(
-            *(
-                "control",
-                {"control": True},
-                "control",
-                ambiguous("shape"),
-                others,
-                with_edges,
-                partial(beside, "control"),
-                shape,
-            ),
-            {"shape of the edges": share},
+            model="control",
+            settings={"control": True, "steps": 3000},
+            kind="control",
+            train=ambiguous("shape"),
+            test=others,
+            example=with_edges,
+            told=partial(beside, "control"),
+            judge=shape,
+            wanted={"shape of the edges": ">= 0.9"},
         ),
         "reference": Mode(
-            *("text", {"reference": True, "steps": 1500}, "reference", ambiguous("colour"), others, with_reference),
-            *(partial(beside, "reference"), color),
-            {"color of the reference": share},
+            model="text",
+            settings={"reference": True, "steps": 1500},
+            kind="reference",
+            train=ambiguous("colour"),
+            test=others,
+            example=with_reference,
+            told=partial(beside, "reference"),
+            judge=color,
+            wanted={"color of the reference": ">= 0.9"},
         ),
     }
 
@@ -324,7 +342,8 @@ RECIPE: dict[str, Any] = {
     "width": SIZE,
     "device": "cpu",
 }
-SAMPLED: dict[str, Any] = {"steps": 25, "guidance_scale": 3.0}
+# Without guidance: it pulls a sample away from what the model is given. With 3, joints are 1.36 instead of 1.03.
+SAMPLED: dict[str, Any] = {"steps": 25, "guidance_scale": 1.0}
 
 
 def measure(bench: Bench, seed: int, steps: int | None, sheet: Path | None) -> list[Row]:
