@@ -197,7 +197,7 @@ striped backgrounds come back striped. Prompts: the {prompts} combinations that 
 ## Limitations
 
 It does not know striped backgrounds, rings and crosses: the tokenizer has seen them, the transformer has not. A LoRA
-can teach it stripes (docs/phenaki.md). It often confuses shapes, as the table shows, because a code stands for 8x8
+can teach it stripes (docs/phenaki.md). It often confuses shapes, as the table shows, because one code covers 8x8
 pixels of two frames.
 """
 

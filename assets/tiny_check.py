@@ -226,7 +226,7 @@ def pieces(mask: Tensor) -> int:
 
 
 def colour_of_shape(clip: Tensor) -> str | None:
-    """Return the nearest color, including new ones, of what stands out from the background, or None."""
+    """Return the color nearest to that of the foreground, new colors included, or None if nothing stands out."""
     names = COLOURS | NEW_COLOURS
     known = torch.tensor(list(names.values()), dtype=torch.float32) / 127.5 - 1
     pixels = clip.clamp(-1, 1)

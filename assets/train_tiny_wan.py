@@ -11,7 +11,7 @@ Last, a transformer with 52 input channels and a text encoder learn together to 
 first frame, a last one, both, or from the edges of every frame. The channels are those of Wan 2.2 Fun-Control: noise
 (16), control (16), mask (4), given frames (16). Inputs that are not given are zero in training, so dropping columns
 of the first layer yields a text-to-video model (16 channels) and an image-to-video model (36) in Wan's layout. This
-writes three folders: --out is an ordinary WanPipeline, and beside it --out-i2v and --out-control hold only their own
+writes three folders: --out is an ordinary WanPipeline, and next to it --out-i2v and --out-control hold only their own
 first layer and share the rest (shared_parts.json).
 
 You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
@@ -533,7 +533,7 @@ def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLW
 
 
 def save(model: Denoiser, vae: AutoencoderKLWan, folder: Path) -> None:
-    """Write the text-to-video pipeline, and beside it the parts of its two siblings that they do not share.
+    """Write the text-to-video pipeline, and next to it the parts that its two siblings do not share.
 
     Transformer and VAE are stored in half precision.
     """

@@ -9,7 +9,7 @@ stripes, is taught in three ways with equal settings:
     directly            on the few-step model, like on an ordinary one
     training adapter    the same, with a LoRA that undoes the distillation during training only; like published
                         adapters, it was trained on clips that the few-step model generated
-    base model          on the model before its distillation; the speed LoRA is loaded beside it when sampling
+    base model          on the model before its distillation; the speed LoRA is loaded with it when sampling
 
 Each is sampled with the few-step model in 4 steps without guidance. "shown" is the share of the concept's prompts that
 show it, "known" the share of known prompts that are fully right, and "sharp" the variance of a sample's gradient

@@ -117,7 +117,7 @@ def rehearsal(work: str) -> dict[str, list[Asked]]:
 
 
 def fastest(block: str, folders: Sequence[Path]) -> list[str]:
-    """Return the level with the fastest measured step in the block, without the references, or None."""
+    """Return the level with the fastest measured step in a block, references aside: a list of one, or empty."""
     rows = [row for row in measured(block, folders).values() if "seconds" in row]
     ours = [row for row in rows if row["level"] not in ("diffusers", "finetune")]
     return [min(ours, key=lambda row: row["seconds"])["level"]] if ours else []

@@ -2,7 +2,7 @@
 
 Each row is a level, through a run's own session on the demo's clips. "loss" and "gradients" are the largest relative
 differences from the plain model (diffusers' attention, no recomputation, no rounding) in one step with a trained LoRA;
-"cosine" compares all gradients; "held-out" is the loss on held-out clips after a short training, beside the plain
+"cosine" compares all gradients; "held-out" is the loss on held-out clips after a short training, next to the plain
 model's ("reference"); "step" is the time of a step relative to the plain model's, on a CPU, where no level is faster.
 """
 

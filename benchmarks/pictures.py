@@ -10,7 +10,7 @@ trained on, are generated with the stock pipeline and the LoRA; the first row is
 sampled: share of batches with pictures;  striped: share of samples with stripes;  motion: the grid's measure (mean
 change in levels of 255 within an eighth of a second);  travel: distance that shapes move, as a share of the side;
 direction, right: share that moves as the prompt says, and that is fully right, according to assets/tiny_check.py, which
-cannot detect the direction of a shape in front of stripes.
+cannot tell which way a shape moves in front of stripes.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def encode_image(vae: Any, frames: torch.Tensor) -> Moments:
 
 
 def encode(model: Path, vae: Any, clips: Sequence[Path], height: int, width: int) -> list[Example]:
-    """Encode all clips with the captions beside them."""
+    """Encode all clips and their captions."""
     from transformers import AutoTokenizer, T5EncoderModel
 
     tokenizer = AutoTokenizer.from_pretrained(model / "tokenizer")

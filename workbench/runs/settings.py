@@ -49,9 +49,9 @@ class ModelSettings(NamesModel):
     Empty: the weights without a variant."""
 
     method: Literal["lora", "lokr", "full"] = field("lora", title="Method", advanced=True)
-    """What to train. lora: small matrices beside the model's weights, saved as a small file. lokr: a LoRA whose updates
-    are Kronecker products (LyCORIS), which reaches a higher rank with fewer parameters; fewer programs can load it
-    directly. full: all weights of the transformer; needs about five times the memory and saves a whole model."""
+    """What to train. lora: small matrices added to the model's weights, saved as a small file. lokr: a LoRA whose
+    updates are Kronecker products (LyCORIS), which reaches a higher rank with fewer parameters; fewer programs can load
+    it directly. full: all weights of the transformer; needs about five times the memory and saves a whole model."""
 
     expert: Literal["both", "high noise", "low noise"] = field("both", title="Expert", own=True)
     """Which of the model's two transformers to train. The high-noise one decides shapes and movement, the low-noise one
@@ -190,13 +190,13 @@ class ToldSettings(Settings):
     share. Empty: what the model was made for, such as a first frame for image to video."""
 
     control: bool = field(False, title="Follow control videos", advanced=True, own=True)
-    """Train with the control video beside each clip (edges, depth, poses), for models with control channels or a
+    """Train with the control video linked to each clip (edges, depth, poses), for models with control channels or a
     control branch. Generated videos then follow such a video frame by frame. Every clip needs one."""
 
     reference: bool = field(False, title="Show references", advanced=True, own=True)
-    """Train an in-context LoRA: the model sees the reference beside each clip, a video or an image, and learns how the
-    clip follows from it: a style, an edit, a video from edges or poses. For Wan VACE, references are images of what the
-    clip shows. Every clip needs one."""
+    """Train an in-context LoRA: the model sees the reference linked to each clip, a video or an image, and learns how
+    the clip follows from it: a style, an edit, a video from edges or poses. For Wan VACE, references are images of what
+    the clip shows. Every clip needs one."""
 
     reference_downscale: int = field(1, title="Reference downscale", low=1, high=8, advanced=True, own=True)
     """How many times smaller than the clip the reference is, in width and height. 2 takes a quarter of the tokens, and
@@ -236,7 +236,7 @@ class SliderSettings(Settings):
 
     slider_from: Literal["prompts", "pairs"] = field("prompts", title="Slider source", advanced=True)
     """What a slider learns from. prompts: the lines below. pairs: the dataset, in which each clip shows more of
-    something than the reference beside it, all else equal: fast and slow, day and night. Strength 1 learns the clips
+    something than the reference linked to it, all else equal: fast and slow, day and night. Strength 1 learns the clips
     and -1 the references, both with the clip's caption, which should not name the difference."""
 
     slider_positive: tuple[str, ...] = field((), title="Slider: more", lines=2, advanced=True)
@@ -293,8 +293,8 @@ class MaskSettings(Settings):
     SECTION = "Masked loss"
 
     loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
-    """Learn only the part of each clip that its mask marks. A mask is a gray video beside the clip. inside: learn where
-    it is white. outside: learn where it is black. off: learn the whole clip, even if it has a mask. The loss is
+    """Learn only the part of each clip that its mask marks. A mask is a gray video linked to the clip. inside: learn
+    where it is white. outside: learn where it is black. off: learn the whole clip, even if it has a mask. The loss is
     averaged over the part, so a small face is learned as fast as a large one. Using the LoRA takes no mask."""
 
     unmasked_clips: Literal["refuse", "whole"] = field("refuse", title="Clips without a mask", advanced=True)
@@ -493,7 +493,7 @@ class LoraSettings(Settings):
     change the base model, so their files would not fit it elsewhere, and are refused."""
 
     train_also: tuple[str, ...] = field((), title="Also trained", lines=2, advanced=True)
-    """Weights of the transformer to train in full beside the LoRA: prefixes of their names, one per line, as in
+    """Weights of the transformer to train in full along with the LoRA: prefixes of their names, one per line, as in
     patch_embed. They are saved to a separate file, also.safetensors, which samples load with the LoRA."""
 
 
