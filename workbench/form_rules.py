@@ -135,16 +135,17 @@ def _illegal_sizes(model: Model, given: Mapping[str, Any]) -> list[str]:
     """List which of frames, height and width the model cannot take. Height and width are checked together."""
     illegal = []
     frames, height, width = (given[name] for name in SIZES)
-    if isinstance(frames, int) and not _takes(model, frames, model.height, model.width):
+    if isinstance(frames, int) and not takes(model, frames, model.height, model.width):
         illegal.append("frames")
     height = height if isinstance(height, int) else model.height
     width = width if isinstance(width, int) else model.width
-    if not _takes(model, model.frames, height, width):
+    if not takes(model, model.frames, height, width):
         illegal += [name for name in ("height", "width") if given[name] is not None]
     return illegal
 
 
-def _takes(model: Model, frames: int, height: int, width: int) -> bool:
+def takes(model: Model, frames: int, height: int, width: int) -> bool:
+    """Return whether a model accepts videos of this shape."""
     try:
         model.check_shape(frames, height, width)
     except ConfigError:

@@ -174,7 +174,7 @@ def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
 
 def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:
     """Start a job, watch it to its end, and print its result."""
-    read = one.reader_of_job
+    read = one.job_reader
     assert read is not None
     started: list[JobSnapshot] = []
     try:

@@ -17,7 +17,6 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
+from workbench.paths import PACKAGE, installed_version
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS, SESSIONS
@@ -60,12 +60,7 @@ class RemoteFolder:
     @staticmethod
     def environment() -> dict[str, Any]:
         """Return this machine's versions and GPUs."""
-        found = {}
-        for name in ("video-lora-workbench", *checkpoints.PACKAGES):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                found[name] = ""
+        found = {name: installed_version(name) for name in (PACKAGE, *checkpoints.PACKAGES)}
         gpus = [f"{gpu.name}, {gpu.total_gb:.0f} GB" for gpu in devices.gpus()]
         return {"python": platform.python_version(), "versions": found, "gpus": gpus}
 

@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from workbench.clips.records import file_sha256
 from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.jobs import platform
+from workbench.paths import installed_version
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
@@ -202,13 +202,7 @@ def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[s
 
 def versions_now(names: Iterable[str]) -> dict[str, str]:
     """Look up the installed version of each package, as a checkpoint's state stores it."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {name: installed_version(name) or "not installed" for name in names}
 
 
 def refuse_changes(
