@@ -38,10 +38,10 @@ from workbench.workspace import Workspace
 # Commands that need a terminal, by group: heading in the help, module in this package, functions.
 BY_HAND = {
     "dataset": ("Background tasks", "follow", ("follow_task",)),
-    "grid": ("", "grids", ("make", "extend")),
+    "grid": ("", "samples", ("make", "extend")),
     "runs": ("", "follow", ("follow_runs", "start")),
     "samples": ("", "samples", ("decode", "export")),
-    "targets": ("", "targets", ("add",)),
+    "targets": ("", "training", ("add",)),
 }
 SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
 

@@ -214,21 +214,6 @@ def with_workspace(command: Command) -> Command:
     return opened
 
 
-def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command], Command]:
-    """Return a decorator that opens the command's argument NAME with `open`, such as Run.open."""
-
-    def decorate(command: Command) -> Command:
-        @click.argument("name")
-        @with_workspace
-        @functools.wraps(command)
-        def opened(workspace: Workspace, *args: Any, name: str, **keywords: Any) -> Any:
-            return command(open(workspace, name), *args, **keywords)
-
-        return opened
-
-    return decorate
-
-
 def _workspace_of(context: click.Context) -> str | None:
     """Return the value of --workspace, of the command or a group before it."""
     here: click.Context | None = context
