@@ -172,10 +172,9 @@ def sources_of(settings: TrainSettings) -> list[DatasetShare]:
     if settings.dataset_weights == "sampling":
         for source in found:
             if source.repeats > 1 or not source.weight:
-                raise ConfigError.of(
-                    "more_datasets",
+                raise ConfigError.about(
                     f"more_datasets has {source.name}={source.repeats}@{source.weight:g}, but with dataset_weights "
-                    f"sampling only a weight above 0 is allowed: write {source.name}@WEIGHT",
+                    f"sampling only a weight above 0 is allowed: write {source.name}@WEIGHT"
                 )
     return found
 
@@ -193,9 +192,8 @@ def parse_source(text: str) -> DatasetShare:
     with contextlib.suppress(ValueError):  # a weight such as 1.2.3
         if match and (repeats := int(match["repeats"] or 1)):
             return DatasetShare(match["name"].strip(), repeats, float(match["weight"] or 1.0))
-    raise ConfigError.of(
-        "more_datasets",
-        f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5",
+    raise ConfigError.about(
+        f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
     )
 
 
@@ -473,19 +471,18 @@ def _check_references(settings: TrainSettings, model: Model, items: Sequence[Run
     if settings.resolved.family.told_as_one(model):
         if video := next((item for item in items if not item.plan.clip.reference.endswith(".png")), None):
             sentence = f"the reference of {video.name} is a video, and {model.title} takes images"
-            raise ConfigError.of("reference", f"reference is on, but {sentence}: replace it with a PNG image")
+            raise ConfigError.about(f"reference is on, but {sentence}: replace it with a PNG image")
         return
     pictures = {item.plan.clip.reference.endswith(".png"): item.name for item in items}
     if len(pictures) > 1:
         sentence = f"the reference of {pictures[True]} is an image and that of {pictures[False]} a video"
-        raise ConfigError.of("reference", f"reference is on, but {sentence}: use only one of the two in a run")
+        raise ConfigError.about(f"reference is on, but {sentence}: use only one of the two in a run")
     unit = model.size_multiple * settings.reference_downscale
     for bucket in sorted({item.bucket for item in items}, key=str):
         if bucket.height % unit or bucket.width % unit:
-            raise ConfigError.of(
-                "reference_downscale",
+            raise ConfigError.about(
                 f"reference_downscale is {settings.reference_downscale}, which does not work with clips of "
-                f"{bucket.width}x{bucket.height}: use sizes that are multiples of {unit}, or a smaller value",
+                f"{bucket.width}x{bucket.height}: use sizes that are multiples of {unit}, or a smaller value"
             )
 
 

@@ -817,10 +817,10 @@ def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
         match = BLOCK_RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ConfigError.of("blocks", f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
+            raise ConfigError.about(f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
         if last >= count:
-            raise ConfigError.of(
-                "blocks", f"blocks has {part}, but the model's blocks are 0 to {count - 1}: use at most {count - 1}"
+            raise ConfigError.about(
+                f"blocks has {part}, but the model's blocks are 0 to {count - 1}: use at most {count - 1}"
             )
         found |= set(range(first, last + 1))
     return frozenset(found) or None
