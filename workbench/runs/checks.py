@@ -10,10 +10,9 @@ import importlib.util
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
@@ -129,7 +128,7 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     try:
         model.check_shape(frames, model.height, model.width)
     except ConfigError as error:
-        raise ConfigError.of("preview_frames", f"preview_{error}") from error
+        raise ConfigError.about(f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
     shown = settings.tells or settings.resolved.family.told_as_one(model)
     if shown or (model.task == "image-to-video" and whole_clip):
@@ -176,9 +175,8 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
     if settings.has_pairs:
         source, how = "slider_from is pairs", "learns both halves of each pair at once"
     if family.codes(model):
-        raise ConfigError.of(
-            source.split()[0],
-            f"{source}, but {model.title} predicts codes, which a slider cannot blend: choose another model",
+        raise ConfigError.about(
+            f"{source}, but {model.title} predicts codes, which a slider cannot blend: choose another model"
         )
     for name, off in (
         ("method", "lora"),
@@ -388,9 +386,7 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
     """Check the clips, and compute `steps` from `epochs` if that is set.
 
-    Raises:
-        ConfigError: For shapes that the model does not support.
-        DataError: If too few clips can be used.
+    Raises ConfigError for shapes that the model does not support, DataError if too few clips can be used.
     """
     data = load_data(workspace, settings, hashed=False)
     check_masks(settings, data)
@@ -409,11 +405,10 @@ def check_masks(settings: TrainSettings, data: TrainingData) -> None:
         return
     bare = {item.path: item.name for item in data.train if not item.mask}
     if len(bare) == len({item.path for item in data.train}):
-        sentence = (
+        raise DataError.about(
             f"loss_mask is {settings.loss_mask}, but no clip of dataset {settings.dataset} has a mask: add masks to "
             f"its clips, or set loss_mask to off"
         )
-        raise DataError(sentence, {"loss_mask": sentence})
     if bare and settings.unmasked_clips == "refuse":
         has = "has" if len(bare) == 1 else "have"
         sentence = (
@@ -428,23 +423,17 @@ def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
     if not (names := list(dict.fromkeys(item.name for item in empty))):
         return
     marks = "marks nothing" if settings.loss_mask == "inside" else "marks everything"
-    sentence = (
+    raise DataError.about(
         f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run uses: "
         f"correct the mask, or remove the clip from the dataset"
     )
-    raise DataError(sentence, {"loss_mask": sentence})
-
-
-def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
-    lowest, highest = _extremes(item)
-    return lowest >= 1 if loss_mask == "outside" else highest <= 0
 
 
 @lru_cache(maxsize=10_000)
-def _extremes(item: RunClip) -> tuple[float, float]:
-    """Return the darkest and lightest value of a mask in the frames the run uses. Cached: mask files never change."""
+def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
+    """Whether a mask leaves nothing to learn in the frames the run uses. Cached: mask files never change."""
     mask = read_mask(item)
-    return float(mask.min()), float(mask.max())
+    return bool(mask.min() >= 1 if loss_mask == "outside" else mask.max() <= 0)
 
 
 def _named(names: Sequence[str]) -> str:
@@ -455,8 +444,7 @@ def _named(names: Sequence[str]) -> str:
 # ---- limits of devices: NVIDIA GPUs and CPUs have none
 
 
-@dataclass(frozen=True)
-class DeviceRule:
+class DeviceRule(NamedTuple):
     """A setting, the values that a device does not support (empty: all but `instead`), why, and what to use instead."""
 
     setting: str
@@ -484,12 +472,9 @@ def check_device(settings: TrainSettings, device: Device) -> None:
     """Refuse settings that the device does not support. Raises ConfigError, which names all of them."""
     what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
     problems = {}
-    for rule in rules:
-        value = getattr(settings, rule.setting)
-        if value in rule.refused if rule.refused else value != rule.instead:
-            problems[rule.setting] = (
-                f"{rule.setting} is {value}, but the device is {what}, which {rule.why}: set {rule.setting} to "
-                f"{rule.instead}"
-            )
+    for name, refused, why, instead in rules:
+        value = getattr(settings, name)
+        if value in refused if refused else value != instead:
+            problems[name] = f"{name} is {value}, but the device is {what}, which {why}: set {name} to {instead}"
     if problems:
         raise ConfigError("; ".join(problems.values()), problems)

@@ -61,16 +61,10 @@ def settings_in_use(run: Path, settings: TrainSettings) -> TrainSettings:
 
 
 def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
-    """Record that the run continues with cheaper settings.
-
-    Args:
-        at: The last completed step.
-        why: The error message.
+    """Record that the run continues with cheaper settings after step `at`. Raises CannotWrite.
 
     Returns:
         A sentence for the log; "" if there are no cheaper settings, or the fallback is off or used up.
-
-    Raises CannotWrite.
     """
     if not settings.oom_fallback or fallback_record(run) or (others := cheaper(settings)) is None:
         return ""

@@ -178,13 +178,11 @@ _SESSION = TypeAdapter(RunSession)
 def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
     """Append a line for this session.
 
-    Call it before the metrics are cut back to the checkpoint, because the lost steps took time, too.
+    Call it before the metrics are cut back to the checkpoint: the lost steps took time, too. Raises CannotWrite.
 
     Args:
         paused_at: When the preceding pause began; None if there was none.
         facts: The other fields of `RunSession`.
-
-    Raises CannotWrite.
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]

@@ -54,13 +54,9 @@ class Suggestion:
 
 
 def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion:
-    """Suggest settings for a subject or a mode.
+    """Suggest settings for a subject or a mode; `clips` is 0 if unknown.
 
-    Args:
-        clips: Number of clips, 0 if unknown.
-
-    Raises:
-        ConfigError: If the subject or mode is unknown, or the model does not support the mode.
+    Raises ConfigError if the subject or mode is unknown, or the model does not support the mode.
     """
     if subject not in KINDS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(KINDS)}")
