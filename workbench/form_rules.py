@@ -126,22 +126,17 @@ def adapted(cls: type[Settings], values: Mapping[str, Any]) -> Adapted:
         found.set(known[name], values[name], f"{model.title} has no such setting")
     if values.get("scheduler", "model") not in ("model", *family.schedulers):
         found.set(known["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
-    for name in _illegal_sizes(model, {name: values.get(name) for name in SIZES}):
-        found.set(known[name], values[name], f"{model.title} needs {_rule(model, name)}")
-    return found
-
-
-def _illegal_sizes(model: Model, given: Mapping[str, Any]) -> list[str]:
-    """List which of frames, height and width the model cannot take. Height and width are checked together."""
-    illegal = []
-    frames, height, width = (given[name] for name in SIZES)
+    frames, height, width = (values.get(name) for name in SIZES)
     if isinstance(frames, int) and not takes(model, frames, model.height, model.width):
-        illegal.append("frames")
-    height = height if isinstance(height, int) else model.height
-    width = width if isinstance(width, int) else model.width
-    if not takes(model, model.frames, height, width):
-        illegal += [name for name in ("height", "width") if given[name] is not None]
-    return illegal
+        found.set(known["frames"], frames, f"{model.title} needs {model.frames_in_words}")
+    of_model = height if isinstance(height, int) else model.height, width if isinstance(width, int) else model.width
+    if not takes(model, model.frames, *of_model):
+        largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
+        rule = f"{model.width}x{model.height}" if model.fixed_size else f"multiples of {model.size_multiple}{largest}"
+        for name in ("height", "width"):
+            if values.get(name) is not None:
+                found.set(known[name], values[name], f"{model.title} needs {rule}")
+    return found
 
 
 def takes(model: Model, frames: int, height: int, width: int) -> bool:
@@ -151,15 +146,6 @@ def takes(model: Model, frames: int, height: int, width: int) -> bool:
     except ConfigError:
         return False
     return True
-
-
-def _rule(model: Model, name: str) -> str:
-    if name == "frames":
-        return model.frames_in_words
-    if model.fixed_size:
-        return f"{model.width}x{model.height}"
-    largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
-    return f"multiples of {model.size_multiple}{largest}"
 
 
 def own_values(name: str) -> dict[str, str]:

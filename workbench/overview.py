@@ -229,21 +229,19 @@ class OverviewReader:
         return time_limit_of(status, self._kept.of(path, mark, lambda: read_sessions(status.folder)))
 
     def _samples(self) -> list[Sample]:
+        def read(name: str) -> Sample | None:
+            with contextlib.suppress(ConfigError):
+                return Samples(self._workspace).get(name)
+            return None
+
         days = sorted((path for path in self._workspace.samples.glob("[0-9]*") if path.is_dir()), reverse=True)
         found: list[Sample] = []
         for day in days:
             ids = sorted((path.stem for path in day.glob("*.json") if ID.fullmatch(path.stem)), reverse=True)
-            read = (self._kept.of(day / name, name, partial(self._sample, name)) for name in ids[:SAMPLES])
-            found += filter(None, read)
+            found += filter(None, (self._kept.of(day / name, name, partial(read, name)) for name in ids[:SAMPLES]))
             if len(found) >= SAMPLES:
                 break
         return found[:SAMPLES]
-
-    def _sample(self, name: str) -> Sample | None:
-        try:
-            return Samples(self._workspace).get(name)
-        except ConfigError:
-            return None
 
     def _datasets(self) -> list[DatasetLine]:
         changed: dict[Path, int] = {}
@@ -255,10 +253,14 @@ class OverviewReader:
         return [self._dataset(folder, changed[folder]) for folder in newest]
 
     def _dataset(self, folder: Path, changed: int) -> DatasetLine:
-        line: DatasetLine = self._kept.of(folder, changed, lambda: _dataset_line(folder))
-        tasks = [Task(folder, name) for name in NAMES if (folder / f".{name}").exists()]
-        working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
-        return replace(line, activity=working[0] if working else "")
+        def read() -> DatasetLine:
+            seen = dataset_snapshot(folder)
+            next_step = seen.next_steps[0] if seen.next_steps else ""
+            return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
+
+        tasks = (task_snapshot(Task(folder, name)) for name in NAMES if (folder / f".{name}").exists())
+        activity = next((task.activity for task in tasks if task.activity), "")
+        return replace(self._kept.of(folder, changed, read), activity=activity)
 
     def _computer(self, free: int) -> Computer:
         device = pick_device("auto")
@@ -276,16 +278,10 @@ class OverviewReader:
 
 def _failure(status: Status) -> str:
     """Say why a run failed and what to do next; "" for any other run."""
-    if status.state not in (State.FAILED, State.DIED):
+    if status.state not in (State.FAILED, State.DIED):  # whose log and checkpoints need not be read
         return ""
     found = failure_of(status, jobs.log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
-    return "" if found is None else f"{found.cause}. {found.advice}".strip()
-
-
-def _dataset_line(folder: Path) -> DatasetLine:
-    seen = dataset_snapshot(folder)
-    next_step = seen.next_steps[0] if seen.next_steps else ""
-    return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
+    return f"{found.cause}. {found.advice}".strip() if found else ""
 
 
 def _runs_sampled(samples: Sequence[Sample]) -> set[str]:
