@@ -260,7 +260,8 @@ class OverviewReader:
 
         tasks = (task_snapshot(Task(folder, name)) for name in NAMES if (folder / f".{name}").exists())
         activity = next((task.activity for task in tasks if task.activity), "")
-        return replace(self._kept.of(folder, changed, read), activity=activity)
+        line: DatasetLine = self._kept.of(folder, changed, read)
+        return replace(line, activity=activity)
 
     def _computer(self, free: int) -> Computer:
         device = pick_device("auto")

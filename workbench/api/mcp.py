@@ -102,11 +102,7 @@ def _result(op: Operation) -> str:
 
 
 def serve(workspace: Workspace) -> None:
-    """Serve the tools on stdin and stdout until the client closes them.
-
-    Raises:
-        ConfigError: If the package mcp is not installed.
-    """
+    """Serve the tools on stdin and stdout until the client closes them. Raises ConfigError without the package mcp."""
     made = server(workspace)
 
     async def run() -> None:

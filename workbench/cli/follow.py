@@ -83,13 +83,6 @@ class Lines:
         """Nothing to undo."""
 
 
-def doing(status: jobs.Status) -> str:
-    """Return what the job is doing, in a word or two."""
-    if status.state in (jobs.State.RUNNING, jobs.State.STARTING):
-        return status.phase or status.state.value
-    return status.state.value
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block, so that it cannot leave a job half started."""
@@ -111,16 +104,16 @@ def watch(
 ) -> jobs.Status | None:
     """Show a job until it ends. Return its last status, or None after Ctrl-C.
 
-    Args:
-        read: Reads the job's status.
-        note: Returns the text beside the progress.
-        begin: Starts the job, uninterrupted: a Ctrl-C during the start also only ends the watching.
+    `note` returns the text beside the progress. `begin` starts the job, uninterrupted: a Ctrl-C during the start also
+    only ends the watching.
     """
     view = Bar() if sys.stdout.isatty() else Lines()
 
     def show(status: jobs.Status) -> None:
         left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        view.show(doing(status), status.step, status.total, ", ".join(filter(None, (note(), left))))
+        doing = status.phase if status.state in (jobs.State.RUNNING, jobs.State.STARTING) else ""
+        beside = ", ".join(filter(None, (note(), left)))
+        view.show(doing or status.state.value, status.step, status.total, beside)
 
     try:
         with uninterrupted():
@@ -146,11 +139,8 @@ def follow_job(
     """Watch a job to its end, print the outcome, and return the exit code.
 
     Args:
-        read: Reads the job's status.
-        outcome: Returns the lines for a job that finished.
-        goes_on: Printed after Ctrl-C, which exits with 0.
-        detach: Do not watch; print goes_on.
-        after_failure: Returns the lines below a failed job's error.
+        outcome, after_failure: Return the lines for a job that finished, and those below a failed job's error.
+        goes_on: Printed after Ctrl-C, which exits with 0, and with `detach`, which does not watch.
     """
     if detach:
         say(goes_on)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -202,15 +201,8 @@ def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: b
 # ---- the output of --json, for docs/json.md
 
 
-@dataclass(frozen=True)
-class Document:
-    """The output of a command.
-
-    Attributes:
-        about: What it is.
-        keys: Keys of the object and their meaning.
-        many: The output is a list of such objects.
-    """
+class Document(NamedTuple):
+    """The output of a command: what it is, its keys and their meaning, and whether it is a list of such objects."""
 
     about: str
     keys: Mapping[str, str]

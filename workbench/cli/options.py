@@ -55,19 +55,15 @@ class SettingsCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {FIRST: [], GENERAL: []} if many else {}
         for option in options:
             if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
-                sections.setdefault(_section(option, many), []).append(record)
+                section = GENERAL
+                if isinstance(option, SettingOption):
+                    section = FIRST if many and not option.spec.advanced else option.spec.section
+                sections.setdefault(section, []).append(record)
         general = sections.pop(GENERAL, [])
         last = [] if many else [(GENERAL, general)]
         for title, records in [*([(GENERAL, general)] if many else []), *sections.items(), *last]:
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-def _section(option: click.Parameter, many: bool) -> str:
-    """Return the option's heading in the help."""
-    if not isinstance(option, SettingOption):
-        return GENERAL
-    return FIRST if many and not option.spec.advanced else option.spec.section
 
 
 def settings_flags(
@@ -76,12 +72,10 @@ def settings_flags(
     only: Collection[str] = (),
     short: Mapping[str, str] = {},
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds a flag for every setting of a class.
+    """Return a decorator that adds a flag for every setting of a class, which the command receives by keyword.
 
     Args:
-        cls: The settings class. The command receives its flags as keyword arguments.
-        leave_out: Settings that get no flag.
-        only: If given, the only settings that get one.
+        leave_out, only: Settings that get no flag; the only ones that get one.
         short: Setting to a second name of its flag.
     """
 
@@ -103,18 +97,11 @@ def settings_from(
     filled: Collection[str] = (),
     **fixed: Any,
 ) -> S:
-    """Return settings from, in increasing priority, `base`, JSON files, given flags and `fixed`.
+    """Return settings from, in increasing priority, `base`, JSON files, given flags and `fixed`. Raises ConfigError.
 
     Args:
-        cls: The settings class. Flags of other settings are ignored.
-        config: JSON files. Later ones win.
-        flags: All flags of the command.
-        base: Settings to start from.
+        flags: All flags of the command. Those of other settings are ignored.
         filled: Settings in the files to ignore.
-        **fixed: Values that nothing overrides.
-
-    Raises:
-        ConfigError: A file or a value is wrong.
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     for path in config:

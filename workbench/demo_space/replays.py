@@ -83,17 +83,9 @@ def shipped() -> list[Replay]:
 
 
 def record(run: Run, target: Path, description: str = "") -> Replay:
-    """Record a run's curves and previews in a new folder.
+    """Record a run's curves and previews in a new folder, with a sentence about the run.
 
-    Args:
-        run: The run.
-        target: The new folder.
-        description: One sentence about the run.
-
-    Raises:
-        DataError: The run has no metrics yet.
-        ConfigError: The target exists.
-        CannotWrite: The target cannot be written.
+    Raises DataError if the run has no metrics yet, ConfigError if the target exists, CannotWrite.
     """
     lines = run.metrics
     times = [line["time"] for line in lines if line.get("time")]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ from workbench.operations.registry import Shown, Snapshot, operation
 from workbench.settings import specs
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
-from workbench.workspace import confined, named_paths
+from workbench.workspace import Workspace, confined, named_paths
 
 BESIDE = "Beside a clip"
 Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
@@ -281,10 +281,11 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-@operation(
-    watch=lambda workspace, name, **asked: while_same(workspace, name, lambda dataset: pairs(dataset, **asked)),
-    shell=False,
-)
+def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
+    return while_same(workspace, name, lambda dataset: pairs(dataset, **asked))
+
+
+@operation(watch=_watch_pairs, shell=False)
 def pairs(
     dataset: NamedDataset,
     *,

@@ -269,7 +269,7 @@ def view(grid: Grid) -> GridView:
 
 
 def _view(grid: Grid, found: dict[str, Any]) -> GridView:
-    page, preserved = exported_page(grid), ()
+    page, preserved = exported_page(grid), tuple[str, ...]()
     with contextlib.suppress(ConfigError):  # the run was removed, or a newer version wrote it
         if run := grid.settings.run:
             preserved = Run.open(grid.workspace, run).settings.preservation_prompts
@@ -303,8 +303,8 @@ Key = Annotated[str, Field(pattern=r"^[0-9a-f]{0,64}$", description="Key of the 
 def details(grid: NamedGrid, key: Key) -> Details:
     """Show the settings of one video in a grid."""
     cell = grid.state().cell(key)
-    found = details_of(cell.settings, cell.record)
-    return Details(details=tuple(found), settings=cell.settings.model_dump(mode="json"))
+    found = tuple((title, value) for title, value in details_of(cell.settings, cell.record))
+    return Details(details=found, settings=cell.settings.model_dump(mode="json"))
 
 
 class Proposed(Snapshot):

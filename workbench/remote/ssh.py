@@ -85,10 +85,15 @@ class SshBackend(FolderBackend):
     def close(self) -> None:
         from fsspec.asyn import sync
 
+        async def disconnect() -> None:
+            self.files.client.abort()
+            await self.files.client.wait_closed()
+            await asyncio.sleep(0.05)  # its transports close a little later
+
         self._server = None
         if self.files is not None:
             with contextlib.suppress(TimeoutError):
-                sync(self.files.loop, _disconnect, self.files.client, timeout=CONNECT_SECONDS)
+                sync(self.files.loop, disconnect, timeout=CONNECT_SECONDS)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -143,12 +148,6 @@ class SshBackend(FolderBackend):
     def poll(self, listing: str) -> RemoteState:
         found = self.call("poll", listing=listing)
         return RemoteState(alive=found["state"] in ("starting", "running", "paused", "stopping"), **found)
-
-
-async def _disconnect(connection: asyncssh.SSHClientConnection) -> None:
-    connection.abort()
-    await connection.wait_closed()
-    await asyncio.sleep(0.05)  # its transports close a little later
 
 
 @contextlib.contextmanager

@@ -148,11 +148,6 @@ class RemoteJob(jobs.Job):
         self.exit_code = ExitCode(self.remote_result.get("exit_code", ExitCode.BUG))
         self._write_result(dict(self.remote_result))
 
-    def write_death(self, death: Mapping[str, Any]) -> None:
-        """Record what the remote process died of, so that the local message is the same."""
-        with contextlib.suppress(CannotWrite):
-            write_json(self.folder / jobs.PROCESS, {**read_object(self.folder / jobs.PROCESS), **death})
-
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Detached):
             self._over.set()
@@ -403,7 +398,9 @@ class RunSync:
         self._record.open = False
         self._record.save(self._folder)
         if not state.result:
-            self._job.write_death(state.death)
+            process = self._folder / jobs.PROCESS  # with what it died of, so that the local message is the same
+            with contextlib.suppress(CannotWrite):
+                write_json(process, {**read_object(process), **state.death})
             raise Detached(f"the run died on {self._record.target}")
         return dict(state.result)
 
