@@ -134,7 +134,8 @@ def _points(lines: list[dict[str, Any]], begun: float) -> list[list[float | None
         if held is not None or (loss is not None and line["step"] % every == 0):
             seconds = round(line["time"] - begun, 2)
             smooth = mean if loss is not None else None
-            points.append([seconds, line["step"], *(_short(one) for one in (loss, smooth, held))])
+            values = (one if one is not None and math.isfinite(one) else None for one in (loss, smooth, held))
+            points.append([seconds, line["step"], *(None if one is None else float(f"{one:.5g}") for one in values)])
     return points
 
 
@@ -151,10 +152,6 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
         seconds = round(max(0.0, preview.video.stat().st_mtime - begun), 2) if preview.step else 0.0
         previews.append([seconds, preview.step, prompts.index(preview.prompt), name])
     return prompts, previews
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
 # ---- replaying ------------------------------------------------------------------------------------------------------
