@@ -40,12 +40,11 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.operations import datasets
-from workbench.operations.samples import Requested, request_of
+from workbench.operations.samples import Requested, request_of, submitted
 from workbench.runs.run import Run
 from workbench.sampler import queue
-from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Samples, zip_contents
-from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite
 from workbench.workspace.lora_names import why_none
@@ -178,8 +177,7 @@ def _runs_and_samples(app: FastAPI, workspace: Workspace, open_requests: OpenReq
         of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
         of_sample = {name: value for name, value in settings.items() if name not in of_batch}
         batch = parse(BatchSettings, of_batch)
-        many = kept(workspace, expand(parse(SampleSettings, of_sample), batch))
-        ids = queue.submit_all(workspace, many, chains=batch.chains)
+        ids = submitted(workspace, parse(SampleSettings, of_sample), batch)
         return [request_of(queue.progress(workspace, one)) for one in ids]
 
     @app.get("/samples/{sample}", summary="Show the progress of a sample; wait: how many seconds to wait for it")

@@ -18,8 +18,8 @@ from workbench.cli import WORKSPACE_HELP
 from workbench.cli.printing import visible
 from workbench.errors import ConfigError
 from workbench.form_rules import owners
-from workbench.settings import Settings, Spec, from_text, parse, specs
-from workbench.workspace import Workspace, read_json
+from workbench.settings import Settings, Spec, from_text, parse, read_values, specs
+from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
 Command = Callable[..., Any]
@@ -105,10 +105,7 @@ def settings_from(
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     for path in config:
-        loaded = read_json(path)
-        if not isinstance(loaded, dict):
-            raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
-        values.update({name: value for name, value in loaded.items() if name not in filled})
+        values.update({name: value for name, value in read_values(path).items() if name not in filled})
     known = {spec.name: spec for spec in specs(cls)}
     for name in given_flags(flags):
         if name in known:

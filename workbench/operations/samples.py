@@ -177,11 +177,15 @@ def _time(name: str, text: str, end: bool = False) -> float | None:
         ) from error
 
 
+def submitted(workspace: Workspace, settings: SampleSettings, batch: BatchSettings) -> list[str]:
+    """Request samples and return their ids."""
+    return queue.submit_all(workspace, kept(workspace, expand(settings, batch)), chains=batch.chains)
+
+
 @operation(path="/samples", changes=True, status=202, shell=False)
 def request(workspace: Workspace, settings: SampleSettings, batch: BatchSettings) -> Requested:
     """Request one or several samples. Returns the first one, with the ids of the others in `more`."""
-    many = kept(workspace, expand(settings, batch))
-    first, *others = queue.submit_all(workspace, many, chains=batch.chains)
+    first, *others = submitted(workspace, settings, batch)
     return request_of(queue.progress(workspace, first)).model_copy(update={"more": tuple(others)})
 
 
