@@ -176,13 +176,9 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
-def specs(cls: type[Settings]) -> list[Spec]:
-    """List all settings of a class in the order of their declaration."""
-    return list(_specs(cls))
-
-
 @functools.cache
-def _specs(cls: type[Settings]) -> tuple[Spec, ...]:
+def specs(cls: type[Settings]) -> tuple[Spec, ...]:
+    """List all settings of a class in the order of their declaration."""
     classes = [base for base in reversed(cls.__mro__) if issubclass(base, Settings)]
     sections = {name: base.SECTION for base in classes for name in inspect.get_annotations(base)}
     return tuple(_spec(name, info, sections[name], cls.ALSO.get(name, "")) for name, info in cls.model_fields.items())

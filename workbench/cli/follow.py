@@ -26,7 +26,6 @@ from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot
 from workbench.operations.runs import startable
 from workbench.runs.analysis.curves import Curves, curves_of
-from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace
@@ -225,23 +224,14 @@ def _report(run: Run, status: jobs.Status) -> int:
         say_lines([f"model: {run.model}", f"sample it: workbench sample PROMPT --model runs/{run.name}"])
     if status.state is jobs.State.FINISHED:
         return 0
-    if seen.failure:
-        explain(seen.failure, err=True)
+    if failure := seen.failure:
+        tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
+        say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=True)
+        say_lines(f"next: {action.command}" for action in failure.actions)
     elif seen.outcome:
         say(seen.outcome.text, err=True)
         say(f"next: workbench runs start {run.name}")
     return int(status.exit_code or ExitCode.BUG)
-
-
-def explain(failure: Failure, err: bool = False) -> None:
-    """Print the cause, the remedies and the end of the log, then a command for each remedy.
-
-    err: everything but the commands goes to stderr.
-    """
-    tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
-    say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=err)
-    for action in failure.actions:
-        say(f"next: {action.command}")
 
 
 # ---- commands

@@ -29,7 +29,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import ask, print_json, print_table, say, say_lines
 from workbench.display.quantities import byte_size
-from workbench.operations.registry import NOUNS, JobSnapshot, Operation, Snapshot, keys_of, operations
+from workbench.operations.registry import NOUNS, JobSnapshot, Operation, keys_of, operations
 from workbench.operations.samples import Requested
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
@@ -152,8 +152,12 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
         for part in answer if one.many else [answer]:
             said = one.says(part)
             say_lines([said] if isinstance(said, str) else said)
-    elif one.many:
-        _print_table(one.snapshot, answer)
+    elif one.many:  # a row per item, without the columns that are empty in every row
+        kind = one.snapshot
+        texts = {name: [item.text_of(name) for item in answer] for name in kind.COLUMNS or kind.model_fields}
+        columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
+        right = [shown.title for shown in columns if shown.right]
+        print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
     else:
         if table := answer.table():
             print_table(*table)
@@ -161,14 +165,6 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
     after = one.afterwards if isinstance(one.afterwards, str) else one.afterwards(workspace)
     if after and (answer or not isinstance(one.afterwards, str)):
         say(after)
-
-
-def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
-    """Print a row per item, without the columns that are empty in every row."""
-    texts = {name: [one.text_of(name) for one in answer] for name in kind.COLUMNS or kind.model_fields}
-    columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
-    right = [shown.title for shown in columns if shown.right]
-    print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
 
 
 def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:

@@ -67,8 +67,13 @@ def bundle(workspace: Workspace, run: Run, progress: Callable[[int], None] = lam
 
 def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
     settings, home = run.settings, f"runs/{run.name}"
-    for name in dict.fromkeys(name for _, name in datasets_of(settings)):
-        yield from _dataset(workspace.dataset(name), f"datasets/{name}")
+    for dataset in dict.fromkeys(name for _, name in datasets_of(settings)):
+        folder, path = workspace.dataset(dataset), f"datasets/{dataset}"
+        yield from ((f"{path}/{name}", folder / name) for name in (INFO, METADATA) if (folder / name).is_file())
+        for clip in read_clips(folder):
+            for name in filter(None, (clip.file_name, clip.first_frame, *clip.companions.values())):
+                if (file := clip_file(folder, name)).is_file():
+                    yield f"{path}/{name}", file
     config = settings.model_dump(mode="json")
     yield from _named(workspace, settings, config)
     sent = run.folder / SCRATCH / jobs.CONFIG
@@ -82,17 +87,6 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
             yield f"{home}/{checkpoints.FOLDER}/{newest[1].name}/{file.name}", file
     for key in portable_keys(workspace, settings):
         yield f"cache/{key}.safetensors", workspace.cache / f"{key}.safetensors"
-
-
-def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
-    """Yield a dataset's records, clips, first frames and companion files."""
-    for name in (INFO, METADATA):
-        if (folder / name).is_file():
-            yield f"{path}/{name}", folder / name
-    for clip in read_clips(folder):
-        for name in filter(None, (clip.file_name, clip.first_frame, *clip.companions.values())):
-            if (file := clip_file(folder, name)).is_file():
-                yield f"{path}/{name}", file
 
 
 def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:
