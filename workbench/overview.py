@@ -19,7 +19,7 @@ from workbench.display.quantities import Tone, byte_size, tone_of
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import GIGABYTE, load, pick_device
-from workbench.runs.failures import LOG_LINES, failure_of
+from workbench.runs.failures import read_failure
 from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
@@ -208,6 +208,11 @@ class OverviewReader:
         status, waiting = queue.with_position(self._workspace, status), status.name in order
         word = headline(status, waiting)
         share = status.step / status.total if status.total else None
+
+        def failure() -> str:
+            found = read_failure(status)
+            return f"{found.cause}. {found.advice}".strip() if found else ""
+
         when = time_left(status, self._stops_at(status)) or (
             jobs.ago(status.ended_at) if status.ended_at and not status.state.alive else ""
         )
@@ -217,7 +222,7 @@ class OverviewReader:
             tone=tone_of(word),
             activity=" · ".join(filter(None, (activity(status), when))),
             share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
-            message=self._kept.of(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
+            message=self._kept.of(status.folder, (status.state, status.ended_at), failure),
         )
 
     def _stops_at(self, status: Status) -> float | None:
@@ -275,14 +280,6 @@ class OverviewReader:
             disk_free=free,
             disk_low=free < LITTLE_SPACE,
         )
-
-
-def _failure(status: Status) -> str:
-    """Say why a run failed and what to do next; "" for any other run."""
-    if status.state not in (State.FAILED, State.DIED):  # whose log and checkpoints need not be read
-        return ""
-    found = failure_of(status, jobs.log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
-    return f"{found.cause}. {found.advice}".strip() if found else ""
 
 
 def _runs_sampled(samples: Sequence[Sample]) -> set[str]:
