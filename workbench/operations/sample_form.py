@@ -163,17 +163,16 @@ def plan(
     lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
     all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
     own = {name: value for name in OWN if (value := getattr(model, name, None)) is not None}
-    each = (
-        pace(workspace, many[0].changed(frames=many[0].frames or model.frames))
-        if many and model and not problems
-        else None
-    )
+    seconds = None
+    if model and many and not problems:
+        each = pace(workspace, many[0].changed(frames=many[0].frames or model.frames))
+        seconds = None if each is None else each * sum(work(one, model.steps) for one in many)
     return Planned(
         problems=problems,
         without_effect=tuple(without_effect(SampleSettings, all_values)),
         notes=() if problems else tuple(needless(settings, given)),
         videos=None if problems else len(many),
-        seconds=None if each is None or model is None else each * sum(work(one, model.steps) for one in many),
+        seconds=seconds,
         model=summary(settings.model),
         own={**own_values(settings.model), **own},
         sizes=_sizes(model) if model else (),
