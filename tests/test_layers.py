@@ -292,7 +292,7 @@ def test_families_load_torch_inside_their_methods_only() -> None:
 LIGHT = (
     "workbench", "workbench.choices", "workbench.jobs", "workbench.cli", "workbench.cli.follow",
     "workbench.cli.training", "workbench.cli.files", "workbench.operations.clips", "workbench.cli.samples",
-    "workbench.cli.grids", "workbench.compare.export", "workbench.cli.status", "workbench.runs.run",
+    "workbench.compare.export", "workbench.cli.status", "workbench.runs.run",
     "workbench.runs.analysis.curves", "workbench.runs.analysis.diagnosis", "workbench.runs.failures",
     "workbench.runs.sweeps", "workbench.fit.estimate", "workbench.fit.levels", "workbench.fit.measurement",
     "workbench.runs.analysis.comparison", "workbench.trainer.optimizers", "workbench.remote.sync",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -45,7 +46,10 @@ def choices_of(spec: Spec, workspace: Workspace | None, values: Mapping[str, Any
         return _same(spec.choices)
     if spec.source in _ANYWHERE:
         found = _ANYWHERE[spec.source](values)
-        return found + _trained(workspace) if spec.source == "models" and workspace is not None else found
+        if spec.source == "models" and workspace is not None:  # and runs that trained all weights
+            folders = [index.parent for index in sorted(workspace.runs.glob(f"*/{INDEX}"))]
+            found += [Choice(f"{folder.name} (trained here)", str(folder), TRAINED) for folder in folders]
+        return found
     return [] if workspace is None else _IN_WORKSPACE[spec.source](workspace, values)
 
 
@@ -61,32 +65,24 @@ def _models() -> list[Choice]:
     return [choice for *_, choice in sorted(found, key=lambda one: one[:2])]
 
 
-def _trained(workspace: Workspace) -> list[Choice]:
-    """List the runs that trained all weights, each of which can be used as a model."""
-    folders = [index.parent for index in sorted(workspace.runs.glob(f"*/{INDEX}"))]
-    return [Choice(f"{folder.name} (trained here)", str(folder), TRAINED) for folder in folders]
-
-
 def _loras(workspace: Workspace) -> list[Choice]:
     """List exports and added LoRAs, newest first, then each run's checkpoints in order. Damaged files are left out."""
     found = [lora for lora in all_loras(workspace, checkpoints=True) if not lora.sound]
     found.sort(key=lambda lora: (lora.run.name, lora.step) if lora.run and lora.step is not None else ("", 0))
-    return [Choice(lora.title, lora.name, _group(lora)) for lora in found]
 
+    def group(lora: LibraryLora) -> str:
+        if lora.run is None:
+            return ADDED
+        return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"
 
-def _group(lora: LibraryLora) -> str:
-    if lora.run is None:
-        return ADDED
-    return EXPORTS if lora.step is None else f"Checkpoints of {lora.run.name}"
+    return [Choice(lora.title, lora.name, group(lora)) for lora in found]
 
 
 def _checkpoints(workspace: Workspace, values: Mapping[str, Any]) -> list[Choice]:
     """List the checkpoints of the run that the setting `run` names."""
-    try:
-        run = Run.open(workspace, values.get("run") or "")
-    except ConfigError:
-        return []
-    return _same(saved(run))
+    with contextlib.suppress(ConfigError):
+        return _same(saved(Run.open(workspace, values.get("run") or "")))
+    return []
 
 
 def _schedulers(values: Mapping[str, Any]) -> list[Choice]:

@@ -54,6 +54,11 @@ class WorkbenchError(Exception):
         super().__init__(message)
         self.problems = problems or {}
 
+    @classmethod
+    def about(cls, sentence: str) -> Self:
+        """Build an error about the setting that the sentence begins with, beside which a form shows it."""
+        return cls(sentence, {sentence.split()[0]: sentence})
+
 
 class ConfigError(WorkbenchError):
     """A setting breaks a rule."""

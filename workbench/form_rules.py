@@ -21,54 +21,8 @@ NEEDED: Mapping[type[Settings], Mapping[str, Callable[[Mapping[str, Any]], bool]
     TrainSettings: HAS_EFFECT,
     SampleSettings: SAMPLE_HAS_EFFECT,
 }
-SLIDER = ("slider_negative", "slider_neutral", "slider_guidance", "slider_reach", "slider_samples")
-# Setting -> the settings that have an effect only for some of its values.
-DECIDED_BY: Mapping[str, Collection[str]] = {
-    "model": ("condition", "image_dropout", "image", "image_scale", "scheduler", "height", "width", "video"),
-    "condition": ("condition_frames", "image_latent_scale", "preview_images", "low_resolution_scale"),
-    "given": ("condition", "image_dropout", "first_frame_share", "preview_images", "condition_frames"),
-    "method": (
-        "lokr_factor",
-        "rank",
-        "alpha",
-        "targets",
-        "blocks",
-        "lora_dropout",
-        "dora",
-        "rslora",
-        "lora_init",
-        "base_lora",
-        "training_adapter",
-        "preview_lora",
-    ),
-    "slider_from": ("slider_positive", *SLIDER),
-    "slider_positive": SLIDER,
-    "reference": ("reference_downscale",),
-    "regularization_dataset": ("regularization_share", "regularization_weight", "regularization_target"),
-    "more_datasets": ("dataset_weights",),
-    "held_out": ("validation_dataset",),
-    "caption_dropout": ("dropped_caption",),
-    "lr_schedule": ("lr_cycles", "lr_power"),
-    "bucket_limit": ("picture_share",),
-    "loss_weighting": ("snr_gamma",),
-    "loss_mask": ("unmasked_clips", "outside_weight", "mask_floor", "mask_soften"),
-    "push_to_hub": ("repository",),
-    "tokenizer_steps": ("tokenizer_batch_size", "tokenizer_learning_rate"),
-    "tracker": ("tracker_project",),
-    "guidance_scale": (
-        "negative_prompt",
-        "dynamic_guidance",
-        "guidance_from",
-        "guidance_until",
-        "guidance_rescale",
-        "zero_star",
-    ),
-    "video": ("strength", "mask"),
-    "mask": ("mask_keeps",),
-    "continue_from": ("tell_frames",),
-    "continue_to": ("following_frames",),
-    "loras": ("force_loras",),
-}
+# `runs.checks` refuses these in a sentence of its own.
+REFUSED = ("start_from", "train_also", "preservation_weight")
 SIZES = ("frames", "height", "width")
 # What an empty setting stands for: an attribute of the model with another name, or a word.
 FACTS = {"preview_steps": "steps", "preview_guidance": "guidance_scale"}
@@ -84,13 +38,25 @@ def without_effect(cls: type[Settings], values: Mapping[str, Any]) -> list[str]:
     ]
 
 
+class _Read(dict[str, Any]):
+    """A form's values, which remember the setting that was read last."""
+
+    last = "model"
+
+    def __getitem__(self, name: str) -> Any:
+        self.last = self.last if name == "model" else name
+        return super().__getitem__(name)
+
+
 def needless(settings: Settings, given: Collection[str]) -> list[str]:
     """Explain, in one sentence each, which of the given settings have no effect and which setting decides that."""
     found, values, cls = [], settings.model_dump(), type(settings)
+    rules = {name: rule for name, rule in NEEDED.get(cls, {}).items() if name in given and name not in REFUSED}
     for name in without_effect(cls, values):
-        deciders = [one for one in DECIDED_BY if name in DECIDED_BY[one]] if name in NEEDED[cls] else []
-        if name in given and deciders and values[name] != cls.model_fields[name].default:
-            decides = next((one for one in deciders if not values[one]), deciders[0])  # prefer one that is off
+        if name in rules and values[name] != cls.model_fields[name].default:
+            read = _Read(values)
+            # A rule reads no further than the setting that decides; other settings are not for this model.
+            decides = "model" if rules[name](read) else read.last
             stands = value_text(values[decides]).removesuffix(".0")
             if values[decides] is None:
                 stands = "empty" if str in get_args(cls.model_fields[decides].annotation) else "the model's own"
@@ -126,39 +92,26 @@ def adapted(cls: type[Settings], values: Mapping[str, Any]) -> Adapted:
         found.set(known[name], values[name], f"{model.title} has no such setting")
     if values.get("scheduler", "model") not in ("model", *family.schedulers):
         found.set(known["scheduler"], values["scheduler"], f"{model.title} has {' and '.join(family.schedulers)}")
-    for name in _illegal_sizes(model, {name: values.get(name) for name in SIZES}):
-        found.set(known[name], values[name], f"{model.title} needs {_rule(model, name)}")
+    frames, height, width = (values.get(name) for name in SIZES)
+    if isinstance(frames, int) and not takes(model, frames, model.height, model.width):
+        found.set(known["frames"], frames, f"{model.title} needs {model.frames_in_words}")
+    of_model = height if isinstance(height, int) else model.height, width if isinstance(width, int) else model.width
+    if not takes(model, model.frames, *of_model):
+        largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
+        rule = f"{model.width}x{model.height}" if model.fixed_size else f"multiples of {model.size_multiple}{largest}"
+        for name in ("height", "width"):
+            if values.get(name) is not None:
+                found.set(known[name], values[name], f"{model.title} needs {rule}")
     return found
 
 
-def _illegal_sizes(model: Model, given: Mapping[str, Any]) -> list[str]:
-    """List which of frames, height and width the model cannot take. Height and width are checked together."""
-    illegal = []
-    frames, height, width = (given[name] for name in SIZES)
-    if isinstance(frames, int) and not _takes(model, frames, model.height, model.width):
-        illegal.append("frames")
-    height = height if isinstance(height, int) else model.height
-    width = width if isinstance(width, int) else model.width
-    if not _takes(model, model.frames, height, width):
-        illegal += [name for name in ("height", "width") if given[name] is not None]
-    return illegal
-
-
-def _takes(model: Model, frames: int, height: int, width: int) -> bool:
+def takes(model: Model, frames: int, height: int, width: int) -> bool:
+    """Return whether a model accepts videos of this shape."""
     try:
         model.check_shape(frames, height, width)
     except ConfigError:
         return False
     return True
-
-
-def _rule(model: Model, name: str) -> str:
-    if name == "frames":
-        return model.frames_in_words
-    if model.fixed_size:
-        return f"{model.width}x{model.height}"
-    largest = f", at most {model.largest[1]}x{model.largest[0]}" if model.largest else ""
-    return f"multiples of {model.size_multiple}{largest}"
 
 
 def own_values(name: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from workbench.display.quantities import Tone, byte_size, tone_of
 from workbench.errors import ConfigError
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import GIGABYTE, load, pick_device
-from workbench.runs.failures import LOG_LINES, failure_of
+from workbench.runs.failures import read_failure
 from workbench.runs.listing import headline, summary_of
 from workbench.runs.metrics import SESSIONS, read_sessions
 from workbench.runs.run import Run
@@ -208,6 +208,11 @@ class OverviewReader:
         status, waiting = queue.with_position(self._workspace, status), status.name in order
         word = headline(status, waiting)
         share = status.step / status.total if status.total else None
+
+        def failure() -> str:
+            found = read_failure(status)
+            return f"{found.cause}. {found.advice}".strip() if found else ""
+
         when = time_left(status, self._stops_at(status)) or (
             jobs.ago(status.ended_at) if status.ended_at and not status.state.alive else ""
         )
@@ -217,7 +222,7 @@ class OverviewReader:
             tone=tone_of(word),
             activity=" · ".join(filter(None, (activity(status), when))),
             share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
-            message=self._kept.of(status.folder, (status.state, status.ended_at), lambda: _failure(status)),
+            message=self._kept.of(status.folder, (status.state, status.ended_at), failure),
         )
 
     def _stops_at(self, status: Status) -> float | None:
@@ -229,21 +234,19 @@ class OverviewReader:
         return time_limit_of(status, self._kept.of(path, mark, lambda: read_sessions(status.folder)))
 
     def _samples(self) -> list[Sample]:
+        def read(name: str) -> Sample | None:
+            with contextlib.suppress(ConfigError):
+                return Samples(self._workspace).get(name)
+            return None
+
         days = sorted((path for path in self._workspace.samples.glob("[0-9]*") if path.is_dir()), reverse=True)
         found: list[Sample] = []
         for day in days:
             ids = sorted((path.stem for path in day.glob("*.json") if ID.fullmatch(path.stem)), reverse=True)
-            read = (self._kept.of(day / name, name, partial(self._sample, name)) for name in ids[:SAMPLES])
-            found += filter(None, read)
+            found += filter(None, (self._kept.of(day / name, name, partial(read, name)) for name in ids[:SAMPLES]))
             if len(found) >= SAMPLES:
                 break
         return found[:SAMPLES]
-
-    def _sample(self, name: str) -> Sample | None:
-        try:
-            return Samples(self._workspace).get(name)
-        except ConfigError:
-            return None
 
     def _datasets(self) -> list[DatasetLine]:
         changed: dict[Path, int] = {}
@@ -255,10 +258,15 @@ class OverviewReader:
         return [self._dataset(folder, changed[folder]) for folder in newest]
 
     def _dataset(self, folder: Path, changed: int) -> DatasetLine:
-        line: DatasetLine = self._kept.of(folder, changed, lambda: _dataset_line(folder))
-        tasks = [Task(folder, name) for name in NAMES if (folder / f".{name}").exists()]
-        working = [seen.activity for task in tasks if (seen := task_snapshot(task)).activity]
-        return replace(line, activity=working[0] if working else "")
+        def read() -> DatasetLine:
+            seen = dataset_snapshot(folder)
+            next_step = seen.next_steps[0] if seen.next_steps else ""
+            return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
+
+        tasks = (task_snapshot(Task(folder, name)) for name in NAMES if (folder / f".{name}").exists())
+        activity = next((task.activity for task in tasks if task.activity), "")
+        line: DatasetLine = self._kept.of(folder, changed, read)
+        return replace(line, activity=activity)
 
     def _computer(self, free: int) -> Computer:
         device = pick_device("auto")
@@ -272,20 +280,6 @@ class OverviewReader:
             disk_free=free,
             disk_low=free < LITTLE_SPACE,
         )
-
-
-def _failure(status: Status) -> str:
-    """Say why a run failed and what to do next; "" for any other run."""
-    if status.state not in (State.FAILED, State.DIED):
-        return ""
-    found = failure_of(status, jobs.log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
-    return "" if found is None else f"{found.cause}. {found.advice}".strip()
-
-
-def _dataset_line(folder: Path) -> DatasetLine:
-    seen = dataset_snapshot(folder)
-    next_step = seen.next_steps[0] if seen.next_steps else ""
-    return DatasetLine(seen.name, seen.title, seen.summary.sentence, seen.summary.clips, "", next_step)
 
 
 def _runs_sampled(samples: Sequence[Sample]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Where the package and the files it ships are, how to install an extra, and how to strip folders from a text."""
+"""Where the package and the files it ships are, what is installed, and how to strip folders from a text."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ def without_folders(text: str, *known: Path) -> str:
     return _FOLDERS.sub(lambda found: found["address"] or "", text)
 
 
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; "" if it is missing. Imports nothing."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
 def extra_command(extra: str) -> str:
     """Return the pip command that installs an extra of this package.
 
     The package is on no index: pip finds it by name where it is installed, and by its folder where only its
     requirements are installed, as in a Space.
     """
-    try:
-        version(PACKAGE)
-    except PackageNotFoundError:
-        return f"pip install -e '{CODE}[{extra}]'"
-    return f"pip install '{PACKAGE}[{extra}]'"
+    return f"pip install '{PACKAGE}[{extra}]'" if installed_version(PACKAGE) else f"pip install -e '{CODE}[{extra}]'"

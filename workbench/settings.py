@@ -98,10 +98,7 @@ class Settings(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read a JSON file. Raises ConfigError."""
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
-        return parse(cls, values, given=())
+        return parse(cls, read_values(path), given=())
 
     def save(self, path: Path) -> None:
         """Write the settings as JSON, atomically."""
@@ -179,13 +176,9 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
-def specs(cls: type[Settings]) -> list[Spec]:
-    """List all settings of a class in the order of their declaration."""
-    return list(_specs(cls))
-
-
 @functools.cache
-def _specs(cls: type[Settings]) -> tuple[Spec, ...]:
+def specs(cls: type[Settings]) -> tuple[Spec, ...]:
+    """List all settings of a class in the order of their declaration."""
     classes = [base for base in reversed(cls.__mro__) if issubclass(base, Settings)]
     sections = {name: base.SECTION for base in classes for name in inspect.get_annotations(base)}
     return tuple(_spec(name, info, sections[name], cls.ALSO.get(name, "")) for name, info in cls.model_fields.items())
@@ -253,6 +246,14 @@ def parse(cls: type[S], values: Mapping[str, Any], given: Collection[str] | None
         if spec.path and (given is None or spec.name in given):
             named_paths.check_setting(spec.name, getattr(made, spec.name))
     return made
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """Read the settings in a JSON file, unchecked. Raises ConfigError unless it holds an object."""
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
+    return values
 
 
 def from_text(spec: Spec, text: str) -> Any:

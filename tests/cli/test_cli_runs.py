@@ -22,7 +22,7 @@ from workbench.cli.options import settings_from
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
 from workbench.families.model import Model
-from workbench.form_rules import DECIDED_BY, NEEDED, needless
+from workbench.form_rules import needless
 from workbench.jobs import processes
 from workbench.jobs.queue import QUEUE
 from workbench.runs import checkpoints
@@ -329,9 +329,13 @@ def test_a_setting_without_effect_names_the_one_that_decides() -> None:
         "snr_gamma has no effect while loss_weighting is none.",
     ]
     assert not needless(run, []), "only what was given"
-    named = {name for names in DECIDED_BY.values() for name in names}
-    refused = {"start_from", "train_also", "preservation_weight"}  # by runs.checks, in a sentence of their own
-    assert all(set(rules) - refused <= named for rules in NEEDED.values())
+    pictures = TrainSettings(model="cogvideox-5b-i2v", dataset="cats", condition="low resolution")
+    assert not needless(pictures, ["condition"])
+    assert needless(pictures.changed(control=True), ["condition"]) == ["condition has no effect while control is on."]
+    full = TrainSettings(dataset="cats", method="full", rank=8, start_from="dogs")
+    assert needless(full, ["rank", "start_from"]) == ["rank has no effect while method is full."], (
+        "the other is refused"
+    )
 
 
 @pytest.mark.parametrize("state", ["finished", "new"])

@@ -19,7 +19,7 @@ from workbench.families import families
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given
 from workbench.jobs.devices import pick_device
-from workbench.runs.previews import controls_of, previews_of
+from workbench.runs.previews import previews_of
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import settings_of, write_sample
 from workbench.trainer import lora
@@ -99,7 +99,7 @@ def test_controls_stand_beside_the_previews_once_each_and_are_no_samples(toy_mod
     assert "settings" not in record
     assert (run / "previews" / "step-00000004" / "prompts.txt").read_text() == "a red circle\n"
     assert [one.prompt for one in previews_of(run, 4)] == ["a red circle"] * 2
-    assert [one.prompt for one in controls_of(run, 4)] == ["a dog"]
+    assert [one.prompt for one in previews_of(run, 4, "control")] == ["a dog"]
     assert toy.draw(4, own, control) == []
     assert not (toy.pixels(4, "control-0") == toy.pixels(4, "0")).all(), "the caption makes the difference"
 

@@ -40,12 +40,11 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.operations import datasets
-from workbench.operations.samples import Requested, request_of
+from workbench.operations.samples import Requested, request_of, submitted
 from workbench.runs.run import Run
 from workbench.sampler import queue
-from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Samples, zip_contents
-from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, finite
 from workbench.workspace.lora_names import why_none
@@ -104,8 +103,7 @@ def api(workspace: Workspace) -> FastAPI:
         return reference(app.openapi(), f"{request.scope.get('root_path', '')}")
 
     _datasets(app, workspace, open_requests)
-    _runs(app, workspace)
-    _samples(app, workspace, open_requests)
+    _runs_and_samples(app, workspace, open_requests)
     add_operations(app, workspace, open_requests, AnyJSON)
     _elements(app, workspace)
     tools = Route("/mcp", OverHttp(workspace), methods=["GET", "POST", "DELETE"], include_in_schema=False)
@@ -161,7 +159,7 @@ def _datasets(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -
         return [one.id for one in datasets.bin_(workspace)]
 
 
-def _runs(app: FastAPI, workspace: Workspace) -> None:
+def _runs_and_samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
     @app.get("/runs/{name}/lora", summary="Download the LoRA of a finished run as a safetensors file")
     def lora(name: str) -> FileResponse:
         run = Run.open(workspace, name)
@@ -169,8 +167,6 @@ def _runs(app: FastAPI, workspace: Workspace) -> None:
             raise Unknown(f"the run {name!r} {why_none(workspace, name)}")
         return FileResponse(run.lora, filename=f"{name}.safetensors")
 
-
-def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) -> None:
     @app.get("/samples/export", summary="Download samples and their settings as a zip; id: repeat it for several")
     async def export(id: Annotated[list[str], Query(min_length=1, max_length=1000)]) -> CountedStream:
         chosen = [await asyncio.to_thread(Samples(workspace).get, one) for one in dict.fromkeys(id)]
@@ -181,8 +177,7 @@ def _samples(app: FastAPI, workspace: Workspace, open_requests: OpenRequests) ->
         of_batch = {name: value for name, value in settings.items() if name in BatchSettings.model_fields}
         of_sample = {name: value for name, value in settings.items() if name not in of_batch}
         batch = parse(BatchSettings, of_batch)
-        many = kept(workspace, expand(parse(SampleSettings, of_sample), batch))
-        ids = queue.submit_all(workspace, many, chains=batch.chains)
+        ids = submitted(workspace, parse(SampleSettings, of_sample), batch)
         return [request_of(queue.progress(workspace, one)) for one in ids]
 
     @app.get("/samples/{sample}", summary="Show the progress of a sample; wait: how many seconds to wait for it")
@@ -236,26 +231,17 @@ EXAMPLE = """curl -H "Authorization: Bearer $(workbench api-token)" http://local
 
 
 def reference(document: dict[str, Any], root: str) -> str:
-    """Render the reference page.
-
-    Args:
-        document: The OpenAPI document.
-        root: The path at which the API is mounted.
-    """
-    calls = "".join(
-        _call(method.upper(), f"{root}{path}", call)
-        for path, methods in document["paths"].items()
-        for method, call in methods.items()
-    )
+    """Render the reference page of the OpenAPI document. root: the path at which the API is mounted."""
+    calls = ""
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            names = [one["name"] for one in call.get("parameters", []) if one["in"] == "query"]
+            query = f"<p>Query: <code>{escaped(', '.join(names))}</code></p>" if names else ""
+            head = f"<h2><code>{method.upper()} {escaped(f'{root}{path}')}</code></h2>"
+            calls += f"{head}<p>{escaped(call.get('summary', ''))}</p>{query}"
     title = escaped(document["info"]["title"])
     return f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: HTTP API</title>
 <meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>HTTP API</h1>
 <p>Requests and responses are JSON. Send the workspace's token with each request: <code>workbench api-token</code>
 prints it. A browser that is logged in needs none.</p><pre>{escaped(EXAMPLE)}</pre>
 <p>For programs: <a href="openapi.json">openapi.json</a>.</p>{calls}</body></html>"""
-
-
-def _call(method: str, path: str, call: dict[str, Any]) -> str:
-    names = [one["name"] for one in call.get("parameters", []) if one["in"] == "query"]
-    query = f"<p>Query: <code>{escaped(', '.join(names))}</code></p>" if names else ""
-    return f"<h2><code>{method} {escaped(path)}</code></h2><p>{escaped(call.get('summary', ''))}</p>{query}"

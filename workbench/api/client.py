@@ -76,14 +76,9 @@ class Client:
                     yield json.loads(line.removeprefix("data: "))
 
     def sample(self, prompt: str, **settings: Any) -> str:
-        """Generate a video and return the sample's id.
+        """Generate a video and return the sample's id. Files such as `image` are paths on the server's machine.
 
-        Args:
-            prompt: The prompt.
-            settings: Other settings of the sample. Files such as `image` are paths on the server's machine.
-
-        Raises:
-            NotSampled: If the sample fails or is cancelled.
+        Raises NotSampled if the sample fails or is cancelled.
         """
         sample = self.call("POST", "samples", body={"prompt": prompt, **settings})
         while sample["state"] not in ENDED:

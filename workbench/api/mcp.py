@@ -30,11 +30,6 @@ INSTRUCTIONS = (
 )
 
 
-def tool_name(op: Operation) -> str:
-    """Return the name of an operation's tool: runs_live_sample."""
-    return f"{op.noun}_{op.verb}".replace("-", "_")
-
-
 def server(workspace: Workspace) -> Server[Any]:
     """Create the server of a workspace's tools. Raises ConfigError if the package mcp is not installed."""
     try:
@@ -42,7 +37,7 @@ def server(workspace: Workspace) -> Server[Any]:
         from mcp.server.lowlevel import Server
     except ImportError as error:
         raise ConfigError(f"tools for agents need the package mcp: {extra_command('mcp')}") from error
-    tools = {tool_name(op): op for op in operations()}
+    tools = {f"{op.noun}_{op.verb}".replace("-", "_"): op for op in operations()}  # runs_live_sample
 
     async def list_tools(_: Any, __: Any) -> types.ListToolsResult:
         return types.ListToolsResult(
@@ -102,11 +97,7 @@ def _result(op: Operation) -> str:
 
 
 def serve(workspace: Workspace) -> None:
-    """Serve the tools on stdin and stdout until the client closes them.
-
-    Raises:
-        ConfigError: If the package mcp is not installed.
-    """
+    """Serve the tools on stdin and stdout until the client closes them. Raises ConfigError without the package mcp."""
     made = server(workspace)
 
     async def run() -> None:

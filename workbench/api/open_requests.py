@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fastapi import Request
@@ -34,34 +34,28 @@ class OpenRequests:
     def __init__(self) -> None:
         self._count = 0
 
-    def take(self) -> None:
-        """Count one more request. Raises TooManyOpen."""
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count a request while the block runs. Raises TooManyOpen."""
         if self._count >= MOST:
             raise TooManyOpen(f"{self._count} requests are already open, the limit is {MOST}: close one or retry later")
         self._count += 1
-
-    def free(self) -> None:
-        self._count -= 1
+        try:
+            yield
+        finally:
+            self._count -= 1
 
     def stream(self, chunks: AsyncIterator[str] | Iterator[bytes], media_type: str) -> CountedStream:
         """Stream a response and count it until it ends. Raises TooManyOpen."""
-        self.take()
-        return CountedStream(chunks, media_type, self.free)
+        counted = ExitStack()
+        counted.enter_context(self.one())
+        return CountedStream(chunks, media_type, counted.close)
 
     def zip(self, chunks: Iterator[bytes], name: str) -> CountedStream:
         """Stream a zip that browsers and `curl -OJ` save as `name`.zip. Raises TooManyOpen."""
         response = self.stream(chunks, "application/zip")
         response.headers["content-disposition"] = f'attachment; filename="{name}.zip"'
         return response
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Count a request while the block runs. Raises TooManyOpen."""
-        self.take()
-        try:
-            yield
-        finally:
-            self.free()
 
 
 class CountedStream(StreamingResponse):

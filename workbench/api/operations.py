@@ -20,15 +20,11 @@ from workbench.operations.registry import Operation, operations
 from workbench.settings import from_text, specs
 from workbench.workspace import Workspace
 
-Respond = Callable[[Any, int], Response]
+Respond = Callable[[Any, int], Response]  # of (value, status)
 
 
 def add_operations(app: FastAPI, workspace: Workspace, open_requests: OpenRequests, respond: Respond) -> None:
-    """Add a route for each operation, and an event stream for each result that changes over time.
-
-    Args:
-        respond: Maps (value, status) to a response.
-    """
+    """Add a route for each operation, and an event stream for each result that changes over time."""
     for op in operations():
         app.add_api_route(
             op.path,
@@ -81,10 +77,7 @@ def _parse_body(op: Operation, body: bytes) -> dict[str, Any]:
     """Parse a request's body.
 
     It may be empty if the operation takes nothing else than the path, or if the path has inputs and all others are
-    optional. An operation whose path has no inputs never runs on its defaults alone.
-
-    Raises:
-        ConfigError: If the body is not a JSON object, or is empty where it must not be.
+    optional. An operation whose path has no inputs never runs on its defaults alone. Raises ConfigError.
     """
     fields = op.inputs.model_fields
     in_body = [name for name in fields if f"{{{name}}}" not in op.path]

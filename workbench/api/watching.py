@@ -38,11 +38,7 @@ class Watching:
         self._changed = asyncio.Event()
 
     async def call(self, name: str, values: Mapping[str, Any]) -> Any:
-        """Call an operation. If it changes something, all streams refresh.
-
-        Raises:
-            WorkbenchError: Whatever the operation raises.
-        """
+        """Call an operation. If it changes something, all streams refresh. Raises the operation's WorkbenchError."""
         one = named(name)
         try:
             result = one.plain(await asyncio.to_thread(one, self._workspace, values))
@@ -61,11 +57,7 @@ class Watching:
     def open(self, what: str) -> dict[int, Watched]:
         """Return the results that a stream watches, by number.
 
-        Args:
-            what: A JSON list of [number, "noun/verb", {input: value}].
-
-        Raises:
-            ConfigError: If `what` is malformed or too much is watched.
+        what: a JSON list of [number, "noun/verb", {input: value}]. Raises ConfigError if it is malformed or too long.
         """
         try:
             asked = TypeAdapter(list[tuple[int, str, dict[str, Any]]]).validate_json(what)

@@ -29,7 +29,7 @@ COMMANDS = {
     "recipes": ("fit", "Suggest settings for a subject, with reasons and sources."),
     "train": ("training", "Train a LoRA and watch it; sweep, clone and fork runs."),
     "fit": ("fit", "Check whether a run fits the GPU: memory, disk and time."),
-    "encode": ("encoding", "Encode a dataset ahead of training, with many processes and machines."),
+    "encode": ("training", "Encode a dataset ahead of training, with many processes and machines."),
     "runs": ("operations", "List, watch, compare and control training runs."),
     "targets": ("operations", "Manage the machines and clusters that runs can be sent to."),
     "sample": ("samples", "Generate a video from a prompt."),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,11 +79,10 @@ def demo(workspace: Workspace, steps: int | None) -> int:
                 return int(done.exit_code or ExitCode.BUG)
             videos.append(done.video)
         say(f"{number + 1}/{len(prompts)}  {prompt}")
-        pairs.append(VideoPair(prompt, *videos))
+        pairs.append(videos)
 
     _stage(3)
-    side_by_side(pairs, run.folder / VIDEO)
-    contact_sheet(pairs, run.folder / SHEET)
+    write_before_and_after(prompts, pairs, run.folder / VIDEO, run.folder / SHEET)
     before, after = run.result.get("held_out_loss_before"), run.result.get("held_out_loss_after")
     if before is not None and after is not None:
         say(f"held-out loss  {before:.4f} before, {after:.4f} after (clips that were not trained on)")
@@ -120,48 +118,29 @@ LOOPS = 4  # the clips are only a second long
 SHEET_FRAMES = 3
 
 
-@dataclass(frozen=True)
-class VideoPair:
-    """One prompt's two videos."""
+def write_before_and_after(prompts: Sequence[str], pairs: Sequence[Sequence[Path]], video: Path, sheet: Path) -> None:
+    """Write a video and a picture with a row per prompt: without the LoRA on the left, with it on the right.
 
-    prompt: str
-    before: Path
-    after: Path
-
-
-def side_by_side(pairs: Sequence[VideoPair], target: Path) -> None:
-    """Write one video with a row per prompt: without the LoRA on the left, with it on the right. Raises CannotWrite."""
-    import numpy as np
-
-    from workbench.clips import media
-
-    rows = [tuple(_tiles(path) for path in (pair.before, pair.after)) for pair in pairs]
-    length = min(len(video) for row in rows for video in row)
-    frames = []
-    for number in range(length):
-        pictures = [[before[number], after[number]] for before, after in rows]
-        frames.append(_page(pictures, [pair.prompt for pair in pairs], TITLES))
-    media.encode(np.stack(frames * LOOPS), target, media.probe(pairs[0].before).fps)
-
-
-def contact_sheet(pairs: Sequence[VideoPair], target: Path) -> None:
-    """Write one picture with the first, middle and last frame of each video. Raises CannotWrite."""
+    The picture has the first, middle and last frame of each video. Raises CannotWrite.
+    """
     import io
 
+    import numpy as np
     from PIL import Image
 
+    from workbench.clips import media
     from workbench.workspace import write_bytes
 
-    rows = []
-    for pair in pairs:
-        row = []
-        for video in (_tiles(pair.before), _tiles(pair.after)):
-            row += [video[round(i * (len(video) - 1) / (SHEET_FRAMES - 1))] for i in range(SHEET_FRAMES)]
-        rows.append(row)
+    rows = [[_tiles(path) for path in pair] for pair in pairs]
+    length = min(len(tiles) for row in rows for tiles in row)
+    frames = [_page([[tiles[number] for tiles in row] for row in rows], prompts, TITLES) for number in range(length)]
+    media.encode(np.stack(frames * LOOPS), video, media.probe(pairs[0][0]).fps)
+    chosen = [index / (SHEET_FRAMES - 1) for index in range(SHEET_FRAMES)]
+    pictures = [[tiles[round(share * (len(tiles) - 1))] for tiles in row for share in chosen] for row in rows]
     titles = [TITLES[0], *[""] * (SHEET_FRAMES - 1), TITLES[1]]
     buffer = io.BytesIO()
-    Image.fromarray(_page(rows, [pair.prompt for pair in pairs], titles)).save(buffer, "PNG")
-    write_bytes(target, buffer.getvalue())
+    Image.fromarray(_page(pictures, prompts, titles)).save(buffer, "PNG")
+    write_bytes(sheet, buffer.getvalue())
 
 
 def _tiles(path: Path) -> list[Pixels]:

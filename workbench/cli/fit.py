@@ -82,15 +82,10 @@ def with_recipe(
     gpu: str | None = HERE,
     quiet: bool = False,
 ) -> TrainSettings:
-    """Return the settings with a recipe's values, except where a flag was given.
+    """Return the settings with a recipe's values, except where a flag was given, and say so unless `quiet`.
 
-    Args:
-        subject: The recipe, or None to leave the settings alone.
-        gpu: See `fit.levels.suggest`. A flag for any memory setting turns off its suggestions.
-        quiet: Print nothing.
-
-    Raises:
-        ConfigError: There is no such recipe.
+    gpu: see `fit.levels.suggest`; a flag for any memory setting turns off its suggestions. Raises ConfigError if there
+    is no such recipe.
     """
     if subject is None:
         return settings

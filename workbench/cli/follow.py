@@ -26,7 +26,6 @@ from workbench.jobs import State
 from workbench.operations.registry import JobSnapshot
 from workbench.operations.runs import startable
 from workbench.runs.analysis.curves import Curves, curves_of
-from workbench.runs.failures import Failure
 from workbench.runs.run import Run
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace
@@ -83,13 +82,6 @@ class Lines:
         """Nothing to undo."""
 
 
-def doing(status: jobs.Status) -> str:
-    """Return what the job is doing, in a word or two."""
-    if status.state in (jobs.State.RUNNING, jobs.State.STARTING):
-        return status.phase or status.state.value
-    return status.state.value
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block, so that it cannot leave a job half started."""
@@ -111,16 +103,16 @@ def watch(
 ) -> jobs.Status | None:
     """Show a job until it ends. Return its last status, or None after Ctrl-C.
 
-    Args:
-        read: Reads the job's status.
-        note: Returns the text beside the progress.
-        begin: Starts the job, uninterrupted: a Ctrl-C during the start also only ends the watching.
+    `note` returns the text beside the progress. `begin` starts the job, uninterrupted: a Ctrl-C during the start also
+    only ends the watching.
     """
     view = Bar() if sys.stdout.isatty() else Lines()
 
     def show(status: jobs.Status) -> None:
         left = f"{duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        view.show(doing(status), status.step, status.total, ", ".join(filter(None, (note(), left))))
+        doing = status.phase if status.state in (jobs.State.RUNNING, jobs.State.STARTING) else ""
+        beside = ", ".join(filter(None, (note(), left)))
+        view.show(doing or status.state.value, status.step, status.total, beside)
 
     try:
         with uninterrupted():
@@ -146,11 +138,8 @@ def follow_job(
     """Watch a job to its end, print the outcome, and return the exit code.
 
     Args:
-        read: Reads the job's status.
-        outcome: Returns the lines for a job that finished.
-        goes_on: Printed after Ctrl-C, which exits with 0.
-        detach: Do not watch; print goes_on.
-        after_failure: Returns the lines below a failed job's error.
+        outcome, after_failure: Return the lines for a job that finished, and those below a failed job's error.
+        goes_on: Printed after Ctrl-C, which exits with 0, and with `detach`, which does not watch.
     """
     if detach:
         say(goes_on)
@@ -235,23 +224,14 @@ def _report(run: Run, status: jobs.Status) -> int:
         say_lines([f"model: {run.model}", f"sample it: workbench sample PROMPT --model runs/{run.name}"])
     if status.state is jobs.State.FINISHED:
         return 0
-    if seen.failure:
-        explain(seen.failure, err=True)
+    if failure := seen.failure:
+        tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
+        say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=True)
+        say_lines(f"next: {action.command}" for action in failure.actions)
     elif seen.outcome:
         say(seen.outcome.text, err=True)
         say(f"next: workbench runs start {run.name}")
     return int(status.exit_code or ExitCode.BUG)
-
-
-def explain(failure: Failure, err: bool = False) -> None:
-    """Print the cause, the remedies and the end of the log, then a command for each remedy.
-
-    err: everything but the commands goes to stderr.
-    """
-    tail = [f"  | {line}" for line in failure.tail.split("\n") if failure.tail]
-    say_lines([failure.cause, *(f"  {text}" for text in failure.sentences), *tail], err=err)
-    for action in failure.actions:
-        say(f"next: {action.command}")
 
 
 # ---- commands

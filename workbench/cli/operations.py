@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -30,7 +29,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import ask, print_json, print_table, say, say_lines
 from workbench.display.quantities import byte_size
-from workbench.operations.registry import NOUNS, JobSnapshot, Operation, Snapshot, keys_of, operations
+from workbench.operations.registry import NOUNS, JobSnapshot, Operation, keys_of, operations
 from workbench.operations.samples import Requested
 from workbench.settings import Settings, specs
 from workbench.workspace import Workspace
@@ -38,10 +37,10 @@ from workbench.workspace import Workspace
 # Commands that need a terminal, by group: heading in the help, module in this package, functions.
 BY_HAND = {
     "dataset": ("Background tasks", "follow", ("follow_task",)),
-    "grid": ("", "grids", ("make", "extend")),
+    "grid": ("", "samples", ("make", "extend")),
     "runs": ("", "follow", ("follow_runs", "start")),
     "samples": ("", "samples", ("decode", "export")),
-    "targets": ("", "targets", ("add",)),
+    "targets": ("", "training", ("add",)),
 }
 SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
 
@@ -153,8 +152,12 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
         for part in answer if one.many else [answer]:
             said = one.says(part)
             say_lines([said] if isinstance(said, str) else said)
-    elif one.many:
-        _print_table(one.snapshot, answer)
+    elif one.many:  # a row per item, without the columns that are empty in every row
+        kind = one.snapshot
+        texts = {name: [item.text_of(name) for item in answer] for name in kind.COLUMNS or kind.model_fields}
+        columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
+        right = [shown.title for shown in columns if shown.right]
+        print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
     else:
         if table := answer.table():
             print_table(*table)
@@ -164,17 +167,9 @@ def _show(workspace: Workspace, one: Operation, answer: Any, as_json: bool) -> N
         say(after)
 
 
-def _print_table(kind: type[Snapshot], answer: Sequence[Snapshot]) -> None:
-    """Print a row per item, without the columns that are empty in every row."""
-    texts = {name: [one.text_of(name) for one in answer] for name in kind.COLUMNS or kind.model_fields}
-    columns = {kind.shown(name): column for name, column in texts.items() if any(column)}
-    right = [shown.title for shown in columns if shown.right]
-    print_table([shown.title for shown in columns], list(zip(*columns.values(), strict=True)), right=right)
-
-
 def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: bool, detach: bool) -> int:
     """Start a job, watch it to its end, and print its result."""
-    read = one.reader_of_job
+    read = one.job_reader
     assert read is not None
     started: list[JobSnapshot] = []
     try:
@@ -202,15 +197,8 @@ def _followed(workspace: Workspace, one: Operation, inputs: Settings, as_json: b
 # ---- the output of --json, for docs/json.md
 
 
-@dataclass(frozen=True)
-class Document:
-    """The output of a command.
-
-    Attributes:
-        about: What it is.
-        keys: Keys of the object and their meaning.
-        many: The output is a list of such objects.
-    """
+class Document(NamedTuple):
+    """The output of a command: what it is, its keys and their meaning, and whether it is a list of such objects."""
 
     about: str
     keys: Mapping[str, str]

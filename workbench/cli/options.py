@@ -18,8 +18,8 @@ from workbench.cli import WORKSPACE_HELP
 from workbench.cli.printing import visible
 from workbench.errors import ConfigError
 from workbench.form_rules import owners
-from workbench.settings import Settings, Spec, from_text, parse, specs
-from workbench.workspace import Workspace, read_json
+from workbench.settings import Settings, Spec, from_text, parse, read_values, specs
+from workbench.workspace import Workspace
 
 S = TypeVar("S", bound=Settings)
 Command = Callable[..., Any]
@@ -55,19 +55,15 @@ class SettingsCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {FIRST: [], GENERAL: []} if many else {}
         for option in options:
             if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
-                sections.setdefault(_section(option, many), []).append(record)
+                section = GENERAL
+                if isinstance(option, SettingOption):
+                    section = FIRST if many and not option.spec.advanced else option.spec.section
+                sections.setdefault(section, []).append(record)
         general = sections.pop(GENERAL, [])
         last = [] if many else [(GENERAL, general)]
         for title, records in [*([(GENERAL, general)] if many else []), *sections.items(), *last]:
             with formatter.section(title):
                 formatter.write_dl(records)
-
-
-def _section(option: click.Parameter, many: bool) -> str:
-    """Return the option's heading in the help."""
-    if not isinstance(option, SettingOption):
-        return GENERAL
-    return FIRST if many and not option.spec.advanced else option.spec.section
 
 
 def settings_flags(
@@ -76,12 +72,10 @@ def settings_flags(
     only: Collection[str] = (),
     short: Mapping[str, str] = {},
 ) -> Callable[[Command], Command]:
-    """Return a decorator that adds a flag for every setting of a class.
+    """Return a decorator that adds a flag for every setting of a class, which the command receives by keyword.
 
     Args:
-        cls: The settings class. The command receives its flags as keyword arguments.
-        leave_out: Settings that get no flag.
-        only: If given, the only settings that get one.
+        leave_out, only: Settings that get no flag; the only ones that get one.
         short: Setting to a second name of its flag.
     """
 
@@ -103,25 +97,15 @@ def settings_from(
     filled: Collection[str] = (),
     **fixed: Any,
 ) -> S:
-    """Return settings from, in increasing priority, `base`, JSON files, given flags and `fixed`.
+    """Return settings from, in increasing priority, `base`, JSON files, given flags and `fixed`. Raises ConfigError.
 
     Args:
-        cls: The settings class. Flags of other settings are ignored.
-        config: JSON files. Later ones win.
-        flags: All flags of the command.
-        base: Settings to start from.
+        flags: All flags of the command. Those of other settings are ignored.
         filled: Settings in the files to ignore.
-        **fixed: Values that nothing overrides.
-
-    Raises:
-        ConfigError: A file or a value is wrong.
     """
     values: dict[str, Any] = {} if base is None else base.model_dump(mode="json")
     for path in config:
-        loaded = read_json(path)
-        if not isinstance(loaded, dict):
-            raise ConfigError(f"{path.name} must hold a JSON object of settings: write it as {{...}}")
-        values.update({name: value for name, value in loaded.items() if name not in filled})
+        values.update({name: value for name, value in read_values(path).items() if name not in filled})
     known = {spec.name: spec for spec in specs(cls)}
     for name in given_flags(flags):
         if name in known:
@@ -212,21 +196,6 @@ def with_workspace(command: Command) -> Command:
         return command(Workspace.open(_workspace_of(context)), *args, **keywords)
 
     return opened
-
-
-def with_opened(open: Callable[[Workspace, str], object]) -> Callable[[Command], Command]:
-    """Return a decorator that opens the command's argument NAME with `open`, such as Run.open."""
-
-    def decorate(command: Command) -> Command:
-        @click.argument("name")
-        @with_workspace
-        @functools.wraps(command)
-        def opened(workspace: Workspace, *args: Any, name: str, **keywords: Any) -> Any:
-            return command(open(workspace, name), *args, **keywords)
-
-        return opened
-
-    return decorate
 
 
 def _workspace_of(context: click.Context) -> str | None:

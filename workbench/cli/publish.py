@@ -17,7 +17,6 @@ from workbench.cli.options import (
     detach_flag,
     settings_flags,
     settings_from,
-    with_opened,
     with_workspace,
 )
 from workbench.cli.printing import say, say_lines
@@ -82,12 +81,14 @@ def space(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags:
 
 
 @publish.command(cls=SettingsCommand)
-@with_opened(Dataset.open)
+@click.argument("name")
+@with_workspace
 @settings_flags(ExportSettings, only=("repo_id", "private", "license", "trigger_word"), short=TO)
 @dry_run
 @detach_flag
-def dataset(dataset: Dataset, dry_run: bool, detach: bool, **flags: Any) -> int:
+def dataset(workspace: Workspace, name: str, dry_run: bool, detach: bool, **flags: Any) -> int:
     """Push the dataset NAME in the Hub's VideoFolder layout, with a card."""
+    dataset = Dataset.open(workspace, name)
     settings = settings_from(ExportSettings, (), flags)
     if not settings.repo_id:
         raise ConfigError("repo_id is empty: give it with --to OWNER/NAME")

@@ -1,4 +1,8 @@
-"""`workbench sample`, `samples decode` and `samples export`: generate videos, or write them to files."""
+"""The commands that generate videos and wait for them: `sample`, `samples decode`, `grid make` and `grid extend`.
+
+Also `samples export`, which writes them to files. Ctrl-C cancels samples, but only stops watching a grid; `grid stop`
+cancels its videos.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import Any
 
 import click
 
+from workbench import jobs
 from workbench.cli.follow import Bar
 from workbench.cli.options import (
     SettingsCommand,
@@ -22,10 +27,16 @@ from workbench.cli.options import (
     settings_from,
     with_workspace,
 )
-from workbench.cli.printing import print_json, say, say_lines
-from workbench.errors import ConfigError, ExitCode
+from workbench.cli.printing import print_json, print_table, say, say_lines, say_over
+from workbench.compare import CellState, Grid, GridSettings, GridState
+from workbench.compare.grid import MEASURING
+from workbench.compare.snapshot import snapshot
+from workbench.compare.suggestions import base_of
+from workbench.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.form_rules import needless
 from workbench.operations import samples as operations
+from workbench.operations.grids import AXES, OWN
+from workbench.operations.grids import view as view_of_grid
 from workbench.operations.samples import request_of
 from workbench.sampler import queue
 from workbench.sampler.inputs import kept
@@ -182,3 +193,84 @@ def export(workspace: Workspace, target: Path, ids: tuple[str, ...]) -> None:
     found = [Samples(workspace).get(name) for name in dict.fromkeys(ids)]
     write_samples(found, target.absolute(), workspace.root)
     say(target)
+
+
+# ---- grids
+
+wait_flag = click.option(
+    "--wait/--no-wait", default=True, help="Wait for the videos, or leave them to the background worker."
+)
+
+
+@click.command(cls=SettingsCommand)
+@wait_flag
+@settings_flags(GridSettings)
+@settings_flags(SampleSettings, leave_out=OWN)
+@with_workspace
+def make(workspace: Workspace, wait: bool, **flags: Any) -> int:
+    """Make a grid and generate its videos.
+
+    A run without axes compares its preview prompts across the base model and the last checkpoints. Separate the values
+    of an axis with commas; at most two axes may have several values.
+    """
+    own = {name: flags.pop(name) for name in GridSettings.model_fields}  # samples have some of the same names
+    settings = settings_from(GridSettings, (), own)
+    base = settings_from(SampleSettings, (), flags, base=base_of(workspace, settings))
+    made = Grid.create(workspace, settings, base)
+    say(f"grid {made.name}: {made.folder}")
+    return _fill(made, wait)
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("name")
+@with_workspace
+@wait_flag
+@settings_flags(GridSettings, only=AXES)
+def extend(workspace: Workspace, name: str, wait: bool, **flags: Any) -> int:
+    """Add columns or rows and generate only their videos. Without flags, generate the missing ones."""
+    opened = Grid.open(workspace, name)
+    more = {axis: values for axis, values in flags.items() if values}
+    if more:
+        opened.extend(**more)
+    return _fill(opened, wait)
+
+
+def _fill(opened: Grid, wait: bool) -> int:
+    """Request the missing videos and wait for them. Exit code 0 means that the grid is complete."""
+    try:
+        requested = opened.generate()
+    except WorkbenchError:
+        say(f"the grid is kept. Generate its missing videos: workbench grid extend {opened.name}", err=True)
+        raise
+    state = opened.state()
+    done = state.count(CellState.DONE)
+    say(f"{len(state.all)} videos, {done} ready, {requested} to generate")
+    if wait:
+        _wait_for(opened)
+        if opened.state().count(CellState.DONE):
+            opened.measure()
+            jobs.wait(opened.folder / MEASURING)
+        state = opened.state()
+    seen = view_of_grid(opened)
+    print_table(*seen.table())
+    say_lines([*seen.text(), opened.folder])
+    return int(ExitCode.BUG) if wait and not state.complete else 0
+
+
+def _wait_for(opened: Grid) -> None:
+    """Wait until no video is pending, with a progress line on a terminal."""
+    if not sys.stderr.isatty():
+        opened.wait()
+        return
+
+    def line(state: GridState) -> None:
+        now = next((cell for cell in state.all if cell.state is CellState.GENERATING), None)
+        doing = "" if now is None else f" · {now.message or f'step {now.step} of {now.total}'}"
+        say_over(f"{snapshot(opened, state)['progress']['text']}{doing}", err=True)
+
+    try:
+        opened.wait(each=line)
+    except KeyboardInterrupt:
+        say_lines(["", f"Generation continues: workbench grid show {opened.name}"], err=True)
+        raise
+    say_over(err=True)

@@ -1,4 +1,7 @@
-"""`workbench train`: start runs from flags, a file, another run or its checkpoint, and watch them."""
+"""`workbench train`: start runs from flags, a file, another run or its checkpoint, and watch them.
+
+Also `workbench encode`, which encodes a dataset ahead on every machine that shares the workspace, and `targets add`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from typing import Any
 
 import click
 
+from workbench import jobs
 from workbench.cli.fit import clone_flag, fitted, recipe_flag, with_length, with_recipe
-from workbench.cli.follow import follow
+from workbench.cli.follow import follow, follow_job
 from workbench.cli.options import (
     Command,
     SettingsCommand,
@@ -30,12 +34,14 @@ from workbench.fit.warnings import run_warnings
 from workbench.form_rules import needless
 from workbench.jobs import queue
 from workbench.operations.runs import checkpoint_of
-from workbench.remote.targets import choose_target, resolve_target
+from workbench.remote.targets import KINDS, choose_target, resolve_target
+from workbench.remote.targets import save as save_target
 from workbench.runs.from_scratch import families_from_scratch, new_model
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
+from workbench.runs.settings import DataSettings, ToldSettings, TrainSettings
 from workbench.runs.sweeps import created, parse_values
-from workbench.settings import specs
+from workbench.settings import Settings, specs
+from workbench.trainer.encoding_job import MODULE, EncodeSettings, plan_encoding
 from workbench.workspace import Workspace, read_object
 
 FORK_HELP = "Continue from that checkpoint in a new run, with its settings. Flags win over them."
@@ -173,3 +179,71 @@ def _begin(runs: list[Run]) -> None:
     if len(runs) > 1:
         names = " ".join(run.name for run in runs)
         say(f"they train one after another. Compare them at any time: workbench runs compare {names}")
+
+
+# ---- encoding ahead of training
+
+CONFIG_HELP = "Settings of the run that will train on the dataset, such as its config.json. Flags win over it."
+NODES_HELP = "Encode on nodes of a cluster (workbench targets). Set --nodes, too."
+# The settings that change the cached tensors.
+WEIGHTS = {"dataset_weights", "regularization_share", "regularization_target", "regularization_weight"}
+OTHERS = {"preview_prompts", "model", "condition", "low_resolution_scale", "device", "precision", "seed"}
+OTHERS |= {"loss_mask", "mask_soften"}
+CACHED = DataSettings.model_fields.keys() - WEIGHTS | ToldSettings.model_fields.keys() | OTHERS
+
+
+@click.command(cls=SettingsCommand)
+@settings_flags(TrainSettings, only=CACHED)
+@settings_flags(EncodeSettings)
+@config_flag(CONFIG_HELP)
+@click.option("--target", metavar="NAME", help=NODES_HELP)
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Number of nodes, with --target.")
+@detach_flag
+@with_workspace
+def encode(
+    workspace: Workspace, config: tuple[Path, ...], target: str | None, nodes: int, detach: bool, **flags: Any
+) -> int:
+    """Encode a dataset's clips and captions ahead of training.
+
+    Run the same command on every machine that sees the workspace: they share the work, and no clip is encoded twice.
+    After a stop, the same command continues. A run with the same settings uses the result.
+    """
+    settings = settings_from(TrainSettings, config, flags)
+    folder = plan_encoding(workspace, settings, settings_from(EncodeSettings, (), flags))
+    if target:
+        from workbench.remote.slurm import submit_encoding
+
+        for number in submit_encoding(workspace, target, folder, nodes):
+            say(f"submitted job {number} to {target}")
+        say(f"the nodes share the work in {folder.parent}")
+        return 0
+    queue.submit(workspace, folder, MODULE)
+
+    def outcome() -> list[str]:
+        status = jobs.status(folder)
+        return [status.message or f"{status.step} of {status.total} clips and captions are encoded"]
+
+    goes_on = f"Encoding continues. The same command shows it; to stop it: touch {folder / 'control' / 'stop'}"
+    return follow_job(lambda: jobs.status(folder), outcome, goes_on, detach=detach)
+
+
+# ---- targets: a command for each kind, with its settings
+
+
+@click.group()
+def add() -> None:
+    """Add or replace a target: give its kind, then its name."""
+
+
+def _add(kind: str, cls: type[Settings]) -> None:
+    @add.command(kind, cls=SettingsCommand, help=cls.__doc__)
+    @click.argument("name")
+    @settings_flags(cls, leave_out=("kind",))
+    @with_workspace
+    def command(workspace: Workspace, name: str, **flags: Any) -> None:
+        save_target(workspace, name, settings_from(cls, (), flags))
+        say(f"saved the target {name}. Check it: workbench targets check {name}")
+
+
+for kind, settings in KINDS.items():
+    _add(kind, settings)

@@ -83,17 +83,9 @@ def shipped() -> list[Replay]:
 
 
 def record(run: Run, target: Path, description: str = "") -> Replay:
-    """Record a run's curves and previews in a new folder.
+    """Record a run's curves and previews in a new folder, with a sentence about the run.
 
-    Args:
-        run: The run.
-        target: The new folder.
-        description: One sentence about the run.
-
-    Raises:
-        DataError: The run has no metrics yet.
-        ConfigError: The target exists.
-        CannotWrite: The target cannot be written.
+    Raises DataError if the run has no metrics yet, ConfigError if the target exists, CannotWrite.
     """
     lines = run.metrics
     times = [line["time"] for line in lines if line.get("time")]
@@ -142,7 +134,8 @@ def _points(lines: list[dict[str, Any]], begun: float) -> list[list[float | None
         if held is not None or (loss is not None and line["step"] % every == 0):
             seconds = round(line["time"] - begun, 2)
             smooth = mean if loss is not None else None
-            points.append([seconds, line["step"], *(_short(one) for one in (loss, smooth, held))])
+            values = (one if one is not None and math.isfinite(one) else None for one in (loss, smooth, held))
+            points.append([seconds, line["step"], *(None if one is None else float(f"{one:.5g}") for one in values)])
     return points
 
 
@@ -159,10 +152,6 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
         seconds = round(max(0.0, preview.video.stat().st_mtime - begun), 2) if preview.step else 0.0
         previews.append([seconds, preview.step, prompts.index(preview.prompt), name])
     return prompts, previews
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}")
 
 
 # ---- replaying ------------------------------------------------------------------------------------------------------

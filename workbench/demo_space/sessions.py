@@ -121,15 +121,7 @@ class DemoSessions:
     def reserve(self, session: DemoSession, size: int | None) -> int:
         """Reserve the bytes of an upload before it starts, so that parallel uploads stay within the limits.
 
-        Args:
-            session: The visitor's session.
-            size: Bytes of the upload, or None if unknown, which reserves the maximum.
-
-        Returns:
-            The reserved bytes, for `release`.
-
-        Raises:
-            Full: The upload would exceed a limit.
+        Returns the reserved bytes, for `release`: the maximum if the size is unknown. Raises Full.
         """
         limits, size = self.limits, self.limits.upload if size is None else size
         with self._counting:

@@ -52,8 +52,7 @@ def start(
             return now
         with quota.starting(module):
             before()
-            _await_exit(folder)
-            clear(folder)
+            _clear_earlier_start(folder)
             _spawn(folder, module, stdin, {**processes.environment(module=module), **(env or {})})
         return status(folder)
 
@@ -73,8 +72,7 @@ def put_off(
         if now.state.alive:
             return now
         with quota.starting(module), noting:
-            _await_exit(folder)
-            clear(folder)
+            _clear_earlier_start(folder)
             environment = {**processes.environment(module=module), **env}
             record = {
                 "module": module,
@@ -120,11 +118,12 @@ def forget(folder: Path) -> None:
             (folder / PROCESS).unlink(missing_ok=True)
 
 
-def _await_exit(folder: Path) -> None:
-    """Wait for the previous process to exit: it has written its result, but may still be fetching files."""
+def _clear_earlier_start(folder: Path) -> None:
+    """Wait for the previous process, which has its result but may still be fetching files, then remove what it left."""
     before, end = read_object(folder / PROCESS), time.monotonic() + EXIT_SECONDS
     while before.get("pid") != os.getpid() and processes.alive(before) and time.monotonic() < end:
         time.sleep(0.02)
+    clear(folder)
 
 
 def _spawn(folder: Path, module: str, stdin: int, environment: Mapping[str, str]) -> None:
@@ -137,8 +136,7 @@ def _spawn(folder: Path, module: str, stdin: int, environment: Mapping[str, str]
             env=environment,
             **platform.detached(),
         )
-    record = {"module": module, **processes.identity(process.pid), "started_at": time.time()}
-    write_json(folder / PROCESS, record)
+    write_json(folder / PROCESS, {"module": module, **processes.identity(process.pid), "started_at": time.time()})
     # Collect the exit code; otherwise a dead job stays a zombie as long as this process lives.
     threading.Thread(target=_collect, args=(folder, process, platform.memory_kills()), daemon=True).start()
 

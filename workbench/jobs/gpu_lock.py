@@ -57,10 +57,8 @@ def hold(
 
 def holder(locks: Path, uuid: str | None = None) -> str | None:
     """Return the name of the device's holder, or None when it is free. With uuid None, look at all GPUs."""
-    for path in sorted(locks.glob("gpu-*.lock")) if uuid is None else [_lock_path(locks, uuid)]:
-        if (name := _holder_of(path)) is not None:
-            return name
-    return None
+    paths = sorted(locks.glob("gpu-*.lock")) if uuid is None else [_lock_path(locks, uuid)]
+    return next((name for path in paths if (name := _holder_of(path)) is not None), None)
 
 
 def wanted(locks: Path, uuid: str) -> bool:

@@ -66,7 +66,7 @@ class LimitedChild:
         self._command = processes.command(module, *arguments)
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: ChildGuard | None = None
-        self._lines = _Lines()
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()  # the child's output; b"" when it has ended
         self._closed = False
         self._lock = threading.Lock()
 
@@ -85,7 +85,7 @@ class LimitedChild:
         with contextlib.suppress(OSError), guard.task(seconds):
             child.stdin.write(json.dumps({**task, "seconds": seconds}).encode() + b"\n")
             child.stdin.flush()
-            while (answer := self._lines.next(waiting * seconds)) == ALIVE:
+            while (answer := self._next(waiting * seconds)) == ALIVE:
                 guard.progress()
         if answer:
             return answer
@@ -127,39 +127,33 @@ class LimitedChild:
                     env=environment(),
                 )
                 assert self._child.stdout is not None
-                self._lines = _Lines()
-                threading.Thread(target=self._lines.read, args=(self._child.stdout,), daemon=True).start()
-                self._lines.next(STARTING_SECONDS)
+                self._lines = queue.SimpleQueue()
+                threading.Thread(target=_read, args=(self._child.stdout, self._lines), daemon=True).start()
+                self._next(STARTING_SECONDS)
                 self._guard = guard(self._child.pid, MEMORY_BYTES)
             return self._child, self._guard
+
+    def _next(self, seconds: float) -> bytes | None:
+        """Return the child's next line; b"" when it has ended, None when the time is up."""
+        try:
+            line = self._lines.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        return line if line.endswith(b"\n") else b""
+
+
+def _read(output: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    """Read a child's output to its end, in a thread: Windows cannot wait for a pipe with a timeout."""
+    with output:
+        for line in output:
+            lines.put(line)
+    lines.put(b"")
 
 
 def environment() -> dict[str, str]:
     """Return the environment of such a child: if a hostile file takes over a decoder, it finds no tokens there."""
     own = {**platform.python()[1], "PYTHONPATH": str(CODE), "OPENBLAS_NUM_THREADS": "1"}
     return {**processes.bare_environment(), **own}
-
-
-class _Lines:
-    """A child's output, line by line, with a timeout. Read by a thread: Windows cannot wait for a pipe."""
-
-    def __init__(self) -> None:
-        self._read: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def read(self, output: IO[bytes]) -> None:
-        """Read until the child ends; b"" marks the end."""
-        with output:
-            for line in output:
-                self._read.put(line)
-        self._read.put(b"")
-
-    def next(self, seconds: float) -> bytes | None:
-        """Return the child's next line; b"" when it has ended, None when the time is up."""
-        try:
-            line = self._read.get(timeout=seconds)
-        except queue.Empty:
-            return None
-        return line if line.endswith(b"\n") else b""
 
 
 # ---- in the child ---------------------------------------------------------------------------------------------------

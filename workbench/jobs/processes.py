@@ -117,9 +117,13 @@ def environment(account: bool = True, module: str = "") -> dict[str, str]:
         module: what it runs; some modules get variables that no other gets.
     """
     given = {name for name, modules in FOR.items() if account and module in modules}
-    kept = {name: value for name, value in os.environ.items() if name in given or _kept(name.upper(), account)}
-    root = str(CODE)
-    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+
+    def allowed(name: str) -> bool:
+        known = MACHINE.fullmatch(name) or (account and ACCOUNT.fullmatch(name))
+        return bool(known) and not any(word in name for word in SECRETS)
+
+    kept = {name: value for name, value in os.environ.items() if name in given or allowed(name.upper())}
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CODE), os.environ.get("PYTHONPATH", "")]))
     # OpenMP threads spin while they wait for work. With more threads than free cores they take the core from the thread
     # they wait for, and a step takes many times as long (benchmarks/threads.py), so they should soon go to sleep. A run
     # may spin longer: it uses no more threads than cores are free (trainer.threads), and waking threads is slow.
@@ -133,11 +137,6 @@ def environment(account: bool = True, module: str = "") -> dict[str, str]:
 def bare_environment() -> dict[str, str]:
     """Return the environment of a child that only computes: no accounts, caches, proxies or keys."""
     return {name: os.environ[name] for name in BARE if name in os.environ}
-
-
-def _kept(name: str, account: bool) -> bool:
-    known = MACHINE.fullmatch(name) or (account and ACCOUNT.fullmatch(name))
-    return bool(known) and not any(word in name for word in SECRETS)
 
 
 @contextlib.contextmanager

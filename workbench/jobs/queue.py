@@ -141,8 +141,7 @@ def submit(
         devices: What it needs to itself. Without any, and if it is not a run, it starts at once.
         title: What it does, for those that wait for it.
         brief: Whether it goes ahead of all jobs that are not brief.
-        env: Additional environment variables.
-        stdin: An open file for a job that starts at once, which passes a secret without a trace.
+        env, stdin: As in `jobs.start`; the latter for a job that starts at once.
 
     Raises CannotWrite, or ConfigError if a visitor's quota forbids it.
     """
@@ -267,14 +266,8 @@ def acquired(
     """Wait in the queue, then hold the devices. Without devices, do not wait.
 
     Jobs on other devices do not matter, and a worker that only keeps a model warm has to release the device.
-
-    Args:
-        title: As in `submit`.
-        brief_seconds: How long a brief job waits for running jobs; None for a job that is not brief.
-
-    Raises:
-        jobs.Stop: When asked to stop while waiting.
-        DeviceBusy: If a brief job has waited that long.
+    `brief_seconds` is how long a brief job waits for running jobs, before it raises DeviceBusy; None for other jobs.
+    Raises jobs.Stop when asked to stop while waiting.
     """
     slot, over = QueueSlot(workspace, devices, job, title, brief_seconds), threading.Event()
     if not devices:
@@ -567,8 +560,7 @@ class Requests:
             read: Parses a record; None means that it is not valid, and the request fails.
             waits: Whether a request has to wait for its device while later ones are taken.
 
-        Returns:
-            The request's id, its record and the parsed record; None if no request can be taken.
+        Returns the request's id, its record and the parsed record; None if no request can be taken.
         """
         if not self.waiting:
             return None

@@ -53,10 +53,8 @@ class Shards:
 
     def finished(self) -> dict[int, int]:
         """Return the number of pieces in each finished shard."""
-        found = {}
-        for path in (self.folder / FOLDER).glob(f"*{DONE}"):
-            found[int(path.name.split(".")[0])] = int(read_json(path).get("count", 0))
-        return found
+        done = (self.folder / FOLDER).glob(f"*{DONE}")
+        return {int(path.name.split(".")[0]): int(read_json(path).get("count", 0)) for path in done}
 
     def under_way(self) -> int:
         """Return the number of pieces done so far in unfinished shards."""

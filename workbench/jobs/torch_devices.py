@@ -36,26 +36,23 @@ def describe() -> list[dict[str, Any]]:
     import torch
 
     if torch.version.hip:
-        return [_amd(index) for index in range(torch.cuda.device_count())]
+        abouts = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        return [
+            {
+                "kind": "cuda",
+                "name": about.name,
+                "total_gb": about.total_memory / GIGABYTE,
+                "index": index,
+                "uuid": f"amd-{getattr(about, 'uuid', index)}",
+                "rocm": torch.version.hip,
+            }
+            for index, about in enumerate(abouts)
+        ]
     if torch.backends.mps.is_available():
         # What Metal lets one program use of the machine's memory.
         total = torch.mps.recommended_max_memory() / GIGABYTE
         return [{"kind": "mps", "name": torch.backends.mps.get_name(), "total_gb": total, "uuid": "mps"}]
     return []
-
-
-def _amd(index: int) -> dict[str, Any]:
-    import torch
-
-    about = torch.cuda.get_device_properties(index)
-    return {
-        "kind": "cuda",
-        "name": about.name,
-        "total_gb": about.total_memory / GIGABYTE,
-        "index": index,
-        "uuid": f"amd-{getattr(about, 'uuid', index)}",
-        "rocm": torch.version.hip,
-    }
 
 
 @functools.cache

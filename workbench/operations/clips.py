@@ -102,8 +102,8 @@ class ClipCards(Snapshot):
     """Ids of all matching clips, if requested."""
 
 
-class ClipView(ClipCard):
-    """A clip in detail, with its neighbors and what a model uses of it."""
+class Neighbors(Snapshot):
+    """Where a clip stands in its dataset."""
 
     number: int
     """Position of the clip in the dataset, from 1."""
@@ -116,6 +116,22 @@ class ClipView(ClipCard):
 
     next: str
     """Id of the next clip; "" for the last one."""
+
+
+def neighbors(clips: Sequence[records.Clip], one: records.Clip) -> dict[str, Any]:
+    """Return the fields of Neighbors."""
+    at = clips.index(one)
+    before, after = clips[:at][-1:], clips[at + 1 :][:1]
+    return {
+        "number": at + 1,
+        "of": len(clips),
+        "previous": before[0].id if before else "",
+        "next": after[0].id if after else "",
+    }
+
+
+class ClipView(Neighbors, ClipCard):
+    """A clip in detail, with its neighbors and what a model uses of it."""
 
     missing: str
     """Id of the next clip without a caption; "" if there is none."""
@@ -312,10 +328,7 @@ def view(
     planned = frame_plan.plan(one, shape) if shape else None
     return ClipView(
         **{**clip_card(dataset, one, found.marks), "plan": planned.sentence if planned else ""},
-        number=at + 1,
-        of=len(clips),
-        previous=clips[at - 1].id if at else "",
-        next=clips[at + 1].id if at + 1 < len(clips) else "",
+        **neighbors(clips, one),
         missing=clips[missing].id if missing is not None and missing != at else "",
         trigger_word=dataset.info.trigger_word,
         cuttable=not (one.is_image or one.is_latents),

@@ -20,14 +20,13 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import MakeSettings, MaskEdges, TrackSettings
 from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
-from workbench.operations.clips import Clip, ClipCard, OrAll, clip_card
-from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
+from workbench.operations.clips import Clip, ClipCard, Neighbors, OrAll, clip_card, neighbors
+from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of, while_same
 from workbench.operations.registry import Shown, Snapshot, operation
 from workbench.settings import specs
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
 from workbench.workspace import Workspace, confined, named_paths
-from workbench.workspace.records import Kept
 
 BESIDE = "Beside a clip"
 Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
@@ -198,7 +197,7 @@ class PaintedFrame(Snapshot):
     """Path of the mask image, white inside."""
 
 
-class MaskView(Snapshot):
+class MaskView(Neighbors):
     """The mask of a clip: painted frames, tracking result and confidence."""
 
     clip: str
@@ -261,18 +260,6 @@ class MaskView(Snapshot):
     problem: str
     """Why the last tracking of this clip failed; "" if it did not."""
 
-    number: int
-    """Position of the clip in the dataset, from 1."""
-
-    of: int
-    """Number of clips in the dataset."""
-
-    previous: str
-    """Id of the previous clip; "" for the first one."""
-
-    next: str
-    """Id of the next clip; "" for the last one."""
-
     def text(self) -> Iterator[str]:
         yield f"{self.name}: {self.frames} frames, {self.width}x{self.height}"
         yield f"painted: {', '.join(str(one.frame) for one in self.painted) or 'no frame'}"
@@ -295,13 +282,7 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
 
 
 def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
-    kept = Kept[Pairs]()
-
-    def read() -> Pairs:
-        dataset = Dataset.open(workspace, name)
-        return kept.of(name, dataset.version, lambda: pairs(dataset, **asked))
-
-    return read
+    return while_same(workspace, name, lambda dataset: pairs(dataset, **asked))
 
 
 @operation(watch=_watch_pairs, shell=False)
@@ -512,7 +493,6 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
     """Show a clip's mask: painted frames, the confidence in each tracked frame, and frames that need a look."""
     clips = dataset.clips
     one = records.find_clip(clips, clip)
-    at = clips.index(one)
     info = info_of(dataset.folder, one)
     task = task_of(dataset, "track")
     running = task.state in ("starting", "running")
@@ -543,10 +523,7 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         activity=task.activity if running else "",
         share=task.share if running else None,
         problem=task.sentence if failed else "",
-        number=at + 1,
-        of=len(clips),
-        previous=clips[at - 1].id if at else "",
-        next=clips[at + 1].id if at + 1 < len(clips) else "",
+        **neighbors(clips, one),
     )
 
 
@@ -568,9 +545,7 @@ def paint(
     one = dataset.clip(clip)
     if file and runs:
         raise ConfigError("file and runs are both given: give only one of them")
-    painted: Any = masking.from_runs(one, runs) if runs else None
-    if file:
-        painted = masking.from_picture(one, _given(file))
+    painted = masking.from_picture(one, _given(file)) if file else masking.from_runs(one, runs) if runs else None
     masking.paint(dataset.folder, one, frame, painted)
     return mask(dataset, one.id)
 

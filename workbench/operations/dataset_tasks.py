@@ -7,7 +7,7 @@ with the id `DATASET/TASK`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from workbench.settings import Settings
 from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 
+T = TypeVar("T")
 CHECKING, TASKS = "Checking", "Background tasks"
 MOST_SHOWN = 40  # findings of each kind on the page
 MOST_OF_A_KIND = 5  # findings of each kind in the shell, unless only one kind is listed
@@ -271,14 +272,19 @@ def check(dataset: NamedDataset, settings: CheckSettings) -> DatasetTask:
     return start_task(dataset, "check", settings)
 
 
-def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
-    kept = Kept[Checks]()
+def while_same(workspace: Workspace, name: str, read: Callable[[Dataset], T]) -> Callable[[], T]:
+    """Watch what `read` returns, which changes only with the dataset's records."""
+    kept = Kept[T]()
 
-    def read() -> Checks:
+    def again() -> T:
         dataset = Dataset.open(workspace, name)
-        return kept.of(name, (dataset.name, dataset.version), lambda: checks(dataset))
+        return kept.of(name, (dataset.name, dataset.version), lambda: read(dataset))
 
-    return read
+    return again
+
+
+def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
+    return while_same(workspace, name, checks)
 
 
 @operation(watch=_watch_checks, shell=False)

@@ -451,15 +451,11 @@ def browse(
     parent = ""
     with contextlib.suppress(ConfigError):
         parent = str(named_paths.checked(str(path.parent), "folder")) if path.parent != path else ""
-    folders = sorted((one.name for one in shown if one.is_dir()), key=str.lower)
-    files = sorted((one.name for one in shown if not one.is_dir()), key=str.lower)
-    return Folder(
-        path=str(path),
-        parent=parent,
-        folders=tuple(folders[:MOST_NAMES]),
-        files=tuple(files[:MOST_NAMES]),
-        more=max(0, len(folders) - MOST_NAMES) + max(0, len(files) - MOST_NAMES),
-    )
+    shown.sort(key=lambda one: one.name.lower())
+    folders = tuple(one.name for one in shown if one.is_dir())[:MOST_NAMES]
+    files = tuple(one.name for one in shown if not one.is_dir())[:MOST_NAMES]
+    more = len(shown) - len(folders) - len(files)
+    return Folder(path=str(path), parent=parent, folders=folders, files=files, more=more)
 
 
 @operation(path="/uploads", changes=True, job=job, shell=False)
@@ -546,7 +542,7 @@ def export(
         raise ConfigError(
             "target is not set: name a new folder, .zip or .tar; to push to the Hub, use workbench publish dataset"
         )
-    return start_task(dataset, "export", settings.changed(target=str(named_paths.checked(settings.target, "target"))))
+    return send(dataset, settings)
 
 
 # ---- looking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -268,25 +269,21 @@ def view(grid: Grid) -> GridView:
 
 
 def _view(grid: Grid, found: dict[str, Any]) -> GridView:
-    page = exported_page(grid)
+    page, preserved = exported_page(grid), tuple[str, ...]()
+    with contextlib.suppress(ConfigError):  # the run was removed, or a newer version wrote it
+        if run := grid.settings.run:
+            preserved = Run.open(grid.workspace, run).settings.preservation_prompts
     newest = max((path.stat().st_mtime for path in (grid.folder / "cells").glob("*.json")), default=0.0)
     return GridView.model_validate(
         {
             **found,
             "folder": str(grid.folder),
             "settings": grid.settings.model_dump(mode="json"),
-            "preserved": _preserved(grid),
+            "preserved": preserved,
             "exported": str(page) if page.exists() else "",
             "exported_newer": page.exists() and newest > page.stat().st_mtime,
         }
     )
-
-
-def _preserved(grid: Grid) -> tuple[str, ...]:
-    try:
-        return Run.open(grid.workspace, grid.settings.run).settings.preservation_prompts if grid.settings.run else ()
-    except ConfigError:  # the run was removed, or a newer version wrote it
-        return ()
 
 
 class Details(Snapshot):

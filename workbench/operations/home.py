@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from workbench import demo as material
@@ -124,18 +124,10 @@ class Demo(Snapshot):
     """State of that run; "" before the first."""
 
 
-def _watch_now(workspace: Workspace) -> Callable[[], Now]:
-    reader = OverviewReader(workspace)
-
-    def read() -> Now:
-        seen = reader.read()
-        return Now(
-            entries=tuple(reader.now(seen)),
-            samples=tuple(_sample(one) for one in seen.samples if not one.problem),
-            first=seen.empty,
-        )
-
-    return read
+def _now(reader: OverviewReader) -> Now:
+    seen = reader.read()
+    samples = tuple(_sample(one) for one in seen.samples if not one.problem)
+    return Now(entries=tuple(reader.now(seen)), samples=samples, first=seen.empty)
 
 
 def _sample(one: Sample) -> dict[str, Any]:
@@ -152,10 +144,10 @@ def _sample(one: Sample) -> dict[str, Any]:
     }
 
 
-@operation(watch=_watch_now, shell=False)
+@operation(watch=lambda workspace: partial(_now, OverviewReader(workspace)), shell=False)
 def now(workspace: Workspace) -> Now:
     """Show what is happening and what needs attention, each with the next step."""
-    return _watch_now(workspace)()
+    return _now(OverviewReader(workspace))
 
 
 @operation(shell=False)

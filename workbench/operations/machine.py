@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +30,7 @@ from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_d
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import Check, said
+from workbench.paths import installed_version
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, strange_names
 
@@ -103,25 +103,23 @@ def fit(
     return fit_view(estimate(workspace, settings, gpu_memory), settings, run_warnings(workspace, settings))
 
 
-def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitView:
-    """Convert an estimate or a measurement to a snapshot."""
-    phases = tuple(
-        {
-            "name": one.name,
-            "gb": one.gb,
-            "fits": found.phase_fits(one),
-            "measured": one.measured is not None,
-            "parts": dict(one.parts),
-        }
+def phases_of(found: Fit) -> Lines:
+    """Return what the phases of a run need and whether it fits."""
+    return tuple(
+        {"name": one.name, "gb": one.gb, "fits": found.phase_fits(one), "measured": one.measured is not None}
         for one in found.phases
     )
+
+
+def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitView:
+    """Convert an estimate or a measurement to a snapshot."""
     return FitView(
         fits=found.fits,
         sentence=found.sentence,
         advice=found.advice,
         warnings=tuple(warnings),
         gpu=asdict(found.gpu),
-        phases=phases,
+        phases=tuple({**of, "parts": dict(one.parts)} for of, one in zip(phases_of(found), found.phases, strict=True)),
         host_gb=found.host_gb,
         disk=dict(found.disk),
         step_seconds=found.times.step,
@@ -144,7 +142,19 @@ def doctor(
 
     Exits with 0 if there is nothing to fix.
     """
-    checks = [*_versions(), _device(), _disk(workspace), *_models(), _browser(), *_names(workspace)]
+    free = shutil.disk_usage(workspace.root).free / GIGABYTE
+    remedy = "free some space, or choose another --workspace" if free < LOW_DISK_GB else ""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    checks = [
+        *_versions(),
+        _device(),
+        _line("workspace", f"{workspace.root}, {free:.0f} GB free", remedy),
+        *_models(),
+        _line("browser", browser or "none on the PATH (the page opens from any machine that reaches this one)"),
+    ]
+    # Files that the workbench did not create do no harm.
+    if strange := strange_names.sentence(strange_names.strange_names(workspace), workspace.root):
+        checks.append(_line("other names", strange))
     return checks if quick else [*checks, *tried()]
 
 
@@ -155,10 +165,8 @@ def _line(title: str, found: str, remedy: str = "") -> Check:
 def _versions() -> list[Check]:
     found = [_line("python", f"{host.python_version()} on {host.platform(terse=True)}, {sys.executable}")]
     for name in PACKAGES:
-        try:
-            found.append(_line(name, version(name)))
-        except PackageNotFoundError:
-            found.append(_line(name, "missing", f"pip install {name}, or python scripts/install.py"))
+        known, remedy = installed_version(name), f"pip install {name}, or python scripts/install.py"
+        found.append(_line(name, known) if known else _line(name, "missing", remedy))
     return found
 
 
@@ -178,10 +186,9 @@ def _device() -> Check:
         return _line("device", f"mps: {names}; {machine}. {UNTRIED}")
     if device.rocm:
         return _line("device", f"cuda (ROCm {device.rocm}): {names}; {machine}. {UNTRIED}")
-    if _torch().endswith("+cpu"):
+    if installed_version("torch").endswith("+cpu"):
         return _line("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
-    driver = _driver()
-    if driver and driver < CUDA_13_DRIVER:
+    if 0 < (driver := _driver()) < CUDA_13_DRIVER:
         remedy = (
             f"its driver is {driver}, torch's standard builds need {CUDA_13_DRIVER}: update the driver, or install "
             "torch from https://download.pytorch.org/whl/cu126"
@@ -200,17 +207,10 @@ def _why_processor() -> tuple[str, str]:
         return "torch is built for ROCm but finds no AMD GPU", "install AMD's driver, or another build of torch"
     if build == "xpu":
         return f"torch is built for XPU. {NO_XPU.partition(':')[0]}", ""
-    if AMD_DRIVER.exists() and _torch().endswith("+cpu"):
+    if AMD_DRIVER.exists() and installed_version("torch").endswith("+cpu"):
         remedy = "install torch's ROCm build, with the --index-url given at pytorch.org/get-started/locally"
         return "AMD's driver is installed, but torch is the CPU build", remedy
     return "no NVIDIA GPU", ""
-
-
-def _torch() -> str:
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
 
 
 def _driver() -> int:
@@ -225,20 +225,10 @@ def _driver() -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _disk(workspace: Workspace) -> Check:
-    free = shutil.disk_usage(workspace.root).free / GIGABYTE
-    found = f"{workspace.root}, {free:.0f} GB free"
-    return _line("workspace", found, "free some space, or choose another --workspace" if free < LOW_DISK_GB else "")
-
-
-def _names(workspace: Workspace) -> list[Check]:
-    """Report files in the workspace that the workbench did not create. They do no harm."""
-    found = strange_names.sentence(strange_names.strange_names(workspace), workspace.root)
-    return [_line("other names", found)] if found else []
-
-
 def _models() -> list[Check]:
-    cache = model_cache()
+    # By the rules of huggingface_hub, but without importing it.
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
+    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
     found = [_line("model cache", f"{cache}{'' if cache.exists() else ' (not created yet)'}")]
     for model in models():
         if model.local:
@@ -250,12 +240,6 @@ def _models() -> list[Check]:
         state = "in the cache" if folder.exists() else f"not downloaded, {model.download_gb:g} GB when first used"
         found.append(_line(model.id, state))
     return found
-
-
-def model_cache() -> Path:
-    """Return the model cache, by the rules of huggingface_hub but without importing it."""
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
-    return Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
 
 
 def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
@@ -282,8 +266,3 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
     if problem:
         found.append(_line(STEP if found else CLIP, problem, REINSTALL))
     return [*found, _line("tried in", f"{time.monotonic() - began:.0f} s")]
-
-
-def _browser() -> Check:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    return _line("browser", path or "none on the PATH (the page opens from any machine that reaches this one)")

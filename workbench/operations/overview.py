@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from workbench import jobs
 from workbench.jobs import quota
 from workbench.operations.registry import Snapshot, operation
-from workbench.overview import OverviewReader
+from workbench.overview import Computer, DatasetLine, NextStep, OverviewReader, RunLine
 from workbench.workspace import Workspace, lora_names
 
 SAMPLES = 100  # the newest samples, which `objects` lists by prompt
-Lines = tuple[dict[str, Any], ...]
 
 
 class Overview(Snapshot):
     """What is happening in the workspace."""
 
-    active: Lines
+    active: tuple[RunLine, ...]
     """Runs that are training, waiting or paused: name, state, tone, activity, share (of the steps), message."""
 
-    failed: Lines
+    failed: tuple[RunLine, ...]
     """Runs that failed recently, with the same keys; message says why and what to do."""
 
-    ended: Lines
+    ended: tuple[RunLine, ...]
     """The newest of the other runs, with the same keys."""
 
-    samples: Lines
+    samples: tuple[dict[str, Any], ...]
     """The newest samples: id, video, prompt, problem."""
 
-    datasets: Lines
+    datasets: tuple[DatasetLine, ...]
     """The newest datasets: name, title, contents, clips (their number), activity, next_step."""
 
-    next_steps: Lines
+    next_steps: tuple[NextStep, ...]
     """What to do next: kind, label, reason, target."""
 
     machine: str
@@ -45,7 +43,7 @@ class Overview(Snapshot):
     counts: dict[str, int]
     """Number of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
 
-    computer: dict[str, Any]
+    computer: Computer
     """The default device: name, gpu, memory_used, memory_total and disk_free (bytes), busy (0 to 1), disk_low."""
 
     notice: str
@@ -68,12 +66,7 @@ class Object(Snapshot):
     """Address of its view, relative to the page."""
 
 
-def _watched(workspace: Workspace) -> Callable[[], Overview]:
-    reader = OverviewReader(workspace)
-    return lambda: overview_of(reader)
-
-
-@operation(path="/status", watch=_watched, by_hand="status")
+@operation(path="/status", watch=lambda workspace: partial(overview_of, OverviewReader(workspace)), by_hand="status")
 def overview(workspace: Workspace) -> Overview:
     """Show what is happening: active and failed runs, the newest samples and datasets, and what to do next."""
     return overview_of(OverviewReader(workspace))
@@ -86,21 +79,12 @@ def overview_of(reader: OverviewReader) -> Overview:
         from workbench.demo_space import limits
 
         notice = limits.notice()
-    kinds = ("active", "failed", "ended", "datasets", "next_steps")
-    lines: dict[str, Any] = {name: tuple(asdict(one) for one in getattr(seen, name)) for name in kinds}
-    samples = tuple(
+    samples = (
         {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
         for one in seen.samples
     )
-    return Overview(
-        **lines,
-        samples=samples,
-        machine=seen.machine,
-        counts=seen.counts,
-        computer=asdict(seen.computer),
-        notice=notice,
-        sign_in=os.environ.get("WORKBENCH_LOGIN", ""),
-    )
+    own = {"samples": tuple(samples), "notice": notice, "sign_in": os.environ.get("WORKBENCH_LOGIN", "")}
+    return Overview.model_validate({**vars(seen), **own})
 
 
 @operation(shell=False)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,13 +22,14 @@ from workbench.fit.estimate import Fit, estimate, pace
 from workbench.fit.gpus import CHOICES, HERE
 from workbench.fit.memory import TRAINING, gb_text
 from workbench.fit.warnings import run_warnings
-from workbench.form_rules import empty_values, needless, summary, without_effect
+from workbench.form_rules import empty_values, needless, summary, takes, without_effect
 from workbench.jobs import queue as run_queue
 from workbench.loras.library import inserted, lacking
+from workbench.operations.machine import phases_of
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
-from workbench.operations.shared import FormState, takes
+from workbench.operations.shared import FormState
 from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
@@ -143,15 +144,19 @@ def look(
         given, values = parse(TrainSettings, settings), parse_values(tried)
         every = [one for _, one in combinations(given, values)] if values else [given]
     except ConfigError as error:
-        return Plan(problems=error.problems or _by_setting(error, tried), without_effect=(), notes=(), **common)
-    first = every[0]
+        # An error about a sweep's values begins with the setting's name.
+        about = next((name for text in tried if str(error).startswith(name := text.partition("=")[0])), "")
+        return Plan(problems=error.problems or {about: str(error)}, without_effect=(), notes=(), **common)
+    first, model = every[0], known_model(given.model)
+    experts = len(model.model.experts) if model and given.expert == "both" else 0
+    title = fork.rpartition("@")[0] or given.dataset or (SLIDER if given.is_slider else "")
     problems, offer = _problems(workspace, first, fork), levels.offer(first)
     found = Plan(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
         notes=tuple(needless(given, settings)),
-        name=_free_name(workspace, fork.rpartition("@")[0] or given.dataset or (SLIDER if given.is_slider else "")),
-        runs=len(every) * _experts(given),
+        name=next(name for name in numbered(title) if not (workspace.runs / name).exists()) if title else "",
+        runs=len(every) * max(1, experts),
         changes=_changes(workspace, first, fork),
         warnings=tuple(run_warnings(workspace, first)) if not problems else (),
         trigger=_trigger(workspace, first),
@@ -175,12 +180,6 @@ def look(
             "begins_in": begins_in,
         }
     )
-
-
-def _by_setting(error: ConfigError, tried: Sequence[str]) -> dict[str, str]:
-    """Map the setting that an error about a sweep's values is about to the error; "" if it is about none of them."""
-    names = [text.partition("=")[0] for text in tried]
-    return {next((name for name in names if str(error).startswith(name)), ""): str(error)}
 
 
 def _problems(workspace: Workspace, settings: TrainSettings, fork: str) -> dict[str, str]:
@@ -214,12 +213,6 @@ def _shapes(settings: TrainSettings) -> Records:
     return tuple({"frames": one, "height": height, "width": width} for one, height, width in dict.fromkeys(found))
 
 
-def _experts(settings: TrainSettings) -> int:
-    """Return the number of experts that are trained, each in a run of its own."""
-    named = known_model(settings.model)
-    return max(1, len(named.model.experts)) if named and settings.expert == "both" else 1
-
-
 def _changes(workspace: Workspace, settings: TrainSettings, fork: str) -> Records:
     if not fork:
         return ()
@@ -232,13 +225,6 @@ def _changes(workspace: Workspace, settings: TrainSettings, fork: str) -> Record
             for name, (old, new) in setting_changes(before, settings).items()
         )
     return ()
-
-
-def _free_name(workspace: Workspace, title: str) -> str:
-    """Return the name that a run with this title would get."""
-    if not title:
-        return ""
-    return next(name for name in numbered(title) if not (workspace.runs / name).exists())
 
 
 def _trigger(workspace: Workspace, settings: TrainSettings) -> dict[str, Any] | None:
@@ -261,16 +247,7 @@ def _fit(found: Fit) -> dict[str, Any]:
         "memory_gb": found.gpu.memory_gb,
         "gpu": found.gpu.name,
         "parts": tuple(_parts(found)),
-        "phases": tuple(
-            {
-                "name": one.name,
-                "gb": one.gb,
-                "fits": found.phase_fits(one),
-                "measured": one.measured is not None,
-                "made_of": one.made_of,
-            }
-            for one in found.phases
-        ),
+        "phases": tuple({**of, "made_of": one.made_of} for of, one in zip(phases_of(found), found.phases, strict=True)),
         "beside": tuple({"title": title, "text": text} for title, text in found.beside),
         "sentence": found.sentence,
         "advice": found.advice,

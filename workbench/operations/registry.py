@@ -67,7 +67,8 @@ NOUNS = {
     "publishing": Noun("publish", "/publishing", "never"),
 }
 NOUN_OF = {module: name for name, noun in NOUNS.items() for module in noun.modules or (name,)}
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
 
 
 @dataclass(frozen=True)
@@ -184,9 +185,6 @@ class JobSnapshot(Snapshot):
         return f"The job continues in the background: {self.folder}"
 
 
-Function = Callable[..., Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Marks:
     """Everything that is declared about an operation besides its signature.
@@ -195,11 +193,11 @@ class Marks:
         arguments: The shell's positional arguments, if the input is a Settings class: "lora [target]".
         changes: Whether it changes anything. The API uses POST if it does and GET if not.
         visitors: Whether visitors of the public demo may call it, in a session of their own; None for the noun's value.
-        job: For a long-running operation, the operation that reads the job it starts.
+        job: For a long-running operation, the function of the operation that reads the job it starts.
         watch: For a result that changes over time: maps (workspace, **inputs) to a cheap function that reads it again;
             True to call the operation itself. The API streams a snapshot as server-sent events until it is `over`;
             the page can also watch lists.
-        confirm: The operation that previews this one. The shell prints the preview and asks for confirmation.
+        confirm: The function of the operation that previews this one. The shell prints the preview and asks.
         none: What the shell prints for an empty list.
         says: What the shell prints for each snapshot instead of its fields.
         afterwards: What the shell prints at the end: how to undo it, or a note.
@@ -239,6 +237,8 @@ class Operation(Marks):
         parts: Parameters that expand to fields of a Settings class: parameter -> (class, fields).
         places: Inputs that are positional in the shell: input -> whether it is optional.
         returns: The return annotation.
+        job_reader: The operation that reads its job; None without one.
+        planner: The operation that previews it; None without one.
     """
 
     module: str
@@ -250,6 +250,8 @@ class Operation(Marks):
     parts: dict[str, tuple[type[Settings], tuple[str, ...]]]
     places: dict[str, bool]
     returns: Any
+    job_reader: Operation | None
+    planner: Operation | None
 
     @property
     def command(self) -> str:
@@ -265,16 +267,6 @@ class Operation(Marks):
     def filled(self) -> set[str]:
         """Settings that the operation fills in itself, overriding a settings file."""
         return {name for kind, fields in self.parts.values() for name in kind.model_fields if name not in fields}
-
-    @property
-    def reader_of_job(self) -> Operation | None:
-        """The operation that reads its job."""
-        return _declared(self.job) if self.job else None
-
-    @property
-    def planner(self) -> Operation | None:
-        """The operation that previews it."""
-        return _declared(self.confirm) if self.confirm else None
 
     @property
     def help(self) -> str:
@@ -356,6 +348,8 @@ class operation(Marks):
             "path": self.path or f"{NOUNS[name].path}/{verb}",
             "status": 202 if self.job else self.status,
             "shell": self.shell and not self.by_hand,
+            "job_reader": next((one for one in REGISTRY.values() if one.function is self.job), None),
+            "planner": next((one for one in REGISTRY.values() if one.function is self.confirm), None),
         }
         if self.arguments:
             own["places"] = {one.strip("[]"): one.startswith("[") for one in self.arguments.split()}
@@ -374,10 +368,7 @@ def _signature(function: Function) -> dict[str, Any]:
     """Derive an operation's `inputs`, `opened`, `parts` and `places` from its function."""
     hints = get_type_hints(function, include_extras=True)
     parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "workspace"]
-    fields: dict[str, Any] = {}
-    opened: dict[str, Callable[[Workspace, str], Any]] = {}
-    parts: dict[str, tuple[type[Settings], tuple[str, ...]]] = {}
-    places: dict[str, bool] = {}
+    fields, opened, parts, places = dict[str, Any](), dict[str, Any](), dict[str, Any](), dict[str, bool]()
     for parameter in parameters:
         name, hint = parameter.name, hints[parameter.name]
         kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
@@ -402,10 +393,6 @@ def _signature(function: Function) -> dict[str, Any]:
             parts[name] = kind, names
     made = create_model(f"{function.__name__}_inputs", __base__=OfSignature, __module__=function.__module__, **fields)
     return {"inputs": made, "opened": opened, "parts": parts, "places": places}
-
-
-def _declared(function: Function) -> Operation:
-    return next(one for one in REGISTRY.values() if one.function is function)
 
 
 def operations(*nouns: str) -> list[Operation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
@@ -15,8 +15,7 @@ from workbench.jobs import queue as run_queue
 from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
-from workbench.runs.failures import LOG_LINES as LOG_SEARCHED
-from workbench.runs.failures import failure_of
+from workbench.runs.failures import read_failure
 from workbench.runs.listing import (
     Order,
     RunEntry,
@@ -130,78 +129,74 @@ class RunLine(RunNow):
         return super().text_of(name)
 
 
-class _RunLines:
-    """Reads the list repeatedly, caching what it reads about each run until its files change."""
+def _reader(
+    workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
+) -> Callable[[], list[RunLine]]:
+    """Return a reader of the list by group, which caches what it reads about each run until its files change."""
+    kept = Kept[tuple[RunSummary, str]]()
 
-    def __init__(
-        self, workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
-    ) -> None:
-        self._workspace, self._search, self._group, self._sort = workspace, search, group, sort
-        self._kept = Kept[tuple[RunSummary, str]]()
-
-    def read(self) -> list[RunLine]:
-        """Return the current list, sorted by group."""
-        waiting = run_queue.order(self._workspace)
-        statuses = {one.name: one for one in jobs.jobs_in(self._workspace.runs)}
-        every = entries_of(statuses.values(), waiting)
-        differs = {one.name: words for one, words in zip(every, differences(every), strict=True)}
-        found = ordered(matching(every, self._search, self._group), self._sort)
-        lines = [self._line(one, statuses[one.name], waiting, differs[one.name]) for one in found]
-        losses: dict[str, list[float]] = {}
-        for one in lines:
-            if one.group and one.held_out:
-                losses.setdefault(one.group, []).append(one.held_out[-1])
-        lowest = {group: min(values) for group, values in losses.items() if len(values) > 1}
-        return [
-            one.model_copy(update={"best": bool(one.held_out) and one.held_out[-1] == lowest.get(one.group)})
-            for one in lines
-        ]
-
-    def _line(self, entry: RunEntry, status: jobs.Status, waiting: list[str], differs: str) -> RunLine:
-        summary, cause = self._summary(status)
-        steps = entry.config.get("steps")  # not validated, so that runs of other versions are listed, too
-        busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
-        waits = entry.name in waiting
-        return RunLine(
-            name=entry.name,
-            state=status.state.value,
-            position=waiting.index(entry.name) + 1 if waits else None,
-            activity=(busy and status.phase) or status.state.value,
-            **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
-            steps=steps if isinstance(steps, int) else None,
-            dataset=entry.dataset,
-            model=entry.model,
-            started_at=status.started_at,
-            ended_at=entry.ended,
-            created_at=entry.created,
-            group=entry.group,
-            own_notes=entry.notes,
-            headline=entry.state,
-            share=status.step / status.total if status.total and status.state.alive and not waits else None,
-            seconds_left=None if waits else status.seconds_left,
-            differs=differs,
-            best=False,
-        )
-
-    def _summary(self, status: jobs.Status) -> tuple[RunSummary, str]:
-        """Return a run's numbers and why it failed, or "". Cached until its metrics or checkpoints change."""
+    def summary(status: jobs.Status) -> tuple[RunSummary, str]:
+        """Return a run's numbers and why it failed, or ""."""
         folder, mark = status.folder, list[Any]([status.state, status.ended_at])
         for path in (folder / METRICS, folder / checkpoints.FOLDER):
             with contextlib.suppress(OSError):
                 mark.append(path.stat().st_mtime_ns)
 
-        def read() -> tuple[RunSummary, str]:
-            run, failure = Run(folder), None
-            if status.state in (jobs.State.FAILED, jobs.State.DIED):
-                failure = failure_of(status, jobs.log_tail(folder, LOG_SEARCHED), run.checkpoints)
-            return summary_of(run, not status.state.alive), failure.cause if failure else ""
+        def make() -> tuple[RunSummary, str]:
+            failure = read_failure(status)
+            return summary_of(Run(folder), not status.state.alive), failure.cause if failure else ""
 
-        return self._kept.of(status.name, mark, read)
+        return kept.of(status.name, mark, make)
+
+    def read() -> list[RunLine]:
+        waiting = run_queue.order(workspace)
+        statuses = {one.name: one for one in jobs.jobs_in(workspace.runs)}
+        every = entries_of(statuses.values(), waiting)
+        differs = dict(zip((one.name for one in every), differences(every), strict=True))
+        found = [(one, statuses[one.name]) for one in ordered(matching(every, search, group), sort)]
+        lines = [_line(one, status, waiting, differs[one.name], *summary(status)) for one, status in found]
+        losses: dict[str, list[float]] = {}
+        for line in lines:
+            if line.group and line.held_out:
+                losses.setdefault(line.group, []).append(line.held_out[-1])
+        lowest = {name: min(values) for name, values in losses.items() if len(values) > 1}
+        best = (bool(line.held_out) and line.held_out[-1] == lowest.get(line.group) for line in lines)
+        return [line.model_copy(update={"best": is_best}) for line, is_best in zip(lines, best, strict=True)]
+
+    return read
+
+
+def _line(
+    entry: RunEntry, status: jobs.Status, waiting: list[str], differs: str, summary: RunSummary, cause: str
+) -> RunLine:
+    steps = entry.config.get("steps")  # not validated, so that runs of other versions are listed, too
+    busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
+    waits = entry.name in waiting
+    return RunLine(
+        name=entry.name,
+        state=status.state.value,
+        position=waiting.index(entry.name) + 1 if waits else None,
+        activity=(busy and status.phase) or status.state.value,
+        **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
+        steps=steps if isinstance(steps, int) else None,
+        dataset=entry.dataset,
+        model=entry.model,
+        started_at=status.started_at,
+        ended_at=entry.ended,
+        created_at=entry.created,
+        group=entry.group,
+        own_notes=entry.notes,
+        headline=entry.state,
+        share=status.step / status.total if status.total and status.state.alive and not waits else None,
+        seconds_left=None if waits else status.seconds_left,
+        differs=differs,
+        best=False,
+    )
 
 
 @operation(
     path="/runs",
-    watch=lambda workspace, **inputs: _RunLines(workspace, **inputs).read,
+    watch=_reader,
     none="no run matches: start one with workbench train --dataset NAME",
     afterwards=lambda workspace: strange_names.sentence(
         strange_names.strange_in(workspace.runs, "runs"), workspace.root
@@ -217,7 +212,7 @@ def list_(
     sort: Annotated[Order, Field(description="The sort order.")] = "newest",
 ) -> list[RunLine]:
     """List the runs of the workspace."""
-    return _RunLines(workspace, search, group, sort).read()
+    return _reader(workspace, search, group, sort)()
 
 
 # ---- side by side

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from workbench.compare.axes import work
 from workbench.compare.suggestions import pace
 from workbench.errors import ConfigError
 from workbench.families import known_model
 from workbench.families.model import Model
-from workbench.form_rules import needless, own_values, summary, without_effect
+from workbench.form_rules import needless, own_values, summary, takes, without_effect
 from workbench.jobs import State
 from workbench.loras.library import find_file, inserted, lacking, words_of
 from workbench.operations.registry import Snapshot, operation
-from workbench.operations.shared import FormState, Written, takes
+from workbench.operations.shared import FormState, Written, one_of
 from workbench.sampler import prompt_enhancer, view
 from workbench.sampler.inputs import inputs_of, keep, keep_lora
 from workbench.sampler.prompt_enhancer import PromptSettings
@@ -80,12 +80,8 @@ def read_file(workspace: Workspace, file: File) -> Filled:
 
 
 FILES = ("keyframes", *INPUT_FILES)
-
-
-def _takes_file(name: str) -> str:
-    if name not in FILES:
-        raise ValueError(f"{name[:80]!r}, must be one of {', '.join(FILES)}")
-    return name
+# The model's own values of these apply while the setting is empty.
+OWN = ("guidance_scale", "guidance_scale_2", "steps", "frames", "height", "width", "fps", "negative_prompt")
 
 
 @operation(path="/samples/keep-file", changes=True, shell=False)
@@ -95,7 +91,7 @@ def keep_file(
     *,
     name: Annotated[
         str,
-        AfterValidator(_takes_file),
+        one_of(FILES),
         Field(description=f"The sample setting to use it for: {', '.join(FILES)}."),
     ] = "image",
 ) -> Written:
@@ -166,14 +162,19 @@ def plan(
     by_line = of_batch.get("each_line") or of_batch.get("scenes")
     lines = [line for line in prompt.splitlines() if line.strip()] if by_line else []
     all_values = {**SampleSettings().model_dump(), **given, "model": settings.model}
+    own = {name: value for name in OWN if (value := getattr(model, name, None)) is not None}
+    seconds = None
+    if model and many and not problems:
+        each = pace(workspace, many[0].changed(frames=many[0].frames or model.frames))
+        seconds = None if each is None else each * sum(work(one, model.steps) for one in many)
     return Planned(
         problems=problems,
         without_effect=tuple(without_effect(SampleSettings, all_values)),
         notes=() if problems else tuple(needless(settings, given)),
         videos=None if problems else len(many),
-        seconds=None if problems or model is None else _seconds(workspace, many, model),
+        seconds=seconds,
         model=summary(settings.model),
-        own=_own(model, settings) if model else {},
+        own={**own_values(settings.model), **own},
         sizes=_sizes(model) if model else (),
         lengths=tuple(model.frame_counts) if model else (),
         fps=settings.fps or (model.fps if model else 8),
@@ -182,21 +183,10 @@ def plan(
     )
 
 
-def _own(model: Model, settings: SampleSettings) -> dict[str, Any]:
-    names = ("guidance_scale", "guidance_scale_2", "steps", "frames", "height", "width", "fps", "negative_prompt")
-    found = {name: getattr(model, name) for name in names if getattr(model, name) is not None}
-    return {**own_values(settings.model), **found}
-
-
 def _sizes(model: Model) -> tuple[tuple[int, int], ...]:
     """Return the model's own size, its portrait version and a square, as long as the model accepts them."""
     usual = ((model.width, model.height), (model.height, model.width), (model.height, model.height))
     return tuple(dict.fromkeys((width, height) for width, height in usual if takes(model, model.frames, height, width)))
-
-
-def _seconds(workspace: Workspace, many: list[SampleSettings], model: Model) -> float | None:
-    each = pace(workspace, many[0].changed(frames=many[0].frames or model.frames))
-    return None if each is None else each * sum(work(one, model.steps) for one in many)
 
 
 # ---- the prompt enhancer

@@ -177,11 +177,15 @@ def _time(name: str, text: str, end: bool = False) -> float | None:
         ) from error
 
 
+def submitted(workspace: Workspace, settings: SampleSettings, batch: BatchSettings) -> list[str]:
+    """Request samples and return their ids."""
+    return queue.submit_all(workspace, kept(workspace, expand(settings, batch)), chains=batch.chains)
+
+
 @operation(path="/samples", changes=True, status=202, shell=False)
 def request(workspace: Workspace, settings: SampleSettings, batch: BatchSettings) -> Requested:
     """Request one or several samples. Returns the first one, with the ids of the others in `more`."""
-    many = kept(workspace, expand(settings, batch))
-    first, *others = queue.submit_all(workspace, many, chains=batch.chains)
+    first, *others = submitted(workspace, settings, batch)
     return request_of(queue.progress(workspace, first)).model_copy(update={"more": tuple(others)})
 
 
@@ -193,7 +197,7 @@ def again(
     force: Annotated[bool, Field(description="Use LoRAs even if they do not fit the model.")] = False,
 ) -> list[Requested]:
     """Retry failed samples."""
-    names = _checked(workspace, ids, queue.progress)
+    names = _checked(ids, partial(queue.progress, workspace))
     for name in names:
         queue.again(workspace, name, **({"force_loras": True} if force else {}))
     return _requests(workspace, names)
@@ -202,7 +206,7 @@ def again(
 @operation(changes=True)
 def cancel(workspace: Workspace, ids: Ids) -> list[Requested]:
     """Cancel samples that are waiting or being generated."""
-    names = _checked(workspace, ids, queue.progress)
+    names = _checked(ids, partial(queue.progress, workspace))
     queue.cancel_all(workspace, names)
     return _requests(workspace, names)
 
@@ -218,7 +222,7 @@ def cancel_all(workspace: Workspace) -> list[Requested]:
 @operation(changes=True, status=202, shell=False)
 def decode(workspace: Workspace, ids: Ids) -> list[Requested]:
     """Decode the videos of samples that were kept as latents."""
-    names = _checked(workspace, ids, _in_the_history)
+    names = _checked(ids, Samples(workspace).get)
     for name in names:
         queue.decode(workspace, name)
     return _requests(workspace, names)
@@ -237,8 +241,8 @@ def unstar(workspace: Workspace, ids: Ids) -> list[Sample]:
 
 
 def _star(workspace: Workspace, ids: Iterable[str], starred: bool) -> list[Sample]:
-    names, found = _checked(workspace, ids, _in_the_history), Samples(workspace)
-    for name in names:
+    found = Samples(workspace)
+    for name in (names := _checked(ids, found.get)):
         found.star(name, starred)
     return _samples(workspace, names)
 
@@ -246,8 +250,8 @@ def _star(workspace: Workspace, ids: Iterable[str], starred: bool) -> list[Sampl
 @operation(changes=True, afterwards=BIN)
 def remove(workspace: Workspace, ids: Ids) -> list[Sample]:
     """Move samples to the bin. `restore` brings them back."""
-    names, found = _checked(workspace, ids, _in_the_history), Samples(workspace)
-    for name in names:
+    found = Samples(workspace)
+    for name in (names := _checked(ids, found.get)):
         found.remove(name)
     return _samples(workspace, names, removed=True)
 
@@ -271,19 +275,15 @@ def download(
     ] = "zip",
 ) -> Written:
     """Write samples to one file for download, which is kept for an hour."""
-    found = [Samples(workspace).get(name) for name in _checked(workspace, ids, _in_the_history)]
+    found = [Samples(workspace).get(name) for name in dict.fromkeys(ids)]
     return Written(file=str(samples.write_download(found, workspace, f".{kind}")))
 
 
-def _in_the_history(workspace: Workspace, id: str) -> object:
-    return Samples(workspace).get(id)
-
-
-def _checked(workspace: Workspace, ids: Iterable[str], find: Callable[[Workspace, str], object]) -> list[str]:
+def _checked(ids: Iterable[str], find: Callable[[str], object]) -> list[str]:
     """Return the ids without duplicates, after checking all of them with `find`, which raises Unknown."""
     names = list(dict.fromkeys(ids))
     for name in names:
-        find(workspace, name)
+        find(name)
     return names
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from workbench.captioners import captioners, find_captioner
 from workbench.choices import choices_of
@@ -33,7 +33,7 @@ from workbench.loras.settings import (
     ResizeSettings,
 )
 from workbench.operations.registry import Snapshot, operation
-from workbench.operations.shared import FormState
+from workbench.operations.shared import FormState, one_of
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
 from workbench.runs.recipes import refusal
@@ -70,17 +70,7 @@ FORMS: dict[str, type[Settings]] = {
 }
 
 
-def _known(form: str) -> str:
-    if form not in FORMS:
-        raise ValueError(f"{form[:80]!r}, must be one of {', '.join(FORMS)}")
-    return form
-
-
-Form = Annotated[
-    str,
-    AfterValidator(_known),
-    Field(description="The form, such as train, sample, grid, import or merge."),
-]
+Form = Annotated[str, one_of(FORMS), Field(description="The form, such as train, sample, grid, import or merge.")]
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
 ]

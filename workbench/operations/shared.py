@@ -1,14 +1,12 @@
-"""Snapshots and helpers that operations of several nouns share: notes, groups, form validation, checks."""
+"""Snapshots that operations of several nouns share: notes, groups, the state of a form, files, checks."""
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Collection
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from workbench.errors import ConfigError
-from workbench.families.model import Model
 from workbench.operations.registry import Snapshot
 from workbench.workspace.folders import NotedFolder
 
@@ -18,6 +16,17 @@ LoraName = Annotated[
 ]
 Text = Annotated[str | None, Field(description='The new notes; "" deletes them. Omit it to leave them unchanged.')]
 Label = Annotated[str | None, Field(description='The new group; "" for none. Omit it to leave the group unchanged.')]
+
+
+def one_of(names: Collection[str]) -> AfterValidator:
+    """Accept only these names."""
+
+    def listed(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"{name[:80]!r}, must be one of {', '.join(names)}")
+        return name
+
+    return AfterValidator(listed)
 
 
 class Note(Snapshot):
@@ -38,14 +47,6 @@ class Group(Snapshot):
 
     group: str
     """The group; "" for none."""
-
-
-def takes(model: Model, frames: int, height: int, width: int) -> bool:
-    """Return whether a model accepts videos of this shape."""
-    with contextlib.suppress(ConfigError):
-        model.check_shape(frames, height, width)
-        return True
-    return False
 
 
 def noted(one: NotedFolder, text: str | None) -> Note:

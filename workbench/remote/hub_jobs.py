@@ -6,6 +6,7 @@ comes from `hf auth login`, and the job gets it as a secret of the Jobs API.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -136,7 +137,10 @@ class HubJobsBackend(Backend):
         log, alive = self._log, self._alive()
         newest = log.commit if alive else ""  # once the job has ended, the newest version is the right one
         if newest != self._commit or not alive:
-            self._read_out(newest)
+            out: dict[str, Any] = {}
+            with contextlib.suppress(FileNotFoundError):
+                out = json.loads(self._repository.get(f"{self._folder}/out.json", newest))
+            self._out, self._commit = out, newest
         files, end = dict(self._out.get("files", {})), self._out.get("end", {})
         growing = {name: log.size(name) for name in LIVE if log.size(name)}
         if not alive:  # the last commit is complete
@@ -163,13 +167,6 @@ class HubJobsBackend(Backend):
                 status = client().inspect_job(job_id=self.record.job, **self._who).status
             self._stage, self._message = str(getattr(status.stage, "value", status.stage)), status.message or ""
         return self._stage not in OVER
-
-    def _read_out(self, commit: str) -> None:
-        try:
-            self._out = json.loads(self._repository.get(f"{self._folder}/out.json", commit))
-        except FileNotFoundError:
-            self._out = {}
-        self._commit = commit
 
     def _never_ended(self) -> dict[str, Any]:
         if self.record.stop_requested:

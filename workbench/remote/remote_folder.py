@@ -11,13 +11,13 @@ JSON, so that `server` can offer it to another machine.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
+from workbench.paths import PACKAGE, installed_version
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS, SESSIONS
@@ -60,12 +61,7 @@ class RemoteFolder:
     @staticmethod
     def environment() -> dict[str, Any]:
         """Return this machine's versions and GPUs."""
-        found = {}
-        for name in ("video-lora-workbench", *checkpoints.PACKAGES):
-            try:
-                found[name] = version(name)
-            except PackageNotFoundError:
-                found[name] = ""
+        found = {name: installed_version(name) for name in (PACKAGE, *checkpoints.PACKAGES)}
         gpus = [f"{gpu.name}, {gpu.total_gb:.0f} GB" for gpu in devices.gpus()]
         return {"python": platform.python_version(), "versions": found, "gpus": gpus}
 
@@ -122,7 +118,16 @@ class RemoteFolder:
             for path, sha256 in files.items():
                 if not self._present(path, sha256):
                     link_or_copy(self.root / STORE / _checked(sha256), self._destination(path))
-        _resolve_paths(target, home / jobs.CONFIG)
+
+        def resolved(value: Any) -> Any:
+            """Turn settings that name files of the bundle into absolute paths on this machine."""
+            if isinstance(value, list):
+                return [resolved(one) for one in value]
+            below = isinstance(value, str) and value.startswith(BELOW)
+            return str(target / value.removeprefix(BELOW)) if below else value
+
+        if (config := home / jobs.CONFIG).exists():
+            write_json(config, {name: resolved(value) for name, value in read_json(config).items()})
         write_json(target / BUNDLE, dict(files))
 
     def _present(self, path: str, sha256: str) -> bool:
@@ -154,14 +159,12 @@ class RemoteFolder:
         home, growing, files = self.home, dict[str, int](), dict[str, list[int]]()
         for path in _synced(home):
             name = path.relative_to(home).as_posix()
-            try:
+            with contextlib.suppress(FileNotFoundError):  # it was just removed
                 facts = path.stat()
-            except FileNotFoundError:  # it was just removed
-                continue
-            if name.startswith(GROWING):
-                growing[name] = facts.st_size
-            else:
-                files[name] = [facts.st_size, facts.st_mtime_ns]
+                if name.startswith(GROWING):
+                    growing[name] = facts.st_size
+                else:
+                    files[name] = [facts.st_size, facts.st_mtime_ns]
         now = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
         process = read_object(home / jobs.PROCESS)
         return {
@@ -214,19 +217,6 @@ def _synced(home: Path) -> Iterator[Path]:
         base = Path(parent)
         folders[:] = [name for name in folders if synced((base / name).relative_to(home).as_posix())]
         yield from (base / name for name in names if synced((base / name).relative_to(home).as_posix()))
-
-
-def _resolve_paths(folder: Path, config: Path) -> None:
-    """Turn settings that name files of the bundle into absolute paths on this machine."""
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, list):
-            return [resolved(one) for one in value]
-        below = isinstance(value, str) and value.startswith(BELOW)
-        return str(folder / value.removeprefix(BELOW)) if below else value
-
-    if config.exists():
-        write_json(config, {name: resolved(value) for name, value in read_json(config).items()})
 
 
 def _checked(sha256: str) -> str:

@@ -72,7 +72,8 @@ class SshBackend(FolderBackend):
             sync(self.files.loop, self._start_server, timeout=3 * CONNECT_SECONDS)
 
     async def _start_server(self) -> None:
-        command = f"{_quoted(self.target.python)} -P -m {MODULE}"
+        home, path = ("~/", self.target.python[2:]) if self.target.python.startswith("~/") else ("", self.target.python)
+        command = f"{home}{shlex.quote(path)} -P -m {MODULE}"  # the remote shell has to expand ~
         self._server = await self.files.client.create_process(command, encoding=None)
         while (line := await self._server.stdout.readline()) != READY:
             if not line:
@@ -85,10 +86,15 @@ class SshBackend(FolderBackend):
     def close(self) -> None:
         from fsspec.asyn import sync
 
+        async def disconnect() -> None:
+            self.files.client.abort()
+            await self.files.client.wait_closed()
+            await asyncio.sleep(0.05)  # its transports close a little later
+
         self._server = None
         if self.files is not None:
             with contextlib.suppress(TimeoutError):
-                sync(self.files.loop, _disconnect, self.files.client, timeout=CONNECT_SECONDS)
+                sync(self.files.loop, disconnect, timeout=CONNECT_SECONDS)
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -145,12 +151,6 @@ class SshBackend(FolderBackend):
         return RemoteState(alive=found["state"] in ("starting", "running", "paused", "stopping"), **found)
 
 
-async def _disconnect(connection: asyncssh.SSHClientConnection) -> None:
-    connection.abort()
-    await connection.wait_closed()
-    await asyncio.sleep(0.05)  # its transports close a little later
-
-
 @contextlib.contextmanager
 def _refusals(host: str) -> Iterator[None]:
     """Raise ConfigError for errors that connecting again would not fix."""
@@ -166,8 +166,3 @@ def _refusals(host: str) -> Iterator[None]:
         raise ConfigError(f"{host} accepts none of your keys: `ssh {host}` must work without a password") from error
     except (asyncssh.ConfigParseError, FileNotFoundError) as error:
         raise ConfigError(f"the ssh config cannot be read: {error}") from error
-
-
-def _quoted(path: str) -> str:
-    """Quote a path for the remote shell, which has to expand ~."""
-    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)

@@ -67,8 +67,13 @@ def bundle(workspace: Workspace, run: Run, progress: Callable[[int], None] = lam
 
 def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
     settings, home = run.settings, f"runs/{run.name}"
-    for name in dict.fromkeys(name for _, name in datasets_of(settings)):
-        yield from _dataset(workspace.dataset(name), f"datasets/{name}")
+    for dataset in dict.fromkeys(name for _, name in datasets_of(settings)):
+        folder, path = workspace.dataset(dataset), f"datasets/{dataset}"
+        yield from ((f"{path}/{name}", folder / name) for name in (INFO, METADATA) if (folder / name).is_file())
+        for clip in read_clips(folder):
+            for name in filter(None, (clip.file_name, clip.first_frame, *clip.companions.values())):
+                if (file := clip_file(folder, name)).is_file():
+                    yield f"{path}/{name}", file
     config = settings.model_dump(mode="json")
     yield from _named(workspace, settings, config)
     sent = run.folder / SCRATCH / jobs.CONFIG
@@ -82,17 +87,6 @@ def _files(workspace: Workspace, run: Run) -> Iterator[tuple[str, Path]]:
             yield f"{home}/{checkpoints.FOLDER}/{newest[1].name}/{file.name}", file
     for key in portable_keys(workspace, settings):
         yield f"cache/{key}.safetensors", workspace.cache / f"{key}.safetensors"
-
-
-def _dataset(folder: Path, path: str) -> Iterator[tuple[str, Path]]:
-    """Yield a dataset's records, clips, first frames and companion files."""
-    for name in (INFO, METADATA):
-        if (folder / name).is_file():
-            yield f"{path}/{name}", folder / name
-    for clip in read_clips(folder):
-        for name in filter(None, (clip.file_name, clip.first_frame, *clip.companions.values())):
-            if (file := clip_file(folder, name)).is_file():
-                yield f"{path}/{name}", file
 
 
 def _named(workspace: Workspace, settings: TrainSettings, config: dict[str, object]) -> Iterator[tuple[str, Path]]:
@@ -147,11 +141,6 @@ class RemoteJob(jobs.Job):
             return
         self.exit_code = ExitCode(self.remote_result.get("exit_code", ExitCode.BUG))
         self._write_result(dict(self.remote_result))
-
-    def write_death(self, death: Mapping[str, Any]) -> None:
-        """Record what the remote process died of, so that the local message is the same."""
-        with contextlib.suppress(CannotWrite):
-            write_json(self.folder / jobs.PROCESS, {**read_object(self.folder / jobs.PROCESS), **death})
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Detached):
@@ -403,7 +392,9 @@ class RunSync:
         self._record.open = False
         self._record.save(self._folder)
         if not state.result:
-            self._job.write_death(state.death)
+            process = self._folder / jobs.PROCESS  # with what it died of, so that the local message is the same
+            with contextlib.suppress(CannotWrite):
+                write_json(process, {**read_object(process), **state.death})
             raise Detached(f"the run died on {self._record.target}")
         return dict(state.result)
 

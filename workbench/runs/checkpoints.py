@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from workbench.clips.records import file_sha256
 from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.jobs import platform
+from workbench.paths import installed_version
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
@@ -64,11 +64,7 @@ def folder_of(run: Path, step: int) -> Path:
 def publish(run: Path, step: int, fill: Any) -> Path:
     """Write a checkpoint: first its files, then the manifest, then rename it to its final name.
 
-    A failure at any point leaves earlier checkpoints untouched.
-
-    Args:
-        fill: Writes the files into the folder passed to it.
-
+    `fill` writes the files into the folder passed to it. A failure at any point leaves earlier checkpoints untouched.
     Raises CannotWrite.
     """
     final = folder_of(run, step)
@@ -202,13 +198,7 @@ def setting_changes(saved: Mapping[str, Any], settings: TrainSettings) -> dict[s
 
 def versions_now(names: Iterable[str]) -> dict[str, str]:
     """Look up the installed version of each package, as a checkpoint's state stores it."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {name: installed_version(name) or "not installed" for name in names}
 
 
 def refuse_changes(
@@ -221,14 +211,10 @@ def refuse_changes(
     """Refuse to resume a run that would no longer be the same run.
 
     Args:
-        saved: The settings in the checkpoint's state.
-        settings: The current settings.
-        lock: The current clips.
-        locked: The clips when the run started.
-        versions: The package versions in the checkpoint's state.
+        saved, versions: The settings and package versions in the checkpoint's state.
+        lock, locked: The clips now, and when the run started.
 
-    Raises:
-        ResumeRefused: Names everything that differs.
+    Raises ResumeRefused, which names everything that differs.
     """
     free = FREE | (LENGTH if settings.lr_schedule.startswith("constant") else frozenset())
     if settings.preservation_weight:  # the run trains on the prompts
@@ -261,11 +247,7 @@ def refuse_changes(
 def refuse_other_form(state: Mapping[str, Any], precision: str, text_form: str | None, title: str) -> None:
     """Refuse to resume a run that would compute in another precision or encode captions differently.
 
-    Args:
-        precision: This machine's precision.
-        text_form: How the model reads captions now.
-
-    Raises ResumeRefused.
+    precision: this machine's;  text_form: how the model reads captions now. Raises ResumeRefused.
     """
     if (before := state.get("precision", precision)) != precision:
         raise ResumeRefused(
@@ -304,10 +286,8 @@ class Beginning:
 def beginning(run: Path, from_start: bool = False) -> Beginning:
     """Find the newest intact checkpoint and set newer, damaged ones aside.
 
-    Args:
-        from_start: If no checkpoint is intact, start over at step 0 and discard the metrics.
-
-    Raises ResumeRefused, CannotWrite.
+    from_start: if no checkpoint is intact, start over at step 0 and discard the metrics. Raises ResumeRefused,
+    CannotWrite.
     """
     found, damaged = _newest_whole(run)
     check_start(run, from_start)
@@ -456,10 +436,7 @@ def retire(
         written: The step just saved, which is kept; None if the user is freeing space.
         only: Remove only these steps, which the user has seen; None for all.
 
-    Returns:
-        The removed checkpoints.
-
-    Raises CannotWrite.
+    Returns the removed checkpoints. Raises CannotWrite.
     """
     last, damaged = _last(run, keep)
     removable = _removable(run, {*last, *damaged, *([] if written is None else [written])}, keep_every)

@@ -10,10 +10,9 @@ import importlib.util
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
@@ -54,7 +53,7 @@ TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     """Check that a run can start, and return the shape of its first bucket. Raises ConfigError."""
     if not settings.dataset and not settings.is_slider:
-        raise ConfigError.of("dataset", "dataset is empty: choose one of yours, or make one from clips")
+        raise ConfigError.about("dataset is empty: choose one of yours, or make one from clips")
     for setting, name in datasets_of(settings):
         if not (workspace.dataset(name) / METADATA).exists():
             has = "has" if setting == "more_datasets" else "is"
@@ -63,7 +62,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
                 why = "which has no clips yet: import some, or choose another"
             if name in Bin(workspace.datasets, "dataset").names:
                 why = f"which was removed: workbench dataset restore {name}"
-            raise ConfigError.of(setting, f"{setting} {has} {name!r}, {why}")
+            raise ConfigError.about(f"{setting} {has} {name!r}, {why}")
     resolved = settings.resolved
     check_own(settings, resolved)
     _check_lora(settings)
@@ -79,9 +78,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     initial_lora(workspace, settings)
     for path in settings.preview_images:
         if not named_paths.resolve(path, "preview_images").is_file():
-            raise ConfigError.of(
-                "preview_images", f"preview_images has {path!r}, which is not a file: enter the path of an image"
-            )
+            raise ConfigError.about(f"preview_images has {path!r}, which is not a file: enter the path of an image")
     optimizer_options.check(settings)
     check_tracker(settings)
     _check_push(settings)
@@ -95,37 +92,33 @@ def _check_conditioning(settings: TrainSettings, resolved: ResolvedModel) -> Non
     family, model = resolved
     of_both_ends = model.task == "image-to-video" and not family.refusal(model, "first+last")
     if not settings.given and of_both_ends and (why := family.refusal(model, "first")):  # the meaning of empty
-        raise ConfigError.of("given", f"given is empty, {why}: write first+last 1")
+        raise ConfigError.about(f"given is empty, {why}: write first+last 1")
     if not settings.tells:
         return
     if not settings.given and (why := family.refusal(model, NOTHING)):
-        raise ConfigError.of("given", f"given is empty beside a reference, {why}: write first 1")
+        raise ConfigError.about(f"given is empty beside a reference, {why}: write first 1")
     frames, rule = settings.frames or model.frames, model.frame_rule
     for kind in (one.kind for one in settings.given_shares):
         if why := family.refusal(model, kind.name):
-            raise ConfigError.of("given", f"given has {kind}, {why}")
+            raise ConfigError.about(f"given has {kind}, {why}")
         if kind.name in ("prefix", "suffix") and kind.count not in (1, *rule.legal()):
             legal = sorted((1, *rule.legal()), key=lambda count: abs(count - kind.count))[:2]
             use = " or ".join(f"{kind.name} {count}" for count in sorted(legal))
-            raise ConfigError.of(
-                "given", f"given has {kind}, {model.title} takes 1 or {rule} frames at an end: use {use}"
-            )
+            raise ConfigError.about(f"given has {kind}, {model.title} takes 1 or {rule} frames at an end: use {use}")
         if not kind.leaves_something(frames):
-            raise ConfigError.of(
-                "given",
-                f"given has {kind}, which leaves nothing to learn of {frames} frames: give fewer, or raise frames",
+            raise ConfigError.about(
+                f"given has {kind}, which leaves nothing to learn of {frames} frames: give fewer, or raise frames"
             )
     for name in BESIDE:
         if getattr(settings, name) and (why := family.refusal(model, name)):
-            raise ConfigError.of(name, f"{name} is on, {why}")
+            raise ConfigError.about(f"{name} is on, {why}")
     for name in ("condition", "condition_frames"):
         value, usual = getattr(settings, name), TrainSettings.model_fields[name].default
         if value != usual:
             tells = "given" if settings.given else "control" if settings.control else "reference"
-            raise ConfigError.of(
-                name,
+            raise ConfigError.about(
                 f"{name} is {value}, but {tells} already sets the conditioning: set {name} to {usual}, or turn {tells} "
-                f"off",
+                f"off"
             )
 
 
@@ -135,34 +128,31 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     try:
         model.check_shape(frames, model.height, model.width)
     except ConfigError as error:
-        raise ConfigError.of("preview_frames", f"preview_{error}") from error
+        raise ConfigError.about(f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
     shown = settings.tells or settings.resolved.family.told_as_one(model)
     if shown or (model.task == "image-to-video" and whole_clip):
-        raise ConfigError.of(
-            "preview_frames",
+        raise ConfigError.about(
             f"preview_frames is {frames}, but previews of this run get a whole clip, which sets their length: leave "
-            f"preview_frames empty",
+            f"preview_frames empty"
         )
 
 
 def _check_lora(settings: TrainSettings) -> None:
     if settings.method == "lora" and settings.lora_init in NOT_PORTABLE:
-        raise ConfigError.of(
-            "lora_init",
+        raise ConfigError.about(
             f"lora_init is {settings.lora_init}, which {NOT_PORTABLE[settings.lora_init]}, so its file would not work "
-            f"with the original base model: use default, gaussian or orthogonal",
+            f"with the original base model: use default, gaussian or orthogonal"
         )
     if settings.method == "lora" and settings.lora_init == "orthogonal" and settings.rank % 2:
-        raise ConfigError.of(
-            "lora_init",
+        raise ConfigError.about(
             f"lora_init is orthogonal, which needs an even rank, but rank is {settings.rank}: set rank to "
-            f"{settings.rank + 1}",
+            f"{settings.rank + 1}"
         )
     if settings.method == "full":
         for name in ("start_from", "train_also"):
             if getattr(settings, name):
-                raise ConfigError.of(name, f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
+                raise ConfigError.about(f"{name} is set, but method is full, which has no LoRA: leave {name} empty")
     if settings.method == "full" or settings.train_also:
         changing = "train_also" if settings.train_also else "method"
         target = settings.regularization_target if settings.regularization_dataset else "clips"
@@ -172,10 +162,9 @@ def _check_lora(settings: TrainSettings) -> None:
             ("outside_weight", f"{settings.outside_weight:g}" if settings.loss_mask != "off" else "0", "0"),
         ):
             if value != off:
-                raise ConfigError.of(
-                    name,
+                raise ConfigError.about(
                     f"{name} is {value}, which needs the base model's predictions, but {changing} changes its weights: "
-                    f"train only a LoRA, or set {name} to {off}",
+                    f"train only a LoRA, or set {name} to {off}"
                 )
 
 
@@ -186,9 +175,8 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
     if settings.has_pairs:
         source, how = "slider_from is pairs", "learns both halves of each pair at once"
     if family.codes(model):
-        raise ConfigError.of(
-            source.split()[0],
-            f"{source}, but {model.title} predicts codes, which a slider cannot blend: choose another model",
+        raise ConfigError.about(
+            f"{source}, but {model.title} predicts codes, which a slider cannot blend: choose another model"
         )
     for name, off in (
         ("method", "lora"),
@@ -200,16 +188,14 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
         ("reference", settings.reference and not settings.has_pairs),
     ):
         if (value := getattr(settings, name)) != off and not (name == "method" and value != "full"):
-            raise ConfigError.of(
-                name,
+            raise ConfigError.about(
                 f"{name} is {value_text(value)} and {source}, but a slider is a LoRA that {how}: set {name} to "
-                f"{value_text(off)}",
+                f"{value_text(off)}"
             )
     if settings.has_pairs:
         if not settings.dataset:
-            raise ConfigError.of(
-                "dataset",
-                "dataset is empty and slider_from is pairs: choose a dataset whose clips have references",
+            raise ConfigError.about(
+                "dataset is empty and slider_from is pairs: choose a dataset whose clips have references"
             )
         return
     positive, negative, neutral = (
@@ -217,16 +203,14 @@ def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:
         for lines in (settings.slider_positive, settings.slider_negative, settings.slider_neutral)
     )
     if len(positive) != len(negative):
-        raise ConfigError.of(
-            "slider_negative",
+        raise ConfigError.about(
             f"slider_negative has {counted(len(negative), 'line')} and slider_positive {len(positive)}: write the same "
-            f"number of lines",
+            f"number of lines"
         )
     if len(neutral) not in (0, 1, len(positive)):
-        raise ConfigError.of(
-            "slider_neutral",
+        raise ConfigError.about(
             f"slider_neutral has {counted(len(neutral), 'line')} and slider_positive {len(positive)}: write one for "
-            f"each, one for all, or none",
+            f"each, one for all, or none"
         )
     if not settings.dataset:
         _check_generated(settings, model)
@@ -236,42 +220,37 @@ def _check_generated(settings: TrainSettings, model: Model) -> None:
     """Refuse settings that need more than the clips that the base model generates for a slider."""
     if settings.tells:
         name = "given" if settings.given else "control" if settings.control else "reference"
-        raise ConfigError.of(
-            name,
+        raise ConfigError.about(
             f"{name} is set, but the slider has no dataset, and generated clips have no files beside them: choose a "
-            f"dataset, or turn {name} off",
+            f"dataset, or turn {name} off"
         )
     if model.task != "image-to-video":
         return
     if settings.condition == "low resolution":
-        raise ConfigError.of(
-            "condition",
+        raise ConfigError.about(
             "condition is low resolution, which is made from a dataset's clips, but the slider has no dataset: choose "
-            "one, or set condition to first frame",
+            "one, or set condition to first frame"
         )
     if not settings.preview_images:
-        raise ConfigError.of(
-            "preview_images",
+        raise ConfigError.about(
             f"preview_images is empty, but {model.title} starts from an image: add images for the slider's clips to "
-            f"start from, or choose a dataset to learn on",
+            f"start from, or choose a dataset to learn on"
         )
 
 
 def _check_memory(settings: TrainSettings) -> None:
     if settings.blocks_to_swap and settings.gradient_checkpointing not in ("full", "offloaded"):
-        raise ConfigError.of(
-            "blocks_to_swap",
+        raise ConfigError.about(
             f"blocks_to_swap is {settings.blocks_to_swap}, but gradient_checkpointing is "
             f"{settings.gradient_checkpointing}, and a swapped block must be recomputed for its gradient: set "
-            f"gradient_checkpointing to full or offloaded",
+            f"gradient_checkpointing to full or offloaded"
         )
     if settings.method == "full":
         for name, none in (("blocks_to_swap", 0), ("base_model_precision", "as stored")):
             if (value := getattr(settings, name)) != none:
-                raise ConfigError.of(
-                    name,
+                raise ConfigError.about(
                     f"{name} is {value}, which is for frozen weights, but method full trains all weights: train a "
-                    f"LoRA, or set {name} to {none}",
+                    f"LoRA, or set {name} to {none}"
                 )
 
 
@@ -301,28 +280,25 @@ def _check_push(settings: TrainSettings) -> None:
         return
     name = "push_to_hub"
     if settings.method == "full":
-        raise ConfigError.of(
-            name, f"{name} is on, which pushes a LoRA, but method is full: turn it off, or train a LoRA"
-        )
+        raise ConfigError.about(f"{name} is on, which pushes a LoRA, but method is full: turn it off, or train a LoRA")
     if settings.repository:
         hub.check_repo_id(settings.repository)
     if not hub.logged_in():
-        raise ConfigError.of(name, f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
+        raise ConfigError.about(f"{name} is on, but nobody is logged in to the Hub on this machine: {hub.MAY_WRITE}")
 
 
 def check_ranks(settings: TrainSettings, count: int) -> None:
     """Refuse settings with which `count` processes would not compute exactly what one does. Raises ConfigError."""
     if count > 1 and not platform.INHERITS:
-        raise ConfigError.of("gpus", f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
+        raise ConfigError.about(f"gpus is {count}, but a run on several GPUs needs Linux: set gpus to 1")
     if count > 1 and ":" in settings.device:
         sentence = f"device is {settings.device}, a single GPU, but gpus is {count}: set gpus to 1, or device to cuda"
         raise ConfigError.of("gpus", sentence)
     batches = settings.gradient_accumulation
     if batches % count:
-        raise ConfigError.of(
-            "gradient_accumulation",
+        raise ConfigError.about(
             f"gradient_accumulation is {batches}, must be a multiple of {count}, the number of GPUs: set it to "
-            f"{-(-batches // count) * count}",
+            f"{-(-batches // count) * count}"
         )
     for variable, name in FOREIGN_BACKENDS.items():
         if os.environ.get(variable, "").lower() in ("1", "true"):
@@ -343,14 +319,13 @@ def _check_fsdp(settings: TrainSettings) -> None:
         ("dora", False, "never holds a whole matrix, whose magnitude DoRA needs at the start"),
     ):
         if (value := getattr(settings, name)) != plain:
-            raise ConfigError.of(
-                name, f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
+            raise ConfigError.about(
+                f"{name} is {value} and parallel is fsdp, which {why}: set {name} to {plain}, or parallel to ddp"
             )
     if settings.method == "full" and settings.optimizer not in ("adamw", "adam"):
-        raise ConfigError.of(
-            "optimizer",
+        raise ConfigError.about(
             f"optimizer is {settings.optimizer}, which needs whole matrices, but with parallel fsdp and method full no "
-            f"process has one: set optimizer to adamw, or parallel to ddp",
+            f"process has one: set optimizer to adamw, or parallel to ddp"
         )
 
 
@@ -362,11 +337,11 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
     if name.endswith((".pt", ".bin", ".ckpt")):
         made = Path(name).with_suffix(".safetensors").name
         convert = f"workbench convert {name} {made} --like {settings.model}"
-        raise ConfigError.of("start_from", f"start_from is {name!r}: convert it first: {convert}")
+        raise ConfigError.about(f"start_from is {name!r}: convert it first: {convert}")
     if name.endswith(".safetensors"):
         path = named_paths.resolve(name, "start_from")
         if not path.is_file():
-            raise ConfigError.of("start_from", f"start_from is {name!r}, which is not a file: check the path")
+            raise ConfigError.about(f"start_from is {name!r}, which is not a file: check the path")
         _check_rank(path, settings.rank)
         return path
     path = workspace.runs / name / "lora.safetensors"
@@ -374,7 +349,7 @@ def initial_lora(workspace: Workspace, settings: TrainSettings) -> Path | None:
         why = "no run that has exported a LoRA: choose another"
         if SLUG.fullmatch(name) and (workspace.runs / name).is_dir():
             why = f"a run that {lora_names.why_none(workspace, name)}"
-        raise ConfigError.of("start_from", f"start_from is {name!r}, {why}")
+        raise ConfigError.about(f"start_from is {name!r}, {why}")
     _check_rank(path, settings.rank)
     _check_layers(path.parent / "config.json", name, settings)
     return path
@@ -411,9 +386,7 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
 def resolved(workspace: Workspace, settings: TrainSettings) -> TrainSettings:
     """Check the clips, and compute `steps` from `epochs` if that is set.
 
-    Raises:
-        ConfigError: For shapes that the model does not support.
-        DataError: If too few clips can be used.
+    Raises ConfigError for shapes that the model does not support, DataError if too few clips can be used.
     """
     data = load_data(workspace, settings, hashed=False)
     check_masks(settings, data)
@@ -432,11 +405,10 @@ def check_masks(settings: TrainSettings, data: TrainingData) -> None:
         return
     bare = {item.path: item.name for item in data.train if not item.mask}
     if len(bare) == len({item.path for item in data.train}):
-        sentence = (
+        raise DataError.about(
             f"loss_mask is {settings.loss_mask}, but no clip of dataset {settings.dataset} has a mask: add masks to "
             f"its clips, or set loss_mask to off"
         )
-        raise DataError(sentence, {"loss_mask": sentence})
     if bare and settings.unmasked_clips == "refuse":
         has = "has" if len(bare) == 1 else "have"
         sentence = (
@@ -451,23 +423,17 @@ def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
     if not (names := list(dict.fromkeys(item.name for item in empty))):
         return
     marks = "marks nothing" if settings.loss_mask == "inside" else "marks everything"
-    sentence = (
+    raise DataError.about(
         f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run uses: "
         f"correct the mask, or remove the clip from the dataset"
     )
-    raise DataError(sentence, {"loss_mask": sentence})
-
-
-def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
-    lowest, highest = _extremes(item)
-    return lowest >= 1 if loss_mask == "outside" else highest <= 0
 
 
 @lru_cache(maxsize=10_000)
-def _extremes(item: RunClip) -> tuple[float, float]:
-    """Return the darkest and lightest value of a mask in the frames the run uses. Cached: mask files never change."""
+def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
+    """Whether a mask leaves nothing to learn in the frames the run uses. Cached: mask files never change."""
     mask = read_mask(item)
-    return float(mask.min()), float(mask.max())
+    return bool(mask.min() >= 1 if loss_mask == "outside" else mask.max() <= 0)
 
 
 def _named(names: Sequence[str]) -> str:
@@ -478,8 +444,7 @@ def _named(names: Sequence[str]) -> str:
 # ---- limits of devices: NVIDIA GPUs and CPUs have none
 
 
-@dataclass(frozen=True)
-class DeviceRule:
+class DeviceRule(NamedTuple):
     """A setting, the values that a device does not support (empty: all but `instead`), why, and what to use instead."""
 
     setting: str
@@ -507,12 +472,9 @@ def check_device(settings: TrainSettings, device: Device) -> None:
     """Refuse settings that the device does not support. Raises ConfigError, which names all of them."""
     what, rules = ("mps", MPS) if device.kind == "mps" else ("an AMD GPU", ROCM) if device.rocm else ("", ())
     problems = {}
-    for rule in rules:
-        value = getattr(settings, rule.setting)
-        if value in rule.refused if rule.refused else value != rule.instead:
-            problems[rule.setting] = (
-                f"{rule.setting} is {value}, but the device is {what}, which {rule.why}: set {rule.setting} to "
-                f"{rule.instead}"
-            )
+    for name, refused, why, instead in rules:
+        value = getattr(settings, name)
+        if value in refused if refused else value != instead:
+            problems[name] = f"{name} is {value}, but the device is {what}, which {why}: set {name} to {instead}"
     if problems:
         raise ConfigError("; ".join(problems.values()), problems)

@@ -172,10 +172,9 @@ def sources_of(settings: TrainSettings) -> list[DatasetShare]:
     if settings.dataset_weights == "sampling":
         for source in found:
             if source.repeats > 1 or not source.weight:
-                raise ConfigError.of(
-                    "more_datasets",
+                raise ConfigError.about(
                     f"more_datasets has {source.name}={source.repeats}@{source.weight:g}, but with dataset_weights "
-                    f"sampling only a weight above 0 is allowed: write {source.name}@WEIGHT",
+                    f"sampling only a weight above 0 is allowed: write {source.name}@WEIGHT"
                 )
     return found
 
@@ -193,9 +192,8 @@ def parse_source(text: str) -> DatasetShare:
     with contextlib.suppress(ValueError):  # a weight such as 1.2.3
         if match and (repeats := int(match["repeats"] or 1)):
             return DatasetShare(match["name"].strip(), repeats, float(match["weight"] or 1.0))
-    raise ConfigError.of(
-        "more_datasets",
-        f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5",
+    raise ConfigError.about(
+        f"more_datasets has {text[:80]!r}: write NAME, NAME=REPEATS or NAME=REPEATS@WEIGHT, as in cats=3@0.5"
     )
 
 
@@ -205,9 +203,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     Args:
         hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
 
-    Raises:
-        ConfigError: For an illegal shape.
-        DataError: If no clip can be used.
+    Raises ConfigError for an illegal shape, DataError if no clip can be used.
     """
     family, model = settings.resolved
     shape = shape_of(settings, model)
@@ -291,18 +287,18 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
     if name and held_out:
         pool = [item for item in validation if item.sha256 not in contents]
         if not pool:
-            sentence = f"validation_dataset is {name}, but the run trains on all its clips: choose one with other clips"
-            raise DataError(sentence, {"validation_dataset": sentence})
+            raise DataError.about(
+                f"validation_dataset is {name}, but the run trains on all its clips: choose one with other clips"
+            )
     else:
         pool = list(train)
         if held_out == HELD_OUT and len(contents) <= HELD_OUT:
             return []
         if held_out >= len(contents):
-            sentence = (
+            raise DataError.about(
                 f"held_out is {held_out}, but dataset {settings.dataset} has {len(contents)} usable clips: "
                 f"use at most {len(contents) - 1}, or add clips"
             )
-            raise DataError(sentence, {"held_out": sentence})
     # Choose by content, not by position in the file, so that adding a clip changes the role of no other clip.
     names = {item.sha256 for item in pool}
     by_chance = sorted(names, key=lambda sha256: hashlib.sha256(f"{settings.seed}:{sha256}".encode()).digest())
@@ -313,10 +309,9 @@ def _measured(settings: TrainSettings, train: Sequence[RunClip], validation: Seq
 def _buckets(settings: TrainSettings, model: Model, shape: Shape, clips: Sequence[Clip]) -> tuple[Bucket, ...]:
     """Choose the run's shapes, the largest (that of the previews) first. Raises ConfigError."""
     if settings.frame_sampling == "sat" and (settings.buckets or settings.bucket_limit > 1):
-        sentence = (
+        raise ConfigError.about(
             "frame_sampling is sat, which gives every clip one length: set bucket_limit to 1 and leave buckets empty"
         )
-        raise ConfigError.of("frame_sampling", sentence)
     if settings.buckets:
         chosen = tuple(dict.fromkeys(parse_bucket(text, model) for text in settings.buckets))
     elif settings.bucket_limit > 1:
@@ -340,9 +335,7 @@ def _usable(
 ) -> tuple[list[RunClip], list[str]]:
     """Plan the clips of one dataset; return them, and a sentence for each clip that is left out.
 
-    Args:
-        misfits: Why a clip cannot be trained on, by file name; "" if it can.
-        masked: Whether masks are used.
+    misfits: why a clip cannot be trained on, by file name; "" if it can.
     """
     info, items, dropped = read_info(dataset), list[RunClip](), damage(dataset)
     assigned = assign([taking.usable(clip) for clip in clips], buckets, shape.fps).assignments
@@ -379,8 +372,7 @@ def read_mask(item: RunClip) -> NDArray[np.float32]:
     Returns:
         [F, H, W], 0 (black) to 1 (white). Values that compression moved away from black or white are restored.
 
-    Raises:
-        DataError: If the mask is damaged, or shorter than the clip.
+    Raises DataError if the mask is damaged, or shorter than the clip.
     """
     import numpy as np
 
@@ -473,19 +465,18 @@ def _check_references(settings: TrainSettings, model: Model, items: Sequence[Run
     if settings.resolved.family.told_as_one(model):
         if video := next((item for item in items if not item.plan.clip.reference.endswith(".png")), None):
             sentence = f"the reference of {video.name} is a video, and {model.title} takes images"
-            raise ConfigError.of("reference", f"reference is on, but {sentence}: replace it with a PNG image")
+            raise ConfigError.about(f"reference is on, but {sentence}: replace it with a PNG image")
         return
     pictures = {item.plan.clip.reference.endswith(".png"): item.name for item in items}
     if len(pictures) > 1:
         sentence = f"the reference of {pictures[True]} is an image and that of {pictures[False]} a video"
-        raise ConfigError.of("reference", f"reference is on, but {sentence}: use only one of the two in a run")
+        raise ConfigError.about(f"reference is on, but {sentence}: use only one of the two in a run")
     unit = model.size_multiple * settings.reference_downscale
     for bucket in sorted({item.bucket for item in items}, key=str):
         if bucket.height % unit or bucket.width % unit:
-            raise ConfigError.of(
-                "reference_downscale",
+            raise ConfigError.about(
                 f"reference_downscale is {settings.reference_downscale}, which does not work with clips of "
-                f"{bucket.width}x{bucket.height}: use sizes that are multiples of {unit}, or a smaller value",
+                f"{bucket.width}x{bucket.height}: use sizes that are multiples of {unit}, or a smaller value"
             )
 
 
@@ -493,8 +484,7 @@ def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequen
     """Return the error for a dataset without a usable clip."""
     of_concept = "dataset" if dataset == settings.dataset else "more_datasets"
     setting = {"known": "regularization_dataset", "held_out": "validation_dataset"}.get(role, of_concept)
-    reasons = "; ".join(dropped[:3]) or "it has no clips"
-    sentence = f"dataset {dataset} has no usable clip ({reasons})"
+    sentence = f"dataset {dataset} has no usable clip ({'; '.join(dropped[:3]) or 'it has no clips'})"
     return DataError(sentence, {setting: sentence})
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from workbench.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.jobs import State, Status
+from workbench.jobs import State, Status, log_tail
 from workbench.runs.checkpoints import NOTHING_WHOLE
-from workbench.runs.run import Action, ActionKind, as_flags
+from workbench.runs.run import Action, ActionKind, Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import write_json
@@ -61,16 +61,10 @@ def settings_in_use(run: Path, settings: TrainSettings) -> TrainSettings:
 
 
 def fall_back(run: Path, settings: TrainSettings, at: int, why: str) -> str:
-    """Record that the run continues with cheaper settings.
-
-    Args:
-        at: The last completed step.
-        why: The error message.
+    """Record that the run continues with cheaper settings after step `at`. Raises CannotWrite.
 
     Returns:
         A sentence for the log; "" if there are no cheaper settings, or the fallback is off or used up.
-
-    Raises CannotWrite.
     """
     if not settings.oom_fallback or fallback_record(run) or (others := cheaper(settings)) is None:
         return ""
@@ -405,6 +399,13 @@ def failure_of(status: Status, log: str, saved: Sequence[int], settings: TrainSe
         tail="\n".join(log.splitlines()[-TAIL_LINES:]),
         actions=_actions(rule, status.name, checkpoint, settings),
     )
+
+
+def read_failure(status: Status) -> Failure | None:
+    """Explain why a run failed or died, from its log and checkpoints; None for any other run, of which none is read."""
+    if status.state not in (State.FAILED, State.DIED):
+        return None
+    return failure_of(status, log_tail(status.folder, LOG_LINES), Run(status.folder).checkpoints)
 
 
 def last_checkpoint(saved: Sequence[int]) -> str:

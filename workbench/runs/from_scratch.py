@@ -73,8 +73,8 @@ def new_model(
     """
     known = families_from_scratch()
     if (family := known.get(settings.model)) is None:
-        raise ConfigError.of(
-            "model", f"model is {settings.model}: to train from scratch, name a family, {' or '.join(known)}"
+        raise ConfigError.about(
+            f"model is {settings.model}: to train from scratch, name a family, {' or '.join(known)}"
         )
     assert family.new_model is not None
     new = family.new_model() if new is None else new
@@ -88,7 +88,7 @@ def new_model(
     try:
         encoder = find_model(str(new.model_dump()["text_encoder"]))
     except ConfigError as error:
-        raise ConfigError.of("text_encoder", f"text_encoder does not name a model: {error}") from error
+        raise ConfigError.about(f"text_encoder does not name a model: {error}") from error
     text = encoder.fetch()
     folder = fresh_folder(workspace.root / MODELS, name or settings.dataset or family.name)
     try:

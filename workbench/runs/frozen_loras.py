@@ -58,23 +58,22 @@ def _found(workspace: Workspace, setting: str, text: str) -> FrozenLora:
     if is_lora_file(name) and not lora_names.is_name(name):
         if not name.endswith(".safetensors"):
             made = Path(name).with_suffix(".safetensors").name
-            raise ConfigError.of(
-                setting, f"{setting} is {name!r}: convert it first: workbench loras convert {name} diffusers {made}"
+            raise ConfigError.about(
+                f"{setting} is {name!r}: convert it first: workbench loras convert {name} diffusers {made}"
             )
         path = named_paths.resolve(name, setting)
         if not path.is_file():
-            raise ConfigError.of(setting, f"{setting} is {name!r}, which is not a file: check the path")
+            raise ConfigError.about(f"{setting} is {name!r}, which is not a file: check the path")
         return FrozenLora(setting, name, path, scale)
     full = f"{lora_names.RUNS}/{name}" if SLUG.fullmatch(name) else name
     if lora_names.is_name(full) and (path := lora_names.path_of(workspace, full)).is_file():
         return FrozenLora(setting, name, path, scale)
     run = name.removeprefix(f"{lora_names.RUNS}/")
     if SLUG.fullmatch(run) and workspace.run(run).is_dir():
-        raise ConfigError.of(setting, f"{setting} is {name!r}, a run that {lora_names.why_none(workspace, run)}")
-    raise ConfigError.of(
-        setting,
+        raise ConfigError.about(f"{setting} is {name!r}, a run that {lora_names.why_none(workspace, run)}")
+    raise ConfigError.about(
         f"{setting} is {name[:120]!r}, which is neither a LoRA of the library nor a .safetensors file: choose one, or "
-        f"import it first (workbench loras import)",
+        f"import it first (workbench loras import)"
     )
 
 
@@ -86,8 +85,8 @@ def split_strength(setting: str, text: str) -> tuple[str, float]:
     with contextlib.suppress(ValueError):
         if name and math.isfinite(scale := float(tail)) and scale != 0:
             return name, scale
-    raise ConfigError.of(
-        setting, f"{setting} is {text[:120]!r}: write LORA=STRENGTH with a strength other than 0, as in turbo=0.8"
+    raise ConfigError.about(
+        f"{setting} is {text[:120]!r}: write LORA=STRENGTH with a strength other than 0, as in turbo=0.8"
     )
 
 
@@ -95,10 +94,9 @@ def check_frozen(workspace: Workspace, settings: TrainSettings, resolved: Resolv
     """Refuse frozen LoRAs that do not fit the model (by their headers) or the other settings. Raises ConfigError."""
     for lora in frozen_loras(workspace, settings):
         if settings.is_dora and lora.setting in IN_TRAINING:
-            raise ConfigError.of(
-                "dora",
+            raise ConfigError.about(
                 f"dora is on and {lora.setting} is set, but a DoRA needs the magnitudes of the base model's own rows, "
-                f"which another LoRA changes: turn dora off, or leave {lora.setting} empty",
+                f"which another LoRA changes: turn dora off, or leave {lora.setting} empty"
             )
         _check_header(lora, resolved)
 
@@ -109,8 +107,8 @@ def _check_header(lora: FrozenLora, resolved: ResolvedModel) -> None:
     try:
         shapes = read_header(lora.path).shapes
     except (OSError, ValueError) as error:
-        raise ConfigError.of(
-            setting, f"{setting} is {lora.path.name}, which cannot be read ({error}): export or download it again"
+        raise ConfigError.about(
+            f"{setting} is {lora.path.name}, which cannot be read ({error}): export or download it again"
         ) from error
     own = {name: (one.outputs, one.inputs) for name, one in resolved.facts.named()}
     layers, wrong = set[str](), set[str]()
@@ -128,10 +126,9 @@ def _check_header(lora: FrozenLora, resolved: ResolvedModel) -> None:
             wrong.add(layer)
     if not layers or len(wrong) > (1 - FIT_LIMIT) * len(layers):
         which = f" (not {min(wrong)[:80]})" if wrong else ""
-        raise ConfigError.of(
-            setting,
+        raise ConfigError.about(
             f"{setting} is {lora.name}, but only {len(layers) - len(wrong)} of its {len(layers)} layers fit "
-            f"{title}{which}: choose a LoRA made for this model",
+            f"{title}{which}: choose a LoRA made for this model"
         )
 
 

@@ -106,12 +106,6 @@ SOUND = {
 }
 
 
-def _until(path: Path, step: int) -> bytes:
-    """Return the whole lines up to a step, unchanged."""
-    lines = (line for whole in _blocks(path, 0) for line in whole.splitlines(keepends=True))
-    return b"".join(line for line in lines if any(each["step"] <= step for each in parse_lines(line)))
-
-
 class MetricsWriter:
     """Appends lines, each in a single write, so that readers see whole lines.
 
@@ -119,9 +113,12 @@ class MetricsWriter:
     """
 
     def __init__(self, run: Path, resume_step: int) -> None:
+        """Keep the whole lines up to the step that the run resumes from, unchanged."""
         self._path = run / METRICS
-        kept = _until(self._path, resume_step) if resume_step and self._path.exists() else b""
-        write_bytes(self._path, kept)
+        blocks = _blocks(self._path, 0) if resume_step and self._path.exists() else ()
+        lines = (line for block in blocks for line in block.splitlines(keepends=True))
+        kept = [line for line in lines if any(each["step"] <= resume_step for each in parse_lines(line))]
+        write_bytes(self._path, b"".join(kept))
         self._waiting = b""
         with writing(self._path):
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
@@ -178,13 +175,11 @@ _SESSION = TypeAdapter(RunSession)
 def record_session(run: Path, step: int, paused_at: float | None = None, **facts: object) -> None:
     """Append a line for this session.
 
-    Call it before the metrics are cut back to the checkpoint, because the lost steps took time, too.
+    Call it before the metrics are cut back to the checkpoint: the lost steps took time, too. Raises CannotWrite.
 
     Args:
         paused_at: When the preceding pause began; None if there was none.
         facts: The other fields of `RunSession`.
-
-    Raises CannotWrite.
     """
     before = _last_metrics_time(run) if paused_at is None else paused_at
     session = RunSession(time.time(), step, before, paused_at is not None, **facts)  # type: ignore[arg-type]

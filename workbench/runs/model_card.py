@@ -110,8 +110,7 @@ def model_card(
 
     Args:
         usage: The family's code that generates with a LoRA.
-        widget: As in `metadata`.
-        license: As in `metadata`.
+        widget, license: As in `metadata`.
         repository: The Hub repository to load a transformer from; "" for the card's folder.
     """
     settings = facts.settings

@@ -123,23 +123,19 @@ def check(settings: TrainSettings) -> None:
     """Refuse settings that the optimizer does not support, before anything heavy is loaded. Raises ConfigError."""
     name, rule = settings.optimizer, RULES[settings.optimizer]
     if rule.package and importlib.util.find_spec(rule.package) is None:
-        raise ConfigError.of(
-            "optimizer", f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}"
-        )
+        raise ConfigError.about(f"optimizer is {name}, which needs the package {rule.distribution}: {INSTALL}")
     options(settings)
     if name == "prodigy" and settings.learning_rate < PRODIGY_LOWEST:
-        raise ConfigError.of(
-            "learning_rate",
+        raise ConfigError.about(
             f"learning_rate is {settings.learning_rate:g}, must be {PRODIGY_LOWEST:g} or more with prodigy, which "
-            f"multiplies it by the rate it finds itself: set it to 1",
+            f"multiplies it by the rate it finds itself: set it to 1"
         )
     if name == "schedule-free" and not settings.adam_beta1:
-        raise ConfigError.of("adam_beta1", "adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
+        raise ConfigError.about("adam_beta1 is 0, must be above 0 with schedule-free: the default is 0.9")
     if name == "schedule-free" and settings.ema_decay:
-        raise ConfigError.of(
-            "ema_decay",
+        raise ConfigError.about(
             f"ema_decay is {settings.ema_decay:g}, must be 0 with schedule-free, which averages the weights itself: "
-            "set it to 0",
+            "set it to 0"
         )
 
 
@@ -171,4 +167,4 @@ def options(settings: TrainSettings) -> dict[str, bool | int | float]:
 
 
 def _options_error(text: str) -> ConfigError:
-    return ConfigError.of("optimizer_options", f"optimizer_options has {text}")
+    return ConfigError.about(f"optimizer_options has {text}")

@@ -152,14 +152,21 @@ class RunPreviews:
         return [sorted((one for one in every if one.index == index), key=lambda one: one.scale) for index in prompts]
 
 
-def previews_of(run: Path, step: int) -> list[Preview]:
-    """Read the previews of a step with the LoRA at scale 1, by prompt."""
-    return _previews(run / FOLDER / f"step-{step:08d}", step)
-
-
-def controls_of(run: Path, step: int) -> list[Preview]:
-    """Read the control previews of a step, by number."""
-    return _previews(run / FOLDER / f"step-{step:08d}", step, "control")
+def previews_of(run: Path, step: int, kind: Kind = "preview") -> list[Preview]:
+    """Read the previews of a step, by prompt, then scale."""
+    found = []
+    for video in (run / FOLDER / f"step-{step:08d}").glob("*.mp4"):
+        named = NAMES.fullmatch(video.stem)  # others are live samples and training inputs
+        if not named or not video.with_suffix(".json").exists():
+            continue
+        with contextlib.suppress(ValueError):
+            index, scale = int(named["index"]), float(named["scale"] or 1)
+            own = "control" if named["control"] else "scaled" if named["scale"] else "preview"
+            if own == kind and abs(scale) < LARGEST_SCALE:
+                record = _record(video)
+                if record or kind != "control":
+                    found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
+    return sorted(found, key=lambda one: (one.index, one.scale))
 
 
 def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
@@ -180,7 +187,7 @@ def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float |
 
 def all_previews(run: Path, kind: Kind = "preview") -> list[Preview]:
     """Read every preview of a kind, by step, then prompt."""
-    return [one for step, folder in sorted(step_folders(run / FOLDER).items()) for one in _previews(folder, step, kind)]
+    return [one for step in sorted(step_folders(run / FOLDER)) for one in previews_of(run, step, kind)]
 
 
 def read_previews(run: Path) -> RunPreviews:
@@ -201,22 +208,6 @@ def read_previews(run: Path) -> RunPreviews:
         live=tuple(LiveVideo(video, _record(video)) for video in live),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),
     )
-
-
-def _previews(folder: Path, step: int, kind: Kind = "preview") -> list[Preview]:
-    found = []
-    for video in folder.glob("*.mp4"):
-        named = NAMES.fullmatch(video.stem)  # others are live samples and training inputs
-        if not named or not video.with_suffix(".json").exists():
-            continue
-        with contextlib.suppress(ValueError):
-            index, scale = int(named["index"]), float(named["scale"] or 1)
-            own = "control" if named["control"] else "scaled" if named["scale"] else "preview"
-            if own == kind and abs(scale) < LARGEST_SCALE:
-                record = _record(video)
-                if record or kind != "control":
-                    found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
-    return sorted(found, key=lambda one: (one.index, one.scale))
 
 
 def _record(video: Path) -> dict[str, Any]:

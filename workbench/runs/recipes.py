@@ -18,8 +18,8 @@ from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.recipes import KINDS, Mode, Source, Subject, Value
 from workbench.runs.settings import TrainSettings
-from workbench.settings import parse, specs
-from workbench.workspace import Workspace, checked_slug, is_slug, read_json, slugify, write_json
+from workbench.settings import parse, read_values, specs
+from workbench.workspace import Workspace, checked_slug, is_slug, slugify, write_json
 
 UNKNOWN = "No published run of this kind of model is known, so the settings stay as they are."
 
@@ -54,13 +54,9 @@ class Suggestion:
 
 
 def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion:
-    """Suggest settings for a subject or a mode.
+    """Suggest settings for a subject or a mode; `clips` is 0 if unknown.
 
-    Args:
-        clips: Number of clips, 0 if unknown.
-
-    Raises:
-        ConfigError: If the subject or mode is unknown, or the model does not support the mode.
+    Raises ConfigError if the subject or mode is unknown, or the model does not support the mode.
     """
     if subject not in KINDS:
         raise ConfigError(f"recipe is {subject[:80]!r}, must be one of {', '.join(KINDS)}")
@@ -137,9 +133,6 @@ def save_preset(workspace: Workspace, title: str, settings: TrainSettings) -> st
 
 def load_preset(workspace: Workspace, name: str) -> dict[str, Any]:
     """Read a preset's settings. Someone else may have written it, so check them. Raises ConfigError."""
-    file = workspace.presets / f"{checked_slug(name)}.json"
-    values = read_json(file)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{file.name} must hold a JSON object of settings: write it as {{...}}")
+    values = read_values(workspace.presets / f"{checked_slug(name)}.json")
     parse(TrainSettings, values)
     return {name: value for name, value in values.items() if name not in NOT_SHARED}

@@ -84,8 +84,9 @@ class Run(NotedFolder):
         settings = settings.changed(model=settle(workspace.model(settings.model)))
         check(workspace, settings)
         if settings.resolved.model.boundary and settings.expert == "both":
-            sentence = "expert is both, which takes two runs, but this is one run: choose high noise or low noise"
-            raise ConfigError(sentence, {"expert": sentence})
+            raise ConfigError.about(
+                "expert is both, which takes two runs, but this is one run: choose high noise or low noise"
+            )
         return resolved(workspace, settings)
 
     def clone(self, workspace: Workspace, name: str | None = None) -> Self:
@@ -95,9 +96,7 @@ class Run(NotedFolder):
     def fork(self, workspace: Workspace, step: int, settings: TrainSettings, name: str | None = None) -> Self:
         """Create a run that continues from a step's checkpoint with other settings; parent.json records the changes.
 
-        Raises:
-            ConfigError: If the settings do not fit the checkpoint's weights (see `carried`).
-            CannotWrite
+        Raises CannotWrite, or ConfigError if the settings do not fit the checkpoint's weights (see `carried`).
         """
         if settings.model != self.settings.model:
             settings = settings.changed(model=settle(workspace.model(settings.model)))
@@ -176,10 +175,8 @@ class Run(NotedFolder):
     def start(self, from_start: bool = False) -> jobs.Status:
         """Queue the run, or start it on its remote target; it resumes from its newest intact checkpoint.
 
-        Does nothing if the run is already alive.
-
-        Args:
-            from_start: Allow starting over at step 0 if no checkpoint is intact; otherwise refuse.
+        Does nothing if the run is already alive. Without an intact checkpoint it is refused, unless `from_start` allows
+        starting over at step 0.
         """
         env, settings = {FROM_START: "1"} if from_start else None, self.settings
         if self.target:
@@ -218,8 +215,8 @@ class Run(NotedFolder):
 
     def preview(self, prompt: str | None = None, scales: Sequence[float] = ()) -> None:
         """Generate previews after the current step: all of them, or only `prompt`, at each of the LoRA `scales`."""
-        request = {"prompt": prompt, "scales": list(scales)}
-        self._request_videos({"previews": True, **{name: value for name, value in request.items() if value}})
+        chosen = {**({"prompt": prompt} if prompt else {}), **({"scales": list(scales)} if scales else {})}
+        self._request_videos({"previews": True, **chosen})
 
     def live_sample(self, request: LiveSample) -> None:
         """Generate a video with the weights as they are after the current step, also listed among the samples.
@@ -275,8 +272,7 @@ class Carried:
 def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> Carried:
     """Decide which parts of a checkpoint can be used with new settings.
 
-    Raises:
-        ConfigError: If the weights do not fit the settings, or there are no steps left to train.
+    Raises ConfigError if the weights do not fit the settings, or there are no steps left to train.
     """
     changed = checkpoints.setting_changes(state["settings"], settings)
     deciding = WEIGHTS + (LORA_WEIGHTS if settings.method != "full" else ())
@@ -290,11 +286,12 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
             problems,
         )
     if settings.steps <= state["step"]:
-        sentence = f"steps is {settings.steps}, but the fork begins at step {state['step']}: set more steps"
-        raise ConfigError(sentence, {"steps": sentence})
+        raise ConfigError.about(
+            f"steps is {settings.steps}, but the fork begins at step {state['step']}: set more steps"
+        )
 
-    files = {path.name for path in folder.iterdir()} - {checkpoints.MANIFEST, checkpoints.STATE}
-    kept, dropped = dict(state), []
+    files, dropped = {path.name for path in folder.iterdir()} - {checkpoints.MANIFEST, checkpoints.STATE}, []
+    kept = {key: value for key, value in state.items() if key not in ("precision", "threads")}  # it may use others
     if "optimizer" in changed:
         files -= {checkpoints.OPTIMIZER}
         kept.pop("optimizer", None)
@@ -303,8 +300,6 @@ def carried(folder: Path, state: Mapping[str, Any], settings: TrainSettings) -> 
     if checkpoints.EMA in files and not settings.ema_decay:
         files -= {checkpoints.EMA}
         dropped.append("the averaged weights (ema_decay is now 0)")
-    kept.pop("precision", None)  # a fork may use another number format
-    kept.pop("threads", None)
     kept["text_form"] = None  # and another text encoding
     if "precision" in changed:
         kept["scaler"] = None

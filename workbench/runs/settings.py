@@ -803,24 +803,19 @@ class TrainSettings(
 
 
 def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
-    """Parse the setting `blocks` into block numbers; None means all blocks.
+    """Parse the setting `blocks`, such as "0-9, 20-29", into block numbers; None means all `count` of them.
 
-    Args:
-        text: Numbers and ranges, such as "0-9, 20-29".
-        count: The model's number of blocks.
-
-    Raises:
-        ConfigError: If the text is malformed or names blocks that the model does not have.
+    Raises ConfigError if the text is malformed or names blocks that the model does not have.
     """
     found = set[int]()
     for part in (part.strip() for part in text.split(",") if part.strip()):
         match = BLOCK_RANGE.fullmatch(part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ConfigError.of("blocks", f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
+            raise ConfigError.about(f"blocks has {part[:40]!r}: write numbers and ranges, as in 0-9, 20-29")
         if last >= count:
-            raise ConfigError.of(
-                "blocks", f"blocks has {part}, but the model's blocks are 0 to {count - 1}: use at most {count - 1}"
+            raise ConfigError.about(
+                f"blocks has {part}, but the model's blocks are 0 to {count - 1}: use at most {count - 1}"
             )
         found |= set(range(first, last + 1))
     return frozenset(found) or None
@@ -840,10 +835,6 @@ def _tells(values: Values) -> bool:
     return bool(values["given"] or values["control"] or values["reference"])
 
 
-def _first_frame(values: Values) -> bool:
-    return _image(values) and values["condition"] == "first frame" and not _tells(values)
-
-
 def _lora(values: Values) -> bool:
     return bool(values["method"] != "full")
 
@@ -859,7 +850,10 @@ EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
     ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
     ("first_frame_share", lambda values: not _tells(values)),
     ("reference_downscale", lambda values: bool(values["reference"])),
-    ("condition_frames image_latent_scale preview_images", _first_frame),
+    (
+        "condition_frames image_latent_scale preview_images",
+        lambda values: _image(values) and values["condition"] == "first frame" and not _tells(values),
+    ),
     ("low_resolution_scale", lambda values: _image(values) and values["condition"] == "low resolution"),
     ("start_from rank alpha targets blocks train_also base_lora training_adapter preview_lora", _lora),
     ("slider_positive", lambda values: values["slider_from"] == "prompts"),

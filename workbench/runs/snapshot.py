@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -545,19 +545,12 @@ def _remedy(seen: RunSnapshot, found: Diagnosis) -> Action | None:
 
 
 def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str = "") -> Run | TrainSettings | str:
-    """Perform an offered action.
-
-    Args:
-        kind: The action's kind.
-        label: Its label, if several actions have that kind.
+    """Perform an offered action of a kind, with that label if several have that kind.
 
     Returns:
         The run to show from then on, settings for the form of a new run, or a sentence.
 
-    Raises:
-        NotNow: If the action is no longer offered.
-        ConfigError: If the action needs more than the run (`preview`, `sample`, ...).
-        CannotWrite
+    Raises NotNow if it is no longer offered, ConfigError if it needs more than the run (`sample` ...), CannotWrite.
     """
     verdict = verdict_of(seen)
     offered = [verdict.action] if verdict and verdict.action else []
@@ -566,32 +559,25 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
     if found is None:
         raise NotNow(f"{seen.name} is now {seen.headline}, so this is no longer offered: look at the run again")
     run = seen.run
-    match found.kind:
-        case "go on" | "from start":
-            run.start(from_start=found.kind == "from start")
-            return run
-        case "new run":
-            return run.settings.changed(**found.settings)
-        case "fork" if found.step is not None:
-            fork = run.fork(workspace, found.step, run.settings.changed(**found.settings))
-            fork.start()
-            return fork
-        case "pause":
-            run.pause()
-            return "The run pauses after this step, so that you can sample in the meantime."
-        case "resume":
-            run.resume()
-            return "The run resumes."
-        case "stop":
-            run.stop()
-            return "The run finishes its step, saves and ends."
-        case "kill":
-            run.stop(grace=0.0)
-            return "The run was ended."
-        case "save":
-            run.save()
-            return "A checkpoint will be saved after this step."
-        case "decode":
-            run.decode_previews()
-            return "The previews are being decoded in the background and will appear one by one."
+    if found.kind in ("go on", "from start"):
+        run.start(from_start=found.kind == "from start")
+        return run
+    if found.kind == "new run":
+        return run.settings.changed(**found.settings)
+    if found.kind == "fork" and found.step is not None:
+        fork = run.fork(workspace, found.step, run.settings.changed(**found.settings))
+        fork.start()
+        return fork
+    commands: dict[str, tuple[Callable[[], object], str]] = {
+        "pause": (run.pause, "The run pauses after this step, so that you can sample in the meantime."),
+        "resume": (run.resume, "The run resumes."),
+        "stop": (run.stop, "The run finishes its step, saves and ends."),
+        "kill": (lambda: run.stop(grace=0.0), "The run was ended."),
+        "save": (run.save, "A checkpoint will be saved after this step."),
+        "decode": (run.decode_previews, "The previews are being decoded in the background and will appear one by one."),
+    }
+    if found.kind in commands:
+        perform, sentence = commands[found.kind]
+        perform()
+        return sentence
     raise ConfigError(f"{found.label}: {found.hint or 'this needs more than the run'}")

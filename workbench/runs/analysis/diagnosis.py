@@ -152,11 +152,7 @@ def diagnose(
 ) -> Diagnosis:
     """Diagnose a run from its curves.
 
-    Args:
-        curves: The run's curves, up to date.
-        checkpoints: Steps of the saved checkpoints.
-        ended: Whether the run is over.
-        settings: The run's settings, for values in the advice.
+    checkpoints: the steps saved;  ended: whether the run is over;  settings: for values in the advice.
     """
     run = Numbers(curves, checkpoints, ended, settings)
     rule = next(rule for rule in RULES if rule.holds(run))

@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from workbench.clips.media.reading import ANOTHER, SEEN, in_words
-from workbench.runs.previews import changes, controls_of, previews_of
+from workbench.runs.previews import changes, previews_of
 
 VISIBLE = 2.0  # times the controls' change: between 1.4 (no sample shows the concept) and 2.6 (some samples do)
 KEYS = ("preview_changes", "control_changes", "visible_effects", "visible_effect")  # in a line of metrics.jsonl
@@ -120,7 +120,8 @@ def measure(run: Path, step: int) -> dict[str, Any] | None:
     own = changes(previews_of(run, 0), previews_of(run, step))
     if not _known(own):
         return None
-    return VisibleEffect(tuple(own), tuple(changes(controls_of(run, 0), controls_of(run, step)))).line()
+    control = changes(previews_of(run, 0, "control"), previews_of(run, step, "control"))
+    return VisibleEffect(tuple(own), tuple(control)).line()
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
