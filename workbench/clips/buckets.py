@@ -141,9 +141,9 @@ def buckets_for(
     """List every bucket a model can train in: one frame (images) and each legal frame count, in every size.
 
     The sizes are the resolutions (None for the model's own) and, for each, the other aspect ratios with about the same
-    area, or less where the model's limit requires it.
+    area, or less where the model's limit requires it. longest: the largest frame count, by default the model's.
 
-    longest: the largest frame count; None for the model's limit. Raises ConfigError for an illegal resolution.
+    Raises ConfigError for an illegal resolution.
     """
     sizes: set[Size] = set()
     for height, width in resolutions or [(model.height, model.width)]:
@@ -188,7 +188,14 @@ def assign(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Buck
 
     def assignment(clip: Clip) -> BucketAssignment:
         if (bucket := best[_kind(clip)]) is None:
-            return BucketAssignment(clip, None, fps, dropped=_why_nowhere(clip, ordered, fps))
+            dropped = UNKNOWN
+            if fitting := [one for one in ordered if one.for_images == clip.is_image]:
+                dropped = why_dropped(clip, fitting[0].shape(fps)) or UNKNOWN
+            elif clip.frames:
+                dropped = (
+                    f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
+                )
+            return BucketAssignment(clip, None, fps, dropped=dropped)
         share = time_share(clip, bucket.frames, fps)
         return BucketAssignment(clip, bucket, fps, share, *cover(clip, bucket.height, bucket.width))
 
@@ -207,8 +214,6 @@ def choose(
 
     Add the bucket that gains most until none gains anything, then swap single buckets until no swap helps. This nearly
     always finds the best set; greedy selection alone guarantees at least 63% of the best set's score.
-
-    Raises ConfigError for an illegal resolution.
     """
     import numpy as np
 
@@ -277,13 +282,3 @@ def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
     before = kept[:, list(chosen)].max(1) if chosen else np.zeros(len(kept))
     saved = np.maximum(kept - before[:, None], 0).sum(0)
     return int(saved.argmax()), float(saved.max())
-
-
-def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:
-    """Explain why a clip fits none of the buckets, which are in ascending order of frames."""
-    fitting = [bucket for bucket in buckets if bucket.for_images == clip.is_image]
-    if fitting:
-        return why_dropped(clip, fitting[0].shape(fps)) or UNKNOWN
-    if clip.frames:
-        return f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
-    return UNKNOWN

@@ -239,17 +239,11 @@ class Dataset(NotedFolder):
         return PlanTable(shape, self.plans(shape), buckets.assign(clips, chosen, known.fps))
 
     def view_as_model(self, name: str, model: str = "", frames: int | None = None) -> ClipView:
-        """Render a clip as a model sees it. Arguments as for `clip` and `plan_table`.
-
-        Raises ConfigError, DataError if the clip is left out, CannotWrite.
-        """
+        """Render a clip as a model sees it, as `planned_video` does. Arguments as for `clip` and `plan_table`."""
         return self.planned_video(self.clip(name), shape_for(find_model(model or default_model()).model, frames))
 
     def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
-        """Write exactly the frames that the model sees to a video, by default in the workspace's cache.
-
-        Raises DataError if the clip is left out, CannotWrite.
-        """
+        """Write the frames that the model sees to a video, by default in the cache. Raises DataError, CannotWrite."""
         plan = frame_plan.plan(clip, shape)
         if plan.dropped:
             raise DataError(f"{clip.name} is left out: {plan.dropped}")
@@ -264,10 +258,7 @@ class Dataset(NotedFolder):
     # ---- changing
 
     def set_caption(self, name: str, text: str, by: str = "hand", over: str | None = None) -> Clip:
-        """Set a clip's caption, unless `over` is given and is no longer its caption. Return the clip.
-
-        Raises ConfigError, CannotWrite.
-        """
+        """Set a caption, but not over another one than `over`, if given. Raises ConfigError, CannotWrite."""
         clip, new = self.clip(name), clean_caption(text)
 
         def make(found: Sequence[Clip]) -> list[Clip]:
@@ -342,10 +333,7 @@ class Dataset(NotedFolder):
         columns: Columns = USUAL,
         frame_rate: float | None = None,
     ) -> list[ImportResult]:
-        """Import videos, pictures, folders and archives in this process; return one result per file (ingest.intake).
-
-        Raises DataError if no file is found or usable, ConfigError, CannotWrite.
-        """
+        """Import files, folders and archives in this process; return a result per file (ingest.intake.import_files)."""
         return import_files(self.folder, paths, on_progress, layout, longest_side, columns, frame_rate=frame_rate)
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
@@ -397,10 +385,7 @@ class Dataset(NotedFolder):
     # ---- the dataset check
 
     def fix(self, findings: Sequence[Finding], fix: Fix) -> str:
-        """Apply a fix to findings as one change, in this process; return what was done.
-
-        Raises ConfigError, DataError, CannotWrite.
-        """
+        """Apply a fix as one change, and say what was done. Raises ConfigError, DataError, CannotWrite."""
         return fixes.apply(self.folder, findings, fix)
 
     def preview_fix(self, findings: Sequence[Finding], fix: Fix) -> str:

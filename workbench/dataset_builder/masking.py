@@ -36,7 +36,7 @@ from workbench.jobs import queue
 from workbench.jobs.devices import Device, gpus_of
 from workbench.vision import local_models, segmenting
 from workbench.vision.segmenting import Segmenter
-from workbench.workspace import Workspace, disk, write_bytes, writing
+from workbench.workspace import Workspace, write_bytes, writing
 
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # for painted pictures: those that Pillow reads without another program
 MOST_FRAMES = 3000  # per clip with optical flow: at 384 pixels, one gigabyte of memory
@@ -48,35 +48,25 @@ FRAME_SECONDS = 0.1  # estimated time per frame on one core, for display
 
 
 def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
-    """Store the painted mask of a frame, replacing the previous one; None deletes it.
+    """Store the painted mask of a frame, replacing the previous one; None deletes it. Raises ConfigError, CannotWrite.
 
-    Args:
-        frame: Frame number, from 0.
-        mask: [H, W] at the clip's size, 0 (outside) to 255 (inside).
-
-    Raises:
-        ConfigError: The clip has no such frame or another size, or is latents.
-        CannotWrite: The disk is full.
+    frame: from 0. mask: [H, W] at the clip's size, 0 (outside) to 255 (inside).
     """
-    _check_frame(clip, frame)
-    path = folder_of(dataset, clip) / PAINTED / f"{frame}.png"
-    if mask is None:
-        with writing(path):
-            path.unlink(missing_ok=True)
-        return
-    if mask.shape != (clip.height, clip.width):
-        raise ConfigError(
-            f"the mask is {mask.shape[1]}×{mask.shape[0]}, but the clip is {clip.width}×{clip.height}: "
-            "paint it at that size"
-        )
-    write_bytes(path, media.png(mask))
-
-
-def _check_frame(clip: Clip, frame: int) -> None:
     if clip.is_latents:
         raise ConfigError(f"{clip.name} is latents: there is no picture to paint on")
     if not 0 <= frame < clip.frames:
         raise ConfigError(f"frame is {frame}, but {clip.name} has frames 0 to {clip.frames - 1}")
+    path = folder_of(dataset, clip) / PAINTED / f"{frame}.png"
+    if mask is None:
+        with writing(path):
+            path.unlink(missing_ok=True)
+    elif mask.shape == (clip.height, clip.width):
+        write_bytes(path, media.png(mask))
+    else:
+        raise ConfigError(
+            f"the mask is {mask.shape[1]}×{mask.shape[0]}, but the clip is {clip.width}×{clip.height}: "
+            "paint it at that size"
+        )
 
 
 def from_runs(clip: Clip, runs: Sequence[int]) -> Mask:
@@ -155,10 +145,12 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     total, done = sum(clip.frames for clip in clips), 0
     failed, files, known = [], [], {}
     try:
-        with (
-            queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"),
-            _segmenter(settings, job, total) as segmenter,
-        ):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"))
+            segmenter = None
+            if settings.model:
+                job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
+                segmenter = stack.enter_context(Segmenter(settings.model, settings.device))
             for number, clip in enumerate(clips, 1):
 
                 def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
@@ -188,16 +180,6 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     job.outcome = {"clips": len(files), "done": sentence, "failed": failed}
 
 
-def _segmenter(
-    settings: TrackSettings, job: jobs.Job, total: int
-) -> contextlib.AbstractContextManager[Segmenter | None]:
-    """Load the tracking model; None for optical flow."""
-    if not settings.model:
-        return contextlib.nullcontext()
-    job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
-    return Segmenter(settings.model, settings.device)
-
-
 def track_clip(
     dataset: Path,
     clip: Clip,
@@ -207,14 +189,10 @@ def track_clip(
 ) -> tuple[Path, MaskInfo]:
     """Track the painted frames of a clip; return a temporary mask file, and how it was made.
 
-    Args:
-        said: Called with the steps done and their total; may raise to stop.
-        segmenter: The model from the settings; None for optical flow.
+    said: called with the steps done and their total; may raise to stop.
+    segmenter: the model from the settings; None for optical flow.
 
-    Raises:
-        ConfigError: Nothing is painted.
-        DataError: The clip or a painted frame is damaged.
-        CannotWrite: The disk is full.
+    Raises ConfigError, DataError if the clip or a painted frame is damaged, CannotWrite.
     """
     import cv2
 
@@ -285,15 +263,10 @@ def _edged(masks: Iterable[Mask], edges: MaskEdges) -> Iterator[Mask]:
 
 
 def _write(path: Path, clip: Clip, masks: Iterable[Mask]) -> None:
-    """Write masks as a gray video with the clip's size and rate, atomically."""
-    made = path.with_name(f"{path.stem}.part.mp4")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with media.VideoWriter(made, clip.width, clip.height, clip.fps) as writer:
+    """Write masks as a gray video with the clip's size and rate."""
+    with media.VideoWriter(path, clip.width, clip.height, clip.fps) as writer:
         for mask in masks:
             writer.write(media.bt709_frame(np.repeat(mask[..., None], 3, axis=2)))
-    with writing(path):
-        disk.replace(made, path)
 
 
 def _attach(

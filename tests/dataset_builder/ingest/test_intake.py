@@ -27,8 +27,7 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.cuts import scenes
-from workbench.dataset_builder.cuts.scenes import filmstrip
-from workbench.dataset_builder.cuts.splitting import plan_split
+from workbench.dataset_builder.cuts.scenes import filmstrip, plan_split
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results

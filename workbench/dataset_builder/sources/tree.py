@@ -8,6 +8,7 @@ caption as for any file.
 from __future__ import annotations
 
 import functools
+import os
 import posixpath
 import re
 import unicodedata
@@ -146,7 +147,8 @@ class Tree(ABC):
 
     def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
         self.path, self.refused, self.whole = path, dict(refused), whole
-        self._prefix = _folder_of_all(files)
+        folders = os.path.commonprefix([name[: name.rfind("/") + 1] for name in files])
+        self._prefix = folders[: folders.rfind("/") + 1]  # the folder that contains all files ("a/b/"), or ""
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
         self.detected: dict[str, str | None] = {}
         self.read: dict[str, Any] = {}
@@ -340,19 +342,6 @@ def _shared_end(parts: Sequence[str], name: str) -> int:
     while count < min(len(parts), len(own)) and parts[-1 - count].casefold() == own[-1 - count]:
         count += 1
     return count
-
-
-def _folder_of_all(names: Mapping[str, int]) -> str:
-    """Return the folder that contains all files ("a/b/"), or "" if there is none."""
-    shared: str | None = None
-    for name in names:
-        if shared is None:
-            shared = name[: name.rfind("/") + 1]
-        while not name.startswith(shared):
-            shared = shared[: shared.rfind("/", 0, -1) + 1]
-        if not shared:
-            break
-    return shared or ""
 
 
 def _sample(name: str) -> str:

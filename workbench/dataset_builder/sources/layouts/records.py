@@ -60,11 +60,8 @@ class Records:
 def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
     """Read a delimited table, detecting its delimiter and header.
 
-    Args:
-        text: The file's content.
-        suffix: The file's extension, which decides if the delimiter is ambiguous.
-        columns: Known column names.
-        is_name: Whether a cell names a video that is here.
+    suffix: the file's extension, which decides if the delimiter is ambiguous.
+    is_name: whether a cell names a video that is here.
     """
     lines = NEW_LINE.split(text.replace("\0", " "))
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
@@ -75,7 +72,13 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         return Records(unread="it is empty")
     sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
-    before = _comment_lines(sample, delimiter)
+
+    def is_comment(line: str) -> bool:
+        cells = _cells(line, delimiter)
+        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
+
+    # Lines before the table: those without a delimiter, and those with "#" and no file name.
+    before = next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_comment(line)), 0)
     comments, first, sample = numbers[:before], numbers[before], sample[before:]
     header = [cell.strip().strip("\ufeff") for cell in _cells(sample[0], delimiter)]
     while header and not header[-1]:  # a delimiter after the last column
@@ -95,16 +98,6 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         if len(cells) < len(header) and not is_media_name(name := columns.name(cells)) and not is_name(name):
             problems.append((Problem.BROKEN, f"line {line}"))
     return Records(rows, header, problems)
-
-
-def _comment_lines(sample: Sequence[str], delimiter: str) -> int:
-    """Count the lines before the table: those without a delimiter, and those with "#" and no file name."""
-
-    def is_comment(line: str) -> bool:
-        cells = _cells(line, delimiter)
-        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
-
-    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_comment(line)), 0)
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
@@ -139,10 +132,7 @@ def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], boo
 
 
 def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
-    """Convert a text file of lines with a file name and a caption to a delimited table; "" for other text.
-
-    is_name: Whether a text names a video that is here.
-    """
+    """Convert lines of a file name and a caption to a delimited table; "" for other text. is_name: as above."""
     lines = [line for line in NEW_LINE.split(text.strip("\ufeff")) if line.strip()]
     sample = lines[:SAMPLE]
 
@@ -189,8 +179,7 @@ class _Reader:
         is_name: Callable[[str], bool],
     ) -> None:
         self.lines, self.delimiter, self.header, self.is_name = lines, delimiter, header, is_name
-        blank = dict.fromkeys(header, "")
-        texts = columns.text_keys(blank)
+        texts = columns.text_keys(header)
         self.text_at = header.index(texts[0]) if texts else -1
         self.name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
 
@@ -202,7 +191,7 @@ class _Reader:
             number += 1
             if not line.strip():
                 continue
-            more = self._continued(line, number) if '"' in line and _ends_inside(line, self.delimiter) else 0
+            more = self._continued(line, number) if '"' in line and _scanned(line, self.delimiter)[1] else 0
             record = "\n".join([line, *self.lines[number : number + more]])
             number += more
             yield begun + 1, *self._row(record)
@@ -216,7 +205,7 @@ class _Reader:
             opens = at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
             if is_media_name(name) or (short and name and self.is_name(name)) or opens:
                 return 0  # this line is a row
-            if not _ends_inside(line, self.delimiter, inside=True):
+            if not _scanned(line, self.delimiter, inside=True)[1]:
                 return more
         return 0
 
@@ -229,7 +218,7 @@ class _Reader:
         return cells[at].strip().strip('"')
 
     def _row(self, record: str) -> tuple[dict[str, str], list[Problem]]:
-        parts = _parts(record, self.delimiter)
+        parts = _scanned(record, self.delimiter)[0]
         while len(parts) > len(self.header) and not parts[-1].text.strip():
             record = record[: parts.pop().start - 1]
         over = len(parts) - len(self.header)
@@ -280,23 +269,14 @@ def _opens(rest: str) -> bool:
     return at < 0 or at == 0 or rest[at - 1].isspace() or rest[at - 1] in "([{"
 
 
-def _parts(record: str, delimiter: str) -> list[_Part]:
-    return _scanned(record, delimiter)[0]
-
-
 def _cells(record: str, delimiter: str) -> list[str]:
-    return [part.text for part in _parts(record, delimiter)]
-
-
-def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
-    """Whether a quoted cell is open at the end of a line. inside: whether one is open at its start."""
-    return _scanned(line, delimiter, inside)[1]
+    return [part.text for part in _scanned(record, delimiter)[0]]
 
 
 def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_Part], bool]:
     """Split a record into cells; return them and whether one has an unclosed quote.
 
-    inside: whether the first cell continues an open quote.
+    inside: whether the first cell continues a quote opened in an earlier line.
     """
     parts, at, is_open = list[_Part](), 0, False
     while True:
@@ -365,13 +345,7 @@ BROKEN: Mapping[str, Any] = {}
 
 
 def read_json(text: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
-    """Find the records in JSON or JSON Lines, whatever the file's extension.
-
-    Args:
-        text: The file's content.
-        columns: Known keys.
-        is_name: Whether a text names a video that is here.
-    """
+    """Find the records in JSON or JSON Lines, whatever the file's extension. is_name: as for `read_delimited`."""
     text = text.strip().strip("\ufeff")
     if not text:
         return Records(unread="it is empty")
