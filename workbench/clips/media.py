@@ -19,25 +19,24 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.clips.video_files import (  # noqa: F401 - media stands for both modules
-    ENDINGS,
-    HDR_TRANSFERS,
-    OBSOLETE_SUFFIXES,
-    OTHER_IMAGE_SUFFIXES,
-    SUFFIXES,
-    THREADS,
-    FrameTimes,
-    VideoFacts,
-    check_file,
-    frame_step,
-    has_own_metadata,
-    is_picture,
-    opened,
-    orientation,
-    probe,
-    read_comment,
-    read_times,
-)
+# "as": also reached as media.NAME
+from workbench.clips.video_files import ENDINGS as ENDINGS
+from workbench.clips.video_files import HDR_TRANSFERS as HDR_TRANSFERS
+from workbench.clips.video_files import OBSOLETE_SUFFIXES as OBSOLETE_SUFFIXES
+from workbench.clips.video_files import OTHER_IMAGE_SUFFIXES as OTHER_IMAGE_SUFFIXES
+from workbench.clips.video_files import SUFFIXES as SUFFIXES
+from workbench.clips.video_files import THREADS as THREADS
+from workbench.clips.video_files import FrameTimes as FrameTimes
+from workbench.clips.video_files import VideoFacts as VideoFacts
+from workbench.clips.video_files import check_file as check_file
+from workbench.clips.video_files import frame_step
+from workbench.clips.video_files import has_own_metadata as has_own_metadata
+from workbench.clips.video_files import is_picture as is_picture
+from workbench.clips.video_files import opened as opened
+from workbench.clips.video_files import orientation as orientation
+from workbench.clips.video_files import probe as probe
+from workbench.clips.video_files import read_comment as read_comment
+from workbench.clips.video_files import read_times as read_times
 from workbench.errors import DataError
 from workbench.workspace import disk, sync_folder, write_bytes, writing
 

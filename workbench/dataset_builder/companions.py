@@ -24,19 +24,8 @@ from workbench.clips import made as makers
 from workbench.clips import media
 from workbench.clips.records import COMPANION_NAMES, COMPANIONS, Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder import history, tasks
-from workbench.dataset_builder.cuts.cutting import (
-    MASTERS,
-    Box,
-    Cut,
-    Master,
-    cut_of,
-    keep_beside,
-    master_of,
-    named,
-    sampled_frames,
-    scratch_file,
-    write_frames,
-)
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cutting import named
 from workbench.dataset_builder.ingest.canonical import CanonicalClip, convert
 from workbench.dataset_builder.ingest.pictures import fitted_picture, read_picture, same_aspect
 from workbench.dataset_builder.settings import MakeSettings
@@ -95,15 +84,13 @@ def attach_all(
     try:
         for clip, kind, path in wanted:
             if made:
-                conformed = conform(dataset, clip, kind, path)
-                name, whole = conformed.name, conformed.whole
+                answer = conform(dataset, clip, kind, path)
             else:
                 answer = _foreign(dataset, clip, kind, path, child, changes)
-                name, whole = answer["name"], answer["whole"]
             fields = new.setdefault(clip.file_name, {"companion_masters": {}})
-            fields[kind] = name
+            fields[kind] = answer["name"]
             if kind in ("control", "mask"):
-                fields["companion_masters"][kind] = whole
+                fields["companion_masters"][kind] = answer["whole"]
             tick()
     finally:
         child.close()
@@ -121,7 +108,7 @@ def _checked_kind(kind: str) -> str:
 
 def _foreign(
     dataset: Path, clip: Clip, kind: str, path: Path, child: LimitedChild, changes: Mapping[str, bool]
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """Conform a file in the child process that reads foreign files. Raises DataError, CannotWrite."""
     try:
         media.check_file(path, path.name)
@@ -173,15 +160,6 @@ CLOSE_RATE = 0.01  # relative difference of rates that count as equal when a fil
 NEUTRAL = 2  # levels by which the chroma of a gray picture may differ from neutral
 
 
-@dataclass(frozen=True)
-class Conformed:
-    """A written companion's path in the dataset, that of the whole source video or "", and the changes in words."""
-
-    name: str
-    whole: str = ""
-    notes: tuple[str, ...] = ()
-
-
 def conform(
     dataset: Path,
     clip: Clip,
@@ -191,8 +169,10 @@ def conform(
     *,
     fit: bool = False,
     invert: bool = False,
-) -> Conformed:
+) -> dict[str, Any]:
     """Write a clip's companion file. Raises DataError if the file cannot be read or does not fit, CannotWrite.
+
+    Return {name, whole, notes}: its path in the dataset, that for the whole source video or "", the changes in words.
 
     Control clips and masks get exactly the clip's frames, size and rate. If the clip is part of a source video and the
     file covers all of it, the file is cut like the clip and also kept whole. A picture used as a mask applies to every
@@ -208,17 +188,17 @@ def conform(
 
     if kind == "last_frame" or (kind == "reference" and media.is_picture(source) and _is_still(source)):
         return _picture(dataset, clip, kind, source, on_frame)
-    made = scratch_file(dataset, ".mp4")
+    made = cutting.scratch_file(dataset, ".mp4")
     try:
         about = convert(source, made, None, on_frame)
         notes = list(about.changes)
         if kind == "reference":
-            return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
-        master = None if clip.is_latents or not clip.master else master_of(dataset, clip)
-        cut = cut_of(clip, master) if master else Cut(0, clip.frames)
-        placement = _placement(about, clip, kind, cut, master, fit)
-        notes += placement.notes
-        video: Clip | Master = master if placement.whole and master else clip
+            return {"name": cutting.keep_beside(dataset, made, clip.id, kind), "whole": "", "notes": notes}
+        master = None if clip.is_latents or not clip.master else cutting.master_of(dataset, clip)
+        cut = cutting.cut_of(clip, master) if master else cutting.Cut(0, clip.frames)
+        wanted, scale, box, covers, placed = _placement(about, clip, kind, cut, master, fit)
+        notes += placed
+        video: Clip | cutting.Master = master if covers and master else clip
         invert = invert and kind == "mask"
         gray = kind == "mask" and any(
             np.abs(frame.to_ndarray()[frame.height :].astype(np.int16) - 128).max() > NEUTRAL
@@ -226,18 +206,19 @@ def conform(
         )
         notes += ["colors removed"] * gray + ["inverted"] * invert
         fps = video.fps or about.fps
-        unchanged = placement.wanted == list(range(about.frames)) and abs(about.fps / fps - 1) < 1e-6
-        if gray or invert or placement.scale or placement.box or not unchanged:
-            other, (scale, box) = scratch_file(dataset, ".fit.mp4"), (placement.scale, placement.box)
+        unchanged = wanted == list(range(about.frames)) and abs(about.fps / fps - 1) < 1e-6
+        if gray or invert or scale or box or not unchanged:
+            other = cutting.scratch_file(dataset, ".fit.mp4")
             colors: Literal["kept", "gray", "inverted"] = "inverted" if invert else "gray" if gray else "kept"
-            write_frames(made, placement.wanted, other, fps, scale=scale, box=box, colors=colors, tick=on_frame)
+            cutting.write_frames(made, wanted, other, fps, scale=scale, box=box, colors=colors, tick=on_frame)
             other.replace(made)
-        if not (placement.whole and master):
-            return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
-        whole = keep_beside(dataset, made, Path(master.name).stem, kind, MASTERS)
-        wanted = sampled_frames(cut, cut.fps or master.fps, master)
-        write_frames(dataset / whole, wanted, made, clip.fps, box=cut.crop, tick=on_frame)
-        return Conformed(keep_beside(dataset, made, clip.id, kind), whole, (*notes, "cut like the clip"))
+        whole = ""
+        if covers and master:
+            whole = cutting.keep_beside(dataset, made, Path(master.name).stem, kind, cutting.MASTERS)
+            frames = cutting.sampled_frames(cut, cut.fps or master.fps, master)
+            cutting.write_frames(dataset / whole, frames, made, clip.fps, box=cut.crop, tick=on_frame)
+            notes.append("cut like the clip")
+        return {"name": cutting.keep_beside(dataset, made, clip.id, kind), "whole": whole, "notes": notes}
     finally:
         made.unlink(missing_ok=True)
 
@@ -251,7 +232,7 @@ def _is_still(source: Path) -> bool:
     return True
 
 
-def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Callable[[], None]) -> Conformed:
+def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Callable[[], None]) -> dict[str, Any]:
     """Write a still reference, or a last frame at its clip's size, as a PNG."""
     import numpy as np
     from PIL import Image
@@ -259,7 +240,7 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
     if media.is_picture(source):
         picture, _, notes = read_picture(source)
     else:  # the last frame of a video
-        video = scratch_file(dataset, ".mp4")
+        video = cutting.scratch_file(dataset, ".mp4")
         try:
             about = convert(source, video, None, on_frame)
             picture = Image.fromarray(media.read_frames(video, [about.frames - 1])[0])
@@ -269,53 +250,44 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
     if kind == "last_frame":
         picture, cut = fitted_picture(picture, clip.width, clip.height)
         notes = [*notes, *cut]
-    made = scratch_file(dataset, ".png")
+    made = cutting.scratch_file(dataset, ".png")
     write_bytes(made, media.png(np.asarray(picture)))
-    return Conformed(keep_beside(dataset, made, clip.id, kind), notes=tuple(notes))
+    return {"name": cutting.keep_beside(dataset, made, clip.id, kind), "whole": "", "notes": notes}
 
 
-@dataclass(frozen=True)
-class _Placement:
-    """How a control clip or mask fits: its frames to use, in order, then scaling and cropping.
-
-    whole: whether it covers the whole source video.
-    """
-
-    wanted: list[int]
-    scale: tuple[int, int] | None
-    box: Box | None
-    whole: bool
-    notes: tuple[str, ...] = ()
+Placement = tuple[list[int], tuple[int, int] | None, cutting.Box | None, bool, list[str]]
+"""The file's frames to use, a size to scale to, a box to crop, whether it covers the whole source video, and notes."""
 
 
-def _placement(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Master | None, fit: bool) -> _Placement:
+def _placement(
+    about: CanonicalClip, clip: Clip, kind: str, cut: cutting.Cut, master: cutting.Master | None, fit: bool
+) -> Placement:
     """Match a control clip or mask to the clip or its source video. Raises DataError if it fits neither."""
-    size = (about.width, about.height)
+    size, ours = (about.width, about.height), (clip.width, clip.height)
+    theirs = (master.width, master.height) if master else ours
     of_part = _frames_for(about, clip.frames, clip.fps, kind)
     of_whole = _frames_for(about, master.frames, master.fps, kind) if master else None
     if fit and not of_part and not of_whole and about.frames > clip.frames:
         of_part = list(range(clip.frames)), [f"its first {clip.frames} of {about.frames} frames"]
-    found = of_part or of_whole
-    if found is None:
+    if not of_part and not of_whole:
         named = f"the clip {clip.frames} ({clip.seconds:.2f} s)"
         if master:
             named += f", its source video {master.frames} ({master.frames / master.fps:.2f} s)"
         raise DataError(
             f"it has {about.frames} frames ({about.frames / about.fps:.2f} s), {named}: use one of the same length"
         )
-    if master and of_whole and same_aspect(size, (master.width, master.height)):
-        return _scaled(size, (master.width, master.height), *of_whole, whole=True)
-    if of_part and same_aspect(size, (clip.width, clip.height)):
-        return _scaled(size, (clip.width, clip.height), *of_part, whole=False)
-    if of_part and master and cut.crop and same_aspect(size, (master.width, master.height)):
-        scale = None if size == (master.width, master.height) else (master.width, master.height)
-        return _Placement(of_part[0], scale, cut.crop, False, (*of_part[1], "cropped like the clip"))
+    for found, to, covers in ((of_whole, theirs, True), (of_part, ours, False)):
+        if found and same_aspect(size, to):
+            scaled = [f"scaled from {size[0]}x{size[1]} to {to[0]}x{to[1]}"] if size != to else []
+            return found[0], to if scaled else None, None, covers, [*found[1], *scaled]
+    if of_part and cut.crop and same_aspect(size, theirs):
+        return of_part[0], None if size == theirs else theirs, cut.crop, False, [*of_part[1], "cropped like the clip"]
     if fit and of_part:
         share = max(clip.width / size[0], clip.height / size[1])
-        cover = (max(clip.width, _even(size[0] * share)), max(clip.height, _even(size[1] * share)))
-        box = (_even((cover[0] - clip.width) / 2), _even((cover[1] - clip.height) / 2), clip.width, clip.height)
-        return _Placement(of_part[0], cover, box, False, (*of_part[1], f"the center of its {size[0]}x{size[1]}"))
-    wide = (master.width, master.height) if master and not of_part else (clip.width, clip.height)
+        width, height = (max(least, _even(side * share)) for side, least in zip(size, ours, strict=True))
+        box = (_even((width - clip.width) / 2), _even((height - clip.height) / 2), *ours)
+        return of_part[0], (width, height), box, False, [*of_part[1], f"the center of its {size[0]}x{size[1]}"]
+    wide = ours if of_part else theirs
     raise DataError(
         f"it is {size[0]}x{size[1]} and the clip is {wide[0]}x{wide[1]}: use one with the same aspect ratio"
     )
@@ -323,12 +295,6 @@ def _placement(about: CanonicalClip, clip: Clip, kind: str, cut: Cut, master: Ma
 
 def _even(length: float) -> int:
     return int(length / 2) * 2
-
-
-def _scaled(size: tuple[int, int], to: tuple[int, int], wanted: list[int], notes: list[str], whole: bool) -> _Placement:
-    if size == to:
-        return _Placement(wanted, None, None, whole, tuple(notes))
-    return _Placement(wanted, to, None, whole, (*notes, f"scaled from {size[0]}x{size[1]} to {to[0]}x{to[1]}"))
 
 
 def _frames_for(about: CanonicalClip, frames: int, fps: float, kind: str) -> tuple[list[int], list[str]] | None:
@@ -447,7 +413,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
                         settings.maker,
                         kind,
                         clip_file(dataset, clip.file_name),
-                        scratch_file(dataset, f".{clip.id}"),
+                        cutting.scratch_file(dataset, f".{clip.id}"),
                         fps=clip.fps,
                         amount=settings.amount,
                         box=box,

@@ -42,7 +42,7 @@ from workbench.clips.records import (
     read_clips,
     write_info,
 )
-from workbench.dataset_builder import history
+from workbench.dataset_builder import history, snapshot
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
 from workbench.dataset_builder.checks.measures import FOLDER
@@ -53,15 +53,7 @@ from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import CheckSettings, ImportSettings
-from workbench.dataset_builder.snapshot import (
-    PLAN_COLUMNS,
-    DatasetSnapshot,
-    Summary,
-    dataset_snapshot,
-    plan_rows,
-    plan_sentence,
-    summarize,
-)
+from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary
 from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.display.inline_html import bars, escaped, figure, folded, heading, note, picture, row, table
@@ -158,11 +150,11 @@ class Dataset(NotedFolder):
 
     @property
     def summary(self) -> Summary:
-        return summarize(self.clips, sum(not result.usable for result in self.import_results))
+        return snapshot.summarize(self.clips, sum(not result.usable for result in self.import_results))
 
     def snapshot(self, shape: Shape | None = None) -> DatasetSnapshot:
         """Return the state of the dataset and its tasks for display. shape: to count the clips that it leaves out."""
-        return dataset_snapshot(self.folder, shape)
+        return snapshot.dataset_snapshot(self.folder, shape)
 
     def clip(self, name: str) -> Clip:
         """Find a clip by file name, id or display name. Raises ConfigError."""
@@ -433,8 +425,8 @@ class PlanTable:
 
     def _repr_html_(self) -> str:
         """Show the plan of each clip, unusable ones first, and the chosen buckets as bars."""
-        rows = plan_rows(self.plans, MOST_ROWS)
-        parts = [note(plan_sentence(self.shape, self.plans)), table(PLAN_COLUMNS, rows)]
+        rows = snapshot.plan_rows(self.plans, MOST_ROWS)
+        parts = [note(snapshot.plan_sentence(self.shape, self.plans)), table(snapshot.PLAN_COLUMNS, rows)]
         if self.buckets.assignments:
             counts = {str(bucket): count for bucket, count in self.buckets.clips_per_bucket.items()}
             parts += [bars("Buckets that lose least", counts), note(self.buckets.sentence)]

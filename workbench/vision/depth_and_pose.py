@@ -179,8 +179,7 @@ class Pose(LocalModel):
 
 
 def _fit_box(box: list[float], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return a person's box (from left, top, right, bottom) with a margin and an aspect ratio: left, top, width,
-    height."""
+    """Widen a person's box (left, top, right, bottom) to an aspect ratio, with a margin: left, top, width, height."""
     left, top, right, bottom = box
     aspect = size[0] / size[1]
     width = max(right - left, (bottom - top) * aspect, 1.0) * MARGIN

@@ -38,14 +38,12 @@ class Segmenter(LocalModel):
     def track(
         self, frames: NDArray[np.uint8], painted: Mapping[int, Mask], on_step: Callable[[int, int], None]
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Propagate painted masks through a video; return masks [F, H, W], soft at the edges, and their confidence, 0
-        to 1.
+        """Propagate painted masks through a video; return masks [F, H, W], soft at the edges, and confidences [F], 0 to
+        1.
 
         frames: [F, H, W, 3], RGB.
         painted: frame number -> mask [H, W], 0 (outside) to 255 (inside). At least one.
-        on_step: called with the steps done and their total; may raise to stop.
-
-        Raises OutOfMemory.
+        on_step: called with the steps done and their total; may raise to stop. Raises OutOfMemory.
         """
         import torch
 

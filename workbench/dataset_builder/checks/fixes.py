@@ -240,11 +240,11 @@ def _recut(
     def what(count: int, parts: int) -> str:
         return _uncapitalized(_sentence(fix, 1, count, parts))
 
-    done = cutting.recut(dataset, wanted, what, on_progress)
-    failed |= done.failed
-    if failed and not done.clips:
+    count, parts, failures = cutting.recut(dataset, wanted, what, on_progress)
+    failed |= failures
+    if failed and not count:
         raise DataError("; ".join(f"{clips[name].name}: {reason}" for name, reason in failed.items()))
-    sentence = f"{what(done.clips, done.parts).capitalize()}." if done.clips else NOTHING
+    sentence = f"{what(count, parts).capitalize()}." if count else NOTHING
     return " ".join([sentence, *(f"{clips[name].name} stays: {why}." for name, why in failed.items())])
 
 

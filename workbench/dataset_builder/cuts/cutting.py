@@ -575,22 +575,15 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 # ---- many clips ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Recut:
-    """How many clips `recut` replaced, with how many parts, and why others failed (by file name)."""
-
-    clips: int
-    parts: int
-    failed: dict[str, str]
-
-
-def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progress: OnProgress = silent) -> Recut:
+def recut(
+    dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progress: OnProgress = silent
+) -> tuple[int, int, dict[str, str]]:
     """Replace many clips with parts as one change, encoding in parallel. what: (clips, parts) -> the change in words.
 
     A clip whose parts cannot be made stays unchanged. Parts that are already in the dataset are skipped; a clip with
     no other parts stays and is reported. Encoded parts survive an interruption, and the next call reuses them.
 
-    Raises CannotWrite and what `on_progress` raises.
+    Return how many clips were replaced, with how many parts, and why others failed (by file name).
     """
     failed: dict[str, str] = {}
     new: list[tuple[Clip, Cut]] = []
@@ -626,4 +619,4 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
     count = sum(map(len, records.values()))
     if records:
         replace(dataset, what(len(records), count), records)
-    return Recut(len(records), count, failed)
+    return len(records), count, failed

@@ -358,8 +358,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         for start, end in plan.spans:
             with contextlib.suppress(ConfigError):  # too short for the clip's frame rate
                 cuts[-1][1].append(checked(Cut(start, end, base.crop, base.fps), master))
-    done = cutting.recut(
+    clips, parts, failed = cutting.recut(
         dataset, cuts, lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}", on_progress
     )
-    failed = [f"{name}: {reason}" for name, reason in done.failed.items()]
-    job.outcome |= {"clips": done.clips, "parts": done.parts, "failed": failed}
+    job.outcome |= {"clips": clips, "parts": parts, "failed": [f"{name}: {why}" for name, why in failed.items()]}

@@ -265,7 +265,7 @@ class _Worker:
 
     def _result_of(self, number: int, source: SourceFile) -> ImportResult:
         """Import a file, or numbered pictures as one video."""
-        result = ImportResult(source=source.key, outcome="refused")
+        result, stale = ImportResult(source=source.key, outcome="refused"), None
         try:
             with contextlib.ExitStack() as stack:
                 paths, left = list[Path](), MOST_MEMBER_BYTES
@@ -286,22 +286,17 @@ class _Worker:
                 self._contents.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
-                return self._converted(result.model_copy(update={"sha256": sha256}), task, paths)
-        except DataError as error:
-            return result.model_copy(update={"notes": (str(error),)})
-
-    def _converted(self, result: ImportResult, task: Mapping[str, object], paths: Sequence[Path]) -> ImportResult:
-        clip = self._dataset / clip_name(result.sha256)
-        there = clip.exists()
-        task = {**task, "name": result.name, "sha256": result.sha256, "longest_side": self._longest_side}
-        size = sum(path.stat().st_size for path in paths)
-        try:
-            answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * size / 1e6)
-            result = ImportResult.model_validate_json(answer).model_copy(update={"source": result.source})
+                result = result.model_copy(update={"sha256": sha256})
+                clip = self._dataset / clip_name(sha256)
+                stale = None if clip.exists() else clip  # what a failed conversion leaves
+                task |= {"name": result.name, "sha256": sha256, "longest_side": self._longest_side}
+                seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * (MOST_MEMBER_BYTES - left) / 1e6
+                found = ImportResult.model_validate_json(self._ask(task, seconds))
+                result = found.model_copy(update={"source": result.source})
         except DataError as error:
             result = result.model_copy(update={"notes": (str(error),)})
-        if not result.usable and not there:
-            clip.unlink(missing_ok=True)
+        if stale and not result.usable:
+            stale.unlink(missing_ok=True)
         return result
 
     def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:

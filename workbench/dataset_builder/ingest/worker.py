@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
     try:
         clip = Clip.model_validate(task["clip"])
         changes = {name: bool(task.get(name)) for name in ("fit", "invert")}
-        return asdict(conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes))
+        return conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes)
     except (DataError, ConfigError) as error:
         return {"error": str(error)}
     except MemoryError:

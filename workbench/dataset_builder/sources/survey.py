@@ -305,7 +305,7 @@ def files_beside(tree: Tree) -> tuple[dict[str, dict[str, str]], list[str]]:
         Clip -> kind -> file, and the orphans: files that look like companions but match no clip, or are a second one.
     """
     found, orphans = defaultdict[str, dict[str, str]](dict), list[str]()
-    candidates = {name: kind for name in tree.media if (kind := companion_kind_of(name))}
+    candidates = {name: of for name in tree.media if (of := companion_kind_of(name))}
     clips = defaultdict[tuple[str, ...], list[str]](list)
     for name in tree.media if candidates else ():
         if name not in candidates:

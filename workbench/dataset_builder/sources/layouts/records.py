@@ -284,8 +284,8 @@ def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_P
         while not inside and record[at : at + 1] == " ":
             at += 1
         quoted = inside or record[at : at + 1] == '"'
-        end = _closing(record, at, delimiter, begun=inside) if quoted else -1
-        is_open = is_open or (quoted and end < 0 and (inside or not _is_own_quote(record, at)))
+        end = _closing(record, at, delimiter, begun=inside) if quoted else OWN
+        is_open = is_open or end == OPEN
         stop = record.find(delimiter, max(at, end))
         text = _unquoted(record[at + 1 : end]) if end >= 0 else record[at : stop if stop >= 0 else None].rstrip(" ")
         parts.append(_Part(text, start, end >= 0))
@@ -294,40 +294,30 @@ def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_P
         inside, at = False, stop + 1
 
 
+OPEN, OWN = -1, -2
+
+
 def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
-    """Return where the quote at `opening` is closed, or -1 if it is not, or if it belongs to the caption.
+    """Return where the quote at `opening` is closed, else OPEN, or OWN if it belongs to the caption.
 
     begun: whether the cell was opened in an earlier line, so that text[opening:] is inside it.
     """
-    at = opening if begun else opening + 1
-    first = True
+    at, own = opening if begun else opening + 1, None
     while (at := text.find('"', at)) >= 0:
-        after = text[at + 1 : at + 2]
-        if after == '"':
+        if text[at + 1 : at + 2] == '"':
             at += 2
             continue
         rest = text[at + 1 :].lstrip(" ")
         escaped = text[at - 1] == "\\" and '"' in rest and rest[1:].lstrip(" ")[:1] != '"'
         if (not rest or rest[0] == delimiter) and not escaped:
             return at
-        if first and not begun and _closes(text, at) and "\n" not in text[opening:at]:
-            return -1  # in '"Big" cat', the quotes belong to the caption
-        first = False
+        if own is None:  # in '"Big" cat', the next quote follows a word, and no letter or digit follows it
+            ends_word = not text[at - 1].isspace() and text[at - 1] != "\\"
+            own = not begun and ends_word and not text[at + 1 : at + 2].isalnum()
+            if own and "\n" not in text[opening:at]:
+                return OWN
         at += 1
-    return -1
-
-
-def _is_own_quote(line: str, opening: int) -> bool:
-    """Whether the quote that starts a cell belongs to its text, because the next quote closes it within the text."""
-    at = line.find('"', opening + 1)
-    while at >= 0 and line[at + 1 : at + 2] == '"':
-        at = line.find('"', at + 2)
-    return at >= 0 and _closes(line, at)
-
-
-def _closes(text: str, at: int) -> bool:
-    """Whether a quote in a text closes a quotation: it follows a word, and no letter or digit follows it."""
-    return not text[at - 1].isspace() and text[at - 1] != "\\" and not text[at + 1 : at + 2].isalnum()
+    return OWN if own else OPEN
 
 
 def _unquoted(cell: str) -> str:

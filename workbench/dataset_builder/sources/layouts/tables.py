@@ -159,13 +159,13 @@ class TrainerTable(Table):
 
     name_column: its column of file names.
     text_column: its column of captions.
-    kinds: kind -> column of companion files.
+    beside: its columns of companion files, in the order of COMPANIONS.
     more_columns: other columns that its tables always have.
     """
 
     name_column: str
     text_column: str
-    kinds: Mapping[str, str]
+    beside: tuple[str, ...]
     more_columns: tuple[str, ...] = ()
 
     def recognize(self, tree: Tree) -> bool:
@@ -181,7 +181,7 @@ class TrainerTable(Table):
 
     def column(self, kind: str, name: str) -> str:
         """Return the column for a companion file."""
-        return self.kinds[kind]
+        return self.beside[COMPANIONS.index(kind)]
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         for clip in clips:
@@ -202,12 +202,7 @@ class VideoXFun(TrainerTable):
     file = "metadata.json"
     endings = (".json",)
     name_column, text_column, more_columns = "file_path", "text", ("type",)
-    kinds = {
-        "control": "control_file_path",
-        "reference": "reference_file_path",
-        "mask": "mask_file_path",
-        "last_frame": "end_image",
-    }
+    beside = ("control_file_path", "reference_file_path", "mask_file_path", "end_image")
 
     def row(self, clip: ExportedClip) -> dict[str, Any]:
         return {**super().row(clip), "type": "image" if clip.clip.is_image else "video"}
@@ -224,12 +219,7 @@ class Musubi(TrainerTable):
     file = "dataset.jsonl"
     endings = (".jsonl",)
     name_column, text_column = "video_path", "caption"
-    kinds = {
-        "control": "control_path",
-        "reference": "reference_path",
-        "mask": "loss_mask_path",
-        "last_frame": "end_image_path",
-    }
+    beside = ("control_path", "reference_path", "loss_mask_path", "end_image_path")
 
 
 class LtxTrainer(TrainerTable):
@@ -240,12 +230,7 @@ class LtxTrainer(TrainerTable):
     file = "dataset.jsonl"
     endings = (".jsonl",)
     name_column, text_column = "media_path", "caption"
-    kinds = {
-        "control": "control_video",
-        "reference": "reference_video",
-        "mask": "video_mask",
-        "last_frame": "last_image",
-    }
+    beside = ("control_video", "reference_video", "video_mask", "last_image")
 
 
 class DiffSynth(TrainerTable):
@@ -256,17 +241,12 @@ class DiffSynth(TrainerTable):
     file = "metadata.csv"
     endings = (".csv",)
     name_column, text_column = "video", "prompt"
-    kinds = {
-        "control": "control_video",
-        "reference": "reference_video",
-        "mask": "vace_video_mask",
-        "last_frame": "end_image",
-    }
+    beside = ("control_video", "reference_video", "vace_video_mask", "end_image")
     pictures = True
 
     def column(self, kind: str, name: str) -> str:
         is_picture = kind == "reference" and name.lower().endswith(IMAGE_SUFFIXES)
-        return "reference_image" if is_picture else self.kinds[kind]
+        return "reference_image" if is_picture else super().column(kind, name)
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         first_frames = first_frames or any(clip.first_frame for clip in clips)
