@@ -131,12 +131,6 @@ def _look_alike(head: bytes) -> str | None:
     return next((reason for start, reason in REFUSED.items() if head.startswith(start)), None)
 
 
-def without_index(path: Path) -> bool:
-    """Whether a file is an mp4 without its index (moov), such as a recording cut off by a power failure."""
-    boxes = [name for name, _, _ in _boxes(path)]
-    return bool(boxes) and boxes[0] == b"ftyp" and b"moov" not in boxes
-
-
 def _boxes(path: Path) -> list[tuple[bytes, int, int]]:
     """List (name, offset, size in bytes) of an mp4's top-level boxes, in file order."""
     found: list[tuple[bytes, int, int]] = []
@@ -263,7 +257,8 @@ def _container(path: Path) -> Any:
         # An absolute path, so that no file name passes for a protocol ("concat:...").
         return av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **any_metadata)
     except (av.FFmpegError, ValueError) as error:
-        if without_index(path):
+        boxes = [name for name, _, _ in _boxes(path)]
+        if boxes[:1] == [b"ftyp"] and b"moov" not in boxes:
             raise DataError("the video was cut off, its index is missing: copy it again from the camera") from error
         raise DataError(f"not a readable video: use {ENDINGS}") from error
 

@@ -28,13 +28,11 @@ Mask: TypeAlias = "NDArray[np.uint8]"
 
 
 class MaskInfo(BaseModel):
-    """How a mask was made.
+    """How a mask was made: from which frames, softened by how many pixels, inverted or not.
 
-    painted: the painted frames.
     confidence: of each frame, 0 to 1.
     tracked: the mask file before softening and inverting.
     by: title of the model that tracked it; "" for optical flow.
-    soften: in pixels.
     """
 
     painted: list[int] = []

@@ -231,12 +231,9 @@ LEFTOVER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Split:
-    """The plan for one clip. Spans are (start, end) in frames of its master, end exclusive.
+    """The plan for one clip: its pieces, and those that are too short, as (start, end) in frames of its master.
 
-    spans: the pieces; () if the clip stays unchanged.
-    dropped: pieces that are too short.
-    reason: why the clip stays unchanged; "" if it is split.
-    fps: the master's frame rate, to convert frames to seconds.
+    reason: why the clip stays unchanged; "" if it is split. fps: the master's.
     """
 
     clip: Clip

@@ -349,10 +349,9 @@ LAST_STILL = 1.0  # seconds; a last frame shown for longer counts as a still
 class Timing:
     """How to reach a constant frame rate: keep every `take`-th frame if even, else resample by timestamp.
 
-    step: mean seconds between source frames.
+    step: mean seconds between source frames. seconds: the resulting duration.
     last: seconds the last frame is a still, or 0 if it lasts as long as the others.
     stills: number of stills to shorten.
-    seconds: resulting duration.
     """
 
     fps: Fraction

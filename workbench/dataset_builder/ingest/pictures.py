@@ -191,8 +191,7 @@ class Animation:
     """Pictures that form one video: an animated WebP or AVIF, or numbered files.
 
     made: what they are and how they change, in words.
-    times: when each is shown, in seconds.
-    last: how long the last is shown, in seconds.
+    times, last: when each is shown, and how long the last is, in seconds.
     pictures: yields them as RGB PIL images; raises DataError if one is damaged or has another size.
     """
 

@@ -21,7 +21,8 @@ from workbench.clips.records import COMPANION_NAMES, LATENTS, REMOVED, Clip
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.sources.tree import SourceFile
-from workbench.workspace import append_line, read_bytes
+from workbench.workspace import append_line
+from workbench.workspace.records import read_json_lines
 
 SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "converted", "known", "refused"]
@@ -86,10 +87,9 @@ def clip_name(sha256: str, latents: bool = False) -> str:
 def read_import_results(dataset: Path) -> list[ImportResult]:
     """Return the latest import result of each source file, ordered by first import."""
     found: dict[str, ImportResult] = {}
-    text = read_bytes(dataset / SOURCES).decode(errors="replace")
-    for line in text.split("\n"):  # not splitlines: names may hold U+2028
+    for line in read_json_lines(dataset / SOURCES):
         with contextlib.suppress(ValueError):
-            result = ImportResult.model_validate_json(line)
+            result = ImportResult.model_validate(line)
             found[result.source] = result
     return list(found.values())
 

@@ -16,7 +16,7 @@ from workbench.clips.records import COMPANION_NAMES, LATENTS
 from workbench.dataset_builder.sources.archives import is_archive
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of
-from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
+from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
 from workbench.dataset_builder.sources.tree import (
     KIND_OF_FOLDER,
@@ -40,14 +40,11 @@ NO_MEDIA = "captions without videos are not imported: choose a folder or archive
 
 @dataclass(frozen=True)
 class SurveyedFiles:
-    """The contents of one folder, archive, series of shards, or group of single files.
+    """The contents of one folder, archive, series of shards (`parts` archives), or group of single files.
 
-    layout: name of the layout it is read as.
-    others: names of other layouts that match.
+    layout, others: the layout it is read as, and others that match.
     size: bytes of its videos and pictures.
-    problems: problem -> affected names.
-    refused: entry -> why it may not be read.
-    parts: number of archives.
+    problems, refused: problem -> affected names; entry -> why it may not be read.
     title: names of files given one by one, or "".
     handed: number of videos in archives that its texts and tables have captions for.
     """
@@ -189,7 +186,7 @@ def survey(
             one.columns = columns
             if frame_rate:
                 join_numbered(one, frame_rate)
-        layouts = fitting(tree)
+        layouts = [layout for layout in LAYOUTS if layout.recognize(tree)]  # none without videos or pictures
         if tree.handed.layout and not layouts[0].shards:
             layouts = list(dict.fromkeys([layout_named(tree.handed.layout), *layouts]))
         fits = fits or forced in layouts

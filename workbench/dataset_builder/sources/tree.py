@@ -51,16 +51,12 @@ ENDING = re.compile(rf"(.+)\.({'|'.join(KIND_OF_ENDING)})(-[0-9a-f]{{8}})?", re.
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A video or picture to import.
+    """A video or picture to import, with the caption that came with it.
 
-    path: the file, or the archive that contains it.
-    caption: the caption that came with it, or "".
-    member: its name inside the archive, or "".
+    path, member: the file; or the archive that contains it, and its name in there.
     first_frame: the picture that came with it as its first frame, or None.
-    target: the file that `path` links to, if the link may be followed.
-    refused: why it may not be read, or "".
-    frames: the numbered pictures it consists of; `path` and `member` are then only a name.
-    fps: the rate of these pictures.
+    target: the file that `path` links to, if the link may be followed. refused: why it may not be read, or "".
+    frames, fps: the numbered pictures it consists of, and their rate; `path` and `member` are then only a name.
     companions: (kind, file) of its control clip, reference, mask and last frame.
     """
 
@@ -123,15 +119,12 @@ class HandedOver:
 class Tree(ABC):
     """Files below one root: a folder, files given together, or an archive.
 
-    path: the folder or archive.
     files: name ("clips/a.mp4") -> size in bytes, in order, without hidden files and without a top folder shared by all.
-    media: the videos and pictures to import.
-    texts: the files that may have captions.
+    media: the videos and pictures to import. texts: the files that may have captions.
     others: all other files, except parts of WebDataset samples.
     detected: text file -> detected encoding, None if unknown.
     refused: entry -> why it may not be read.
     whole: whether all files of the source are known, so that a caption without a video is worth a warning.
-    columns: column names in tables.
     beside: the text of a file that lies beside the folder or archive and belongs to it, or "".
     title: the names of files given one by one; "" for a folder or archive.
     inside: (name, tree) of archives in it, whose members its texts and tables may name.

@@ -25,11 +25,6 @@ PRECEDENCE = {
 }
 
 
-def fitting(tree: Tree) -> list[Layout]:
-    """Return the layouts that match a tree, the most likely first; none if it has no videos or pictures."""
-    return [layout for layout in LAYOUTS if layout.recognize(tree)]
-
-
 def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> dict[str, str]:
     """Read file name -> caption with several layouts, each of which may have captions for some of the files.
 

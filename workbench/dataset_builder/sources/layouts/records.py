@@ -43,13 +43,7 @@ WORD_FIRST = re.compile(r"\s*(\S+)\s+")
 
 @dataclass(frozen=True)
 class Records:
-    """The content of a table.
-
-    rows: position ("line 3") and values by column or key.
-    columns: all columns or keys.
-    problems: (problem, position).
-    unread: why it has no records, or "".
-    """
+    """The content of a table. rows: position ("line 3") and values by column; unread: why it has none, or ""."""
 
     rows: Sequence[tuple[str, Mapping[str, Any]]] = ()
     columns: Sequence[str] = ()

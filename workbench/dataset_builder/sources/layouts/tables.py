@@ -155,12 +155,9 @@ def _csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
 
 
 class TrainerTable(Table):
-    """A trainer's table.
+    """A trainer's table, with its columns of file names and captions.
 
-    name_column: its column of file names.
-    text_column: its column of captions.
-    beside: its columns of companion files, in the order of COMPANIONS.
-    more_columns: other columns that its tables always have.
+    beside: its columns of companion files, in the order of COMPANIONS. more_columns: others that it always has.
     """
 
     name_column: str
