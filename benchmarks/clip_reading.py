@@ -23,7 +23,7 @@ import numpy as np
 from common import arguments, report
 
 from workbench.clips import media
-from workbench.clips.media.reading import suits_decord
+from workbench.clips.media import suits_decord
 
 WINDOW = 49
 FPS = 24
@@ -68,7 +68,7 @@ def readers() -> dict[str, Reader]:
     except ImportError as error:
         print(f"decord is left out: {error}")
     else:
-        threads = {"num_threads": media.opening.THREADS}
+        threads = {"num_threads": media.THREADS}
         found["decord"] = lambda path, indices: decord.VideoReader(str(path), **threads).get_batch(indices).asnumpy()
     try:
         from torchcodec.decoders import VideoDecoder
@@ -77,7 +77,7 @@ def readers() -> dict[str, Reader]:
         return found
 
     def read_torchcodec(path: Path, indices: Sequence[int]) -> Any:
-        decoder = VideoDecoder(str(path), dimension_order="NHWC", num_ffmpeg_threads=media.opening.THREADS)
+        decoder = VideoDecoder(str(path), dimension_order="NHWC", num_ffmpeg_threads=media.THREADS)
         return decoder.get_frames_at(indices=list(indices)).data.numpy()
 
     return {**found, "torchcodec": read_torchcodec}

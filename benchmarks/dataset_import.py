@@ -101,8 +101,8 @@ def plain(paths: Sequence[Path], folder: Path, cores: int) -> None:
 def recode(source: Path, target: Path) -> None:
     import av
 
-    from workbench.clips.media.opening import THREADS
-    from workbench.clips.media.writing import FAITHFUL, KEYFRAME_EVERY
+    from workbench.clips.media import FAITHFUL, KEYFRAME_EVERY
+    from workbench.clips.video_files import THREADS
 
     with av.open(str(source)) as read, av.open(str(target), "w", options={"movflags": "+faststart"}) as written:
         options = {**FAITHFUL, "bf": "0", "g": str(KEYFRAME_EVERY)}

@@ -34,7 +34,7 @@ from common import arguments, report
 from PIL import Image
 
 from workbench import demo
-from workbench.clips.media.writing import encode
+from workbench.clips.media import encode
 from workbench.compare.measurements import of_video
 from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model

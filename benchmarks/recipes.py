@@ -34,7 +34,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from workbench import demo
-from workbench.clips.media.reading import read_frames
+from workbench.clips.media import read_frames
 from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.model import Model

@@ -97,7 +97,7 @@ POSIX_NAMES = {f"os.{name}" for name in _OS.split()} | {f"signal.{name}" for nam
 POSIX_ARGUMENTS = {"start_new_session", "preexec_fn", "pass_fds", "process_group"}
 # Files outside of those may load them too, inside their functions.
 HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py", PACKAGE / "jobs" / "torch_devices.py"}
-HEAVY_FILES |= {PACKAGE / "vision" / f"{name}.py" for name in ("local_models", "depth", "pose", "segmenting")}
+HEAVY_FILES |= {PACKAGE / "vision" / f"{name}.py" for name in ("local_models", "depth_and_pose", "segmenting")}
 # Of families: modules of torch's own classes, which are imported inside methods only.
 WITH_TORCH = {
     PACKAGE / "families" / f"{name}.py"

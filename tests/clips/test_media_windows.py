@@ -12,7 +12,6 @@ import pytest
 from tests.dataset_builder.foreign import write_video
 from workbench.clips import media
 from workbench.clips.frame_plan import FramePlan
-from workbench.clips.media import reading
 from workbench.clips.records import Clip, file_sha256
 
 FRAMES = 40
@@ -45,8 +44,8 @@ def test_both_give_the_same_bits(tmp_path: Path, decord: Any, encoded: str) -> N
     shape = every.shape[:3]
     assert len(every) == FRAMES
     for indices in (range(FRAMES), range(13, 30), [5, 6, 8, 9, 11, 12, 14, 15], [30, 29, 28, 27, 26, 25, 24, 23]):
-        assert reading.suits_decord(shape, indices)
-        assert np.array_equal(reading._read_with_decord(path, shape, indices), every[list(indices)])
+        assert media.suits_decord(shape, indices)
+        assert np.array_equal(media._read_with_decord(path, shape, indices), every[list(indices)])
         for resize, crop in ((None, None), ((72, 96), (4, 8, 64, 80))):
             ours = media.read_own_clip(path, shape, indices, resize, crop)
             assert np.array_equal(ours, media.read_frames(path, indices, resize, crop))
@@ -62,12 +61,12 @@ def test_clips_that_decord_reads_in_another_shape_go_to_pyav(tmp_path: Path, wid
 
 def test_each_way_of_reading_has_its_reader() -> None:
     clip, long, large = (240, 256, 256), (2400, 256, 256), (240, 480, 720)
-    assert reading.suits_decord(clip, range(100, 149))
-    assert not reading.suits_decord(clip, [3])
-    assert not reading.suits_decord(clip, range(0, 240, 30))
-    assert not reading.suits_decord(clip, range(0, 98, 2))
-    assert not reading.suits_decord(long, range(100, 149))
-    assert not reading.suits_decord(large, range(100, 149))
+    assert media.suits_decord(clip, range(100, 149))
+    assert not media.suits_decord(clip, [3])
+    assert not media.suits_decord(clip, range(0, 240, 30))
+    assert not media.suits_decord(clip, range(0, 98, 2))
+    assert not media.suits_decord(long, range(100, 149))
+    assert not media.suits_decord(large, range(100, 149))
 
 
 def test_a_clip_that_is_not_what_its_record_says_goes_to_pyav(tmp_path: Path) -> None:
@@ -100,7 +99,7 @@ def test_training_reads_with_decord_only_what_an_import_wrote(
     with_decord = read_video(item)
     assert len(read) == 1
     changed = read_video(replace(item, sha256="another"))
-    monkeypatch.setattr(reading, "_has_decord", lambda: False)
+    monkeypatch.setattr(media, "_has_decord", lambda: False)
     without = read_video(item)
     assert len(read) == 1
     assert with_decord.equal(without)

@@ -12,9 +12,8 @@ from tests import tiny_vision
 from tests.drawing import draw
 from workbench.clips import made, media
 from workbench.errors import ConfigError
-from workbench.vision import pose
-from workbench.vision.depth import Depth
-from workbench.vision.pose import Pose
+from workbench.vision import depth_and_pose as pose
+from workbench.vision.depth_and_pose import Depth, Pose
 
 FRAMES, HEIGHT, WIDTH = 4, 48, 64
 VIDEO = draw(FRAMES, (WIDTH, HEIGHT))

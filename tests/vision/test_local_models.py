@@ -9,10 +9,11 @@ import pytest
 from tests import fake_hub, tiny_vision
 from tests.fake_hub import FakeHub
 from workbench.errors import ConfigError, ModelUnavailable
-from workbench.vision import depth, local_models, pose, segmenting
+from workbench.vision import local_models, segmenting
+from workbench.vision.depth_and_pose import DEPTH_MODELS, DETECTORS, POSE_MODELS
 from workbench.vision.local_models import KnownModel
 
-EVERY = (*depth.MODELS, *pose.MODELS, *pose.DETECTORS, *segmenting.MODELS)
+EVERY = (*DEPTH_MODELS, *POSE_MODELS, *DETECTORS, *segmenting.MODELS)
 
 
 def test_every_known_model_has_a_commit_size_and_license() -> None:
@@ -29,7 +30,7 @@ def test_an_invalid_model_is_rejected_before_loading(tmp_path: Path) -> None:
     local_models.check("some/model@v2", segmenting.MODELS, any_of_hub=True)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"detector is .*, a folder without .safetensors files: convert its weights"):
-        local_models.check(str(tmp_path), pose.DETECTORS, "detector", any_of_hub=True)
+        local_models.check(str(tmp_path), DETECTORS, "detector", any_of_hub=True)
 
 
 def test_a_model_is_downloaded_once_after_logging_its_size(

@@ -8,20 +8,20 @@ another host.
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from workbench.captioners.base import Captioner, CaptionFailed, NoAnswer, whole_sentences
+from workbench.captioners.base import Captioner, CaptionerSettings, CaptionFailed, NoAnswer, whole_sentences
 from workbench.captioners.keys import HOSTS, KEYRING_SERVICE, USUAL, find_key, is_near, refusal
 from workbench.errors import ConfigError, ModelUnavailable
 
 if TYPE_CHECKING:
     import httpx
 
-    from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 
@@ -139,7 +139,11 @@ class Endpoint(Captioner):
             )
         if status in BUSY:
             words = "asks for fewer requests" if status == 429 else "is not available"
-            raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", _retry_after(response))
+            wait: float | None = None
+            with contextlib.suppress(ValueError):
+                wait = float(response.headers.get("retry-after", ""))
+            wait = wait if wait is not None and 0 <= wait < math.inf else None
+            raise NoAnswer(f"{self._url} {words} ({status}{reason}): wait and continue", wait)
         if 300 <= status < 400:
             raise ConfigError(f"{self._url} redirects ({status}): enter the address it redirects to")
         if status == 402:
@@ -157,15 +161,6 @@ class Endpoint(Captioner):
         text = " ".join(str(error).split())
         text = text.replace(self._key, "[key]") if self._key else text
         return f": {text[:200]}" if text else ""
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    """Return the server's Retry-After in seconds, or None."""
-    try:
-        seconds = float(response.headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _answer(response: httpx.Response) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench.captioners.base import Captioner, CaptionFailed, whole_sentences
+from workbench.captioners.base import Captioner, CaptionerSettings, CaptionFailed, whole_sentences
 from workbench.errors import ConfigError
 from workbench.jobs.devices import pick_device
 from workbench.jobs.torch_devices import free_memory
@@ -20,7 +20,6 @@ from workbench.vision import local_models
 from workbench.vision.local_models import KnownModel, fits
 
 if TYPE_CHECKING:
-    from workbench.captioners.settings import CaptionerSettings
     from workbench.clips.media import Pixels
     from workbench.workspace import Workspace
 

@@ -6,7 +6,8 @@
     frame_metrics   blur, camera shake, flashes and similarity of frames
     made            control clips, references and masks derived from a clip
     mask_tracking   masks painted on a few frames, tracked through a clip
-    media           video and picture files: open, read, write
+    video_files     video files: identify, check, open, probe
+    media           videos and pictures: read, write, compare
 
 Not here: changing a dataset (dataset_builder), tensors (trainer.encoder).
 """

@@ -17,16 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from workbench.clips.frame_plan import (
-    UNKNOWN,
-    FramePlan,
-    Shape,
-    available_frames,
-    cover,
-    plan,
-    time_share,
-    why_dropped,
-)
+from workbench.clips import frame_plan
 from workbench.clips.records import Clip
 from workbench.errors import ConfigError
 from workbench.families.model import Frames, Model
@@ -57,8 +48,8 @@ class Bucket:
     def for_images(self) -> bool:
         return self.frames == 1
 
-    def shape(self, fps: float) -> Shape:
-        return Shape(self.frames, self.height, self.width, fps, self.rule)
+    def shape(self, fps: float) -> frame_plan.Shape:
+        return frame_plan.Shape(self.frames, self.height, self.width, fps, self.rule)
 
     def __str__(self) -> str:
         return f"{'image' if self.for_images else f'{self.frames} frames'}, {self.width}x{self.height}"
@@ -87,8 +78,8 @@ class BucketAssignment:
         return self.time * self.picture / max(1.0, self.enlargement) ** 2
 
     @property
-    def plan(self) -> FramePlan | None:
-        return plan(self.clip, self.bucket.shape(self.fps)) if self.bucket else None
+    def plan(self) -> frame_plan.FramePlan | None:
+        return frame_plan.plan(self.clip, self.bucket.shape(self.fps)) if self.bucket else None
 
 
 @dataclass(frozen=True)
@@ -141,9 +132,9 @@ def buckets_for(
     """List every bucket a model can train in: one frame (images) and each legal frame count, in every size.
 
     The sizes are the resolutions (None for the model's own) and, for each, the other aspect ratios with about the same
-    area, or less where the model's limit requires it.
+    area, or less where the model's limit requires it. longest: the largest frame count, by default the model's.
 
-    longest: the largest frame count; None for the model's limit. Raises ConfigError for an illegal resolution.
+    Raises ConfigError for an illegal resolution.
     """
     sizes: set[Size] = set()
     for height, width in resolutions or [(model.height, model.width)]:
@@ -188,9 +179,16 @@ def assign(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Buck
 
     def assignment(clip: Clip) -> BucketAssignment:
         if (bucket := best[_kind(clip)]) is None:
-            return BucketAssignment(clip, None, fps, dropped=_why_nowhere(clip, ordered, fps))
-        share = time_share(clip, bucket.frames, fps)
-        return BucketAssignment(clip, bucket, fps, share, *cover(clip, bucket.height, bucket.width))
+            dropped = frame_plan.UNKNOWN
+            if fitting := [one for one in ordered if one.for_images == clip.is_image]:
+                dropped = frame_plan.why_dropped(clip, fitting[0].shape(fps)) or frame_plan.UNKNOWN
+            elif clip.frames:
+                dropped = (
+                    f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
+                )
+            return BucketAssignment(clip, None, fps, dropped=dropped)
+        share = frame_plan.time_share(clip, bucket.frames, fps)
+        return BucketAssignment(clip, bucket, fps, share, *frame_plan.cover(clip, bucket.height, bucket.width))
 
     return BucketTable(ordered, tuple(map(assignment, clips)))
 
@@ -207,8 +205,6 @@ def choose(
 
     Add the bucket that gains most until none gains anything, then swap single buckets until no swap helps. This nearly
     always finds the best set; greedy selection alone guarantees at least 63% of the best set's score.
-
-    Raises ConfigError for an illegal resolution.
     """
     import numpy as np
 
@@ -250,14 +246,14 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     pictures = {(clip.width, clip.height): clip for clip in clips}
     times = np.zeros((len(lengths), len(counts)))
     for row, clip in enumerate(lengths.values()):
-        available = available_frames(clip, fps)
+        available = frame_plan.available_frames(clip, fps)
         for column, count in enumerate(counts):
             if count <= available and (count == 1) == clip.is_image:
-                times[row, column] = time_share(clip, count, fps)
+                times[row, column] = frame_plan.time_share(clip, count, fps)
     covers = np.zeros((len(pictures), len(sizes)))
     for row, clip in enumerate(pictures.values()):
         if clip.width and clip.height:
-            shares, scales = np.array([cover(clip, *size) for size in sizes]).T
+            shares, scales = np.array([frame_plan.cover(clip, *size) for size in sizes]).T
             covers[row] = shares / np.maximum(1, scales) ** 2
     length_at = {length: index for index, length in enumerate(lengths)}
     picture_at = {picture: index for index, picture in enumerate(pictures)}
@@ -266,7 +262,7 @@ def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matri
     kept: Matrix = times[np.ix_(rows[0], columns[0])] * covers[np.ix_(rows[1], columns[1])]
     for row, clip in enumerate(clips):
         if clip.is_latents:
-            kept[row] = [why_dropped(clip, bucket.shape(fps)) is None for bucket in buckets]
+            kept[row] = [frame_plan.why_dropped(clip, bucket.shape(fps)) is None for bucket in buckets]
     return kept
 
 
@@ -277,13 +273,3 @@ def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
     before = kept[:, list(chosen)].max(1) if chosen else np.zeros(len(kept))
     saved = np.maximum(kept - before[:, None], 0).sum(0)
     return int(saved.argmax()), float(saved.max())
-
-
-def _why_nowhere(clip: Clip, buckets: Sequence[Bucket], fps: float) -> str:
-    """Explain why a clip fits none of the buckets, which are in ascending order of frames."""
-    fitting = [bucket for bucket in buckets if bucket.for_images == clip.is_image]
-    if fitting:
-        return why_dropped(clip, fitting[0].shape(fps)) or UNKNOWN
-    if clip.frames:
-        return f"{'an image: no bucket takes' if clip.is_image else 'no bucket takes more than'} 1 frame: add one"
-    return UNKNOWN

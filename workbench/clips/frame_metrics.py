@@ -133,10 +133,7 @@ def shake(moves: Sequence[tuple[float, float] | None], width: int) -> float:
 def flashes(pictures: Pixels, fps: float) -> list[Flash]:
     """Find jumps in brightness after which the picture returns: (first frame, first frame after it, height in levels).
 
-    A few frames of a different picture are not a flash.
-
-    Args:
-        pictures: Gray [F, h, w], one per frame; tiny ones suffice.
+    A few frames of a different picture are not a flash. pictures: gray [F, h, w], one per frame; tiny ones suffice.
     """
     import numpy as np
 
@@ -160,15 +157,11 @@ def flashes(pictures: Pixels, fps: float) -> list[Flash]:
 
 
 def joint(frames: Pixels, kept: int) -> float | None:
-    """Compare the jump at the joint of a continued video with its usual steps between frames.
+    """Compare the jump at the joint of a continued video with its usual steps: their mean difference over the median.
 
-    Args:
-        frames: [F, H, W, 3] uint8.
-        kept: Number of leading frames that come from the earlier video.
+    frames: [F, H, W, 3] uint8. kept: number of leading frames that come from the earlier video.
 
-    Returns:
-        The mean difference of the two frames at the joint over the median for all other neighbors, where steps below
-        STILL levels count as STILL. 1 is an invisible joint. None without two steps to compare with.
+    Steps below STILL levels count as STILL. 1 is an invisible joint; None without two steps to compare with.
     """
     import numpy as np
 

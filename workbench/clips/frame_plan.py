@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from workbench.clips.records import Clip
 from workbench.display.quantities import counted
@@ -120,21 +120,8 @@ def shape_for(
     return shape
 
 
-class ShapeSettings(Protocol):
-    """The settings of a run or a sample that make up its shape; None for the model's own value."""
-
-    @property
-    def frames(self) -> int | None: ...
-    @property
-    def height(self) -> int | None: ...
-    @property
-    def width(self) -> int | None: ...
-    @property
-    def fps(self) -> float | None: ...
-
-
-def shape_of(settings: ShapeSettings, model: Model) -> Shape:
-    """Return the shape that settings ask for. Raises as `shape_for`."""
+def shape_of(settings: Any, model: Model) -> Shape:
+    """Return the shape that the settings of a run, sample or check ask for. Raises as `shape_for`."""
     return shape_for(model, settings.frames, settings.height, settings.width, settings.fps)
 
 

@@ -16,10 +16,9 @@ from typing import Any, Literal, get_args
 from workbench.clips import media
 from workbench.clips.media import Pixels
 from workbench.errors import ConfigError, DataError
-from workbench.vision import depth, local_models, pose
-from workbench.vision.depth import Depth
+from workbench.vision import local_models
+from workbench.vision.depth_and_pose import DEPTH_MODELS, DETECTORS, POSE_MODELS, Depth, Pose
 from workbench.vision.local_models import KnownModel
-from workbench.vision.pose import Pose
 from workbench.workspace import write_bytes
 
 Maker = Literal["edges", "gray", "blur", "downsampled", "depth", "pose", "box", "border", "first_frame", "last_frame"]
@@ -81,14 +80,14 @@ ABOUT: dict[Maker, About] = {
         "Depth",
         "A depth map from a model: white is near, black is far. Trains a LoRA to follow a scene's layout.",
         ("control", "reference"),
-        models=depth.MODELS,
+        models=DEPTH_MODELS,
     ),
     "pose": About(
         "Pose",
         "Skeletons of the people from a model, in OpenPose's colors on black. Trains a LoRA to follow movements.",
         ("control", "reference"),
-        models=pose.MODELS,
-        helpers=pose.DETECTORS,
+        models=POSE_MODELS,
+        helpers=DETECTORS,
     ),
     "box": About(
         "Box mask",
@@ -115,10 +114,7 @@ def kind_of(maker: Maker, kind: str = "") -> str:
 
 
 def amount_of(maker: Maker, amount: float | None) -> float:
-    """Return the amount to use, the maker's default for None.
-
-    Raises ConfigError if it is out of bounds, or if the maker takes none.
-    """
+    """Return the amount to use, by default the maker's. Raises ConfigError if it is out of bounds or there is none."""
     known = ABOUT[maker].amount
     if known is None:
         if amount is not None:
@@ -155,14 +151,9 @@ def opened(
 ) -> contextlib.AbstractContextManager[Depth | Pose | None]:
     """Load a maker's model and free it when the context ends; the context's value is None if the maker needs none.
 
-    Args:
-        model, detector: As for `local_models.fetch`; "" for the default.
-        device: "auto", "cuda", "cuda:1", "mps" or "cpu".
+    model, detector: as for `local_models.fetch`; "" for the default. device: "auto", "cuda", "cuda:1", "mps" or "cpu".
 
-    Raises:
-        ConfigError: The model does not exist, or is of the wrong kind.
-        ModelUnavailable: It cannot be downloaded.
-        OutOfMemory: It does not fit into GPU memory.
+    Raises ConfigError for a model that does not exist or is of the wrong kind, ModelUnavailable, OutOfMemory.
     """
     check_model(maker, model, detector)
     if maker == "depth":
@@ -184,26 +175,16 @@ def make(  # noqa: PLR0913 - every input of a maker by name
     model: Depth | Pose | None = None,
     tick: Callable[[], object] = lambda: None,
 ) -> Path:
-    """Make a companion of a canonical clip.
+    """Make a companion of a canonical clip; return the file written: TARGET.mp4, or TARGET.png for a single frame.
 
-    Args:
-        kind: "control", "reference", "mask" or "last_frame"; "" for the maker's default.
-        source: The clip's file.
-        target: Path to write, without its suffix.
-        fps: The clip's frame rate.
-        amount: The maker's parameter (`ABOUT`); None for its default.
-        box: Left, top, width and height of the box, in percent of the picture.
-        model: The model from `opened`.
-        tick: Called before each frame; may raise to stop.
+    kind: "control", "reference", "mask" or "last_frame"; "" for the maker's default.
+    target: the path to write, without its suffix.
+    amount: the maker's parameter (`ABOUT`); None for its default.
+    box: left, top, width and height of the box, in percent of the picture.
+    model: the model from `opened`.
+    tick: called before each frame; may raise to stop.
 
-    Returns:
-        The file written: TARGET.mp4, or TARGET.png for a single frame.
-
-    Raises:
-        ConfigError: The maker cannot make that kind, or `amount` is out of bounds.
-        DataError: The clip cannot be read.
-        CannotWrite: The disk is full.
-        OutOfMemory: The model does not fit into GPU memory.
+    Raises ConfigError if the maker cannot make that, DataError if the clip cannot be read, CannotWrite, OutOfMemory.
     """
     kind, number = kind_of(maker, kind), amount_of(maker, amount)
     if maker in ("first_frame", "last_frame"):

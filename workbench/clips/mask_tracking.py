@@ -56,13 +56,11 @@ def track(
 ) -> Tracked:
     """Track painted masks through a clip.
 
-    Args:
-        frames: [F, H, W, 3], RGB.
-        painted: Frame number -> its mask, at the size of the frames.
-        said: Called with the steps done and their total.
+    frames: [F, H, W, 3], RGB.
+    painted: frame number -> its mask, at the size of the frames.
+    said: called with the steps done and their total.
 
-    Raises:
-        ConfigError: Nothing is painted, a frame number is out of range, or a mask has the wrong size.
+    Raises ConfigError if nothing is painted, a frame number is out of range, or a mask has the wrong size.
     """
     if not painted:
         raise ConfigError("no mask is painted: paint one on a frame that shows the whole subject")
@@ -93,7 +91,8 @@ def track(
     mask: Any
     for start, end, step in ways:
         mask, trust = keys[start], 1.0
-        sides = _sides(small[start], mask)
+        inside, outside, _ = _around(mask)
+        sides = _colors(small[start], inside), _colors(small[start], outside)
         painted_fit = max(FITS, _fit(small[start], mask, sides))
         for number in range(start + step, end, step):
             mask, agreeing = _next(flow, small, number - step, number, mask)
@@ -156,11 +155,7 @@ def _moved(picture: Any, flow: Any) -> Any:
 
 
 def _next(flow: _Flow, frames: list[Any], start: int, end: int, mask: Any) -> tuple[Any, float]:
-    """Move the mask of frame `start` to its neighbor `end`.
-
-    Returns:
-        The mask, and the share of it where forward and backward flow agree.
-    """
+    """Move the mask of frame `start` to its neighbor `end`; also return the share of it where both flows agree."""
     back = flow.between(end, start)
     moved = _moved(mask, back)
     inside = moved > 0.5
@@ -232,11 +227,6 @@ def _colors(frame: Any, mask: Any) -> Any:
     found = cv2.calcHist([frame], [0, 1, 2], mask, [BINS] * 3, [0, 256] * 3)
     found = cv2.GaussianBlur(found.reshape(BINS, -1), (3, 3), 0.5).reshape(BINS, BINS, BINS)
     return found / max(1.0, float(found.sum()))
-
-
-def _sides(frame: Any, mask: Any) -> Sides:
-    inside, outside, _ = _around(mask)
-    return _colors(frame, inside), _colors(frame, outside)
 
 
 def _likely(frame: Any, sides: Sides) -> Any:

@@ -151,19 +151,15 @@ class Clip(BaseModel):
         return self.model_copy(update=values)
 
 
-class DamagedLine(NamedTuple):
-    """A line of the file that is not a valid clip record, and why."""
-
-    number: int
-    data: bytes
-    reason: str
-
-
 class _Lines(NamedTuple):
-    """A parsed metadata.jsonl. unreadable: why the file as a whole cannot be read, else ""."""
+    """A parsed metadata.jsonl.
+
+    damaged: (number, content, reason) of each line that is not a valid record.
+    unreadable: why the file as a whole cannot be read, else "".
+    """
 
     clips: tuple[Clip, ...] = ()
-    damaged: tuple[DamagedLine, ...] = ()
+    damaged: tuple[tuple[int, bytes, str], ...] = ()
     unreadable: str = ""
 
 
@@ -179,8 +175,8 @@ def damage(dataset: Path) -> list[str]:
         name, lines = path.relative_to(dataset.parent).as_posix(), _read(path)
         if lines.unreadable:
             found.append(f"{name} cannot be read ({lines.unreadable}), so its clips are left out: fix or remove it.")
-        for line in lines.damaged[:MOST_NAMED]:
-            found.append(f"{name}, line {line.number} is left out ({line.reason}): fix or remove the line.")
+        for number, _, reason in lines.damaged[:MOST_NAMED]:
+            found.append(f"{name}, line {number} is left out ({reason}): fix or remove the line.")
         if (more := len(lines.damaged) - MOST_NAMED) > 0:
             found.append(f"{more:,} more lines of {name} are left out: fix or remove them.")
     try:
@@ -210,20 +206,17 @@ def _read_lines(path: Path, *version: int) -> _Lines:
         try:
             clip = Clip.model_validate_json(line)
         except ValidationError as error:
-            damaged.append(DamagedLine(number, line, broken_rule(error)))
+            damaged.append((number, line, broken_rule(error)))
             continue
         if clip.file_name in clips:
-            damaged.append(DamagedLine(number, line, f"{clip.file_name} already has a line"))
+            damaged.append((number, line, f"{clip.file_name} already has a line"))
         else:
             clips[clip.file_name] = clip
     return _Lines(tuple(clips.values()), tuple(damaged))
 
 
 def clip_file(dataset: Path, name: str) -> Path:
-    """Return the path of a file that a record names: a clip, a master or a companion.
-
-    Raises DataError for a link out of the dataset, which is never followed.
-    """
+    """Return the path of a file that a record names. Raises DataError for a link out of the dataset, never followed."""
     try:
         return confined(dataset, name)
     except ConfigError:
@@ -247,10 +240,8 @@ def find_clip(clips: Sequence[Clip], name: str) -> Clip:
 
 
 def clips_named(clips: Sequence[Clip], names: Collection[str] | None) -> list[Clip]:
-    """Return the clips with those file names, ids or display names, in dataset order; all clips for None.
-
-    Raises as `find_clip`.
-    """
+    """Return the clips with these file names, ids or display names, in dataset order; all for None. Raises as
+    `find_clip`."""
     if names is None:
         return list(clips)
     known = {key: clip.file_name for clip in clips for key in (clip.id, clip.file_name)}
@@ -269,7 +260,7 @@ def write_clips(dataset: Path, clips: list[Clip]) -> None:
         raise CannotWrite(
             f"cannot write {path}: the current file cannot be read ({current.unreadable}): fix or remove it"
         )
-    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line.data for line in current.damaged)]
+    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line for _, line, _ in current.damaged)]
     write_bytes(path, b"".join(line + b"\n" for line in lines))
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
 from workbench.clips import frame_metrics, media
-from workbench.clips.media.reading import WORDS
+from workbench.clips.media import WORDS
 from workbench.compare.grid import MEASUREMENTS, Cell, Grid, GridState, read_measurements, stamp
 from workbench.errors import ConfigError, DataError
 from workbench.runs.data import read_lock, sources_of

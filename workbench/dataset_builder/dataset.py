@@ -42,7 +42,7 @@ from workbench.clips.records import (
     read_clips,
     write_info,
 )
-from workbench.dataset_builder import history
+from workbench.dataset_builder import history, snapshot
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
 from workbench.dataset_builder.checks.measures import FOLDER
@@ -53,15 +53,7 @@ from workbench.dataset_builder.history import Change
 from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import CheckSettings, ImportSettings
-from workbench.dataset_builder.snapshot import (
-    PLAN_COLUMNS,
-    DatasetSnapshot,
-    Summary,
-    dataset_snapshot,
-    plan_rows,
-    plan_sentence,
-    summarize,
-)
+from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary
 from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.display.inline_html import bars, escaped, figure, folded, heading, note, picture, row, table
@@ -158,11 +150,11 @@ class Dataset(NotedFolder):
 
     @property
     def summary(self) -> Summary:
-        return summarize(self.clips, sum(not result.usable for result in self.import_results))
+        return snapshot.summarize(self.clips, sum(not result.usable for result in self.import_results))
 
     def snapshot(self, shape: Shape | None = None) -> DatasetSnapshot:
         """Return the state of the dataset and its tasks for display. shape: to count the clips that it leaves out."""
-        return dataset_snapshot(self.folder, shape)
+        return snapshot.dataset_snapshot(self.folder, shape)
 
     def clip(self, name: str) -> Clip:
         """Find a clip by file name, id or display name. Raises ConfigError."""
@@ -239,17 +231,11 @@ class Dataset(NotedFolder):
         return PlanTable(shape, self.plans(shape), buckets.assign(clips, chosen, known.fps))
 
     def view_as_model(self, name: str, model: str = "", frames: int | None = None) -> ClipView:
-        """Render a clip as a model sees it. Arguments as for `clip` and `plan_table`.
-
-        Raises ConfigError, DataError if the clip is left out, CannotWrite.
-        """
+        """Render a clip as a model sees it, as `planned_video` does. Arguments as for `clip` and `plan_table`."""
         return self.planned_video(self.clip(name), shape_for(find_model(model or default_model()).model, frames))
 
     def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
-        """Write exactly the frames that the model sees to a video, by default in the workspace's cache.
-
-        Raises DataError if the clip is left out, CannotWrite.
-        """
+        """Write the frames that the model sees to a video, by default in the cache. Raises DataError, CannotWrite."""
         plan = frame_plan.plan(clip, shape)
         if plan.dropped:
             raise DataError(f"{clip.name} is left out: {plan.dropped}")
@@ -264,10 +250,7 @@ class Dataset(NotedFolder):
     # ---- changing
 
     def set_caption(self, name: str, text: str, by: str = "hand", over: str | None = None) -> Clip:
-        """Set a clip's caption, unless `over` is given and is no longer its caption. Return the clip.
-
-        Raises ConfigError, CannotWrite.
-        """
+        """Set a caption, but not over another one than `over`, if given. Raises ConfigError, CannotWrite."""
         clip, new = self.clip(name), clean_caption(text)
 
         def make(found: Sequence[Clip]) -> list[Clip]:
@@ -342,10 +325,7 @@ class Dataset(NotedFolder):
         columns: Columns = USUAL,
         frame_rate: float | None = None,
     ) -> list[ImportResult]:
-        """Import videos, pictures, folders and archives in this process; return one result per file (ingest.intake).
-
-        Raises DataError if no file is found or usable, ConfigError, CannotWrite.
-        """
+        """Import files, folders and archives in this process; return a result per file (ingest.intake.import_files)."""
         return import_files(self.folder, paths, on_progress, layout, longest_side, columns, frame_rate=frame_rate)
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
@@ -397,10 +377,7 @@ class Dataset(NotedFolder):
     # ---- the dataset check
 
     def fix(self, findings: Sequence[Finding], fix: Fix) -> str:
-        """Apply a fix to findings as one change, in this process; return what was done.
-
-        Raises ConfigError, DataError, CannotWrite.
-        """
+        """Apply a fix as one change, and say what was done. Raises ConfigError, DataError, CannotWrite."""
         return fixes.apply(self.folder, findings, fix)
 
     def preview_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
@@ -448,8 +425,8 @@ class PlanTable:
 
     def _repr_html_(self) -> str:
         """Show the plan of each clip, unusable ones first, and the chosen buckets as bars."""
-        rows = plan_rows(self.plans, MOST_ROWS)
-        parts = [note(plan_sentence(self.shape, self.plans)), table(PLAN_COLUMNS, rows)]
+        rows = snapshot.plan_rows(self.plans, MOST_ROWS)
+        parts = [note(snapshot.plan_sentence(self.shape, self.plans)), table(snapshot.PLAN_COLUMNS, rows)]
         if self.buckets.assignments:
             counts = {str(bucket): count for bucket, count in self.buckets.clips_per_bucket.items()}
             parts += [bars("Buckets that lose least", counts), note(self.buckets.sentence)]

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from workbench import hub, jobs
-from workbench.clips.records import Clip, DatasetInfo, read_clips, read_info
+from workbench.clips.records import DatasetInfo, read_clips, read_info
 from workbench.dataset_builder.companions import companion_path
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.layouts import layout_named
@@ -41,7 +41,7 @@ RESERVED = re.compile(r"con|prn|aux|nul|(com|lpt)\d", re.IGNORECASE)  # device n
 OTHER_ARCHIVES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 IN_SHARDS = "layout is webdataset, which already consists of tar files: choose {}"
 SIZE_CATEGORIES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"))  # the Hub's
-# Called with (clips written, all clips) after each clip; may raise to stop, which leaves nothing behind.
+# Called with (clips or files written, all of them); may raise to stop, which leaves nothing behind.
 OnClip = Callable[[int, int], None]
 
 
@@ -69,13 +69,13 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         job.outcome = {"target": str(path), "layout": settings.layout}
     clips = read_clips(dataset)
     job.outcome["clips"] = len(clips)
-    count = sum(bool(clip.first_frame) for clip in clips)
+    count, left = sum(bool(clip.first_frame) for clip in clips), []
     if count and not layout_named("videofolder" if settings.repo_id else settings.layout).pictures:
-        sentence = f"{count} first frames that came with clips have no place in this layout: lists keeps them"
-        job.outcome["left_behind"] = sentence
+        left.append(f"{count} first frames that came with clips have no place in this layout: lists keeps them")
     if latents := sum(clip.is_latents for clip in clips):
-        sentence = f"{counted(latents, 'clip')} of latents exported unchanged: other tools may not read them"
-        job.outcome["left_behind"] = "; ".join(filter(None, (job.outcome.get("left_behind"), sentence)))
+        left.append(f"{counted(latents, 'clip')} of latents exported unchanged: other tools may not read them")
+    if left:
+        job.outcome["left_behind"] = "; ".join(left)
 
 
 # ---- to a disk -------------------------------------------------------------------------------------------------------
@@ -148,7 +148,11 @@ def exported_clips(dataset: Path, trigger_word: bool, readable: bool = True) -> 
         name = stem + path.suffix
         caption = info.caption(clip) if trigger_word else clip.text
         beside = {kind: here for kind in clip.companions if (here := companion_path(dataset, clip, kind))}
-        result.append(ExportedClip(clip, file, name, caption, _first_frame(dataset, clip), beside))
+        first = confined(dataset, clip.first_frame) if clip.first_frame else None
+        if first and not first.is_file():
+            lost = f"{clip.first_frame}, the first frame of {clip.file_name}, is missing"
+            raise DataError(f"{lost} in {dataset.name}: restore it")
+        result.append(ExportedClip(clip, file, name, caption, first, beside))
     return result
 
 
@@ -160,15 +164,6 @@ def _portable(text: str) -> str:
         stem = stem[: LONGEST_NAME // 2] + "_" + stem[1 - LONGEST_NAME // 2 :]
     stem = stem.strip("_-")
     return f"clip_{stem}" if RESERVED.fullmatch(stem) else stem
-
-
-def _first_frame(dataset: Path, clip: Clip) -> Path | None:
-    """Return the picture that came with a clip as its first frame, or None. Raises DataError if it is missing."""
-    if not (name := clip.first_frame):
-        return None
-    if not (picture := confined(dataset, name)).is_file():
-        raise DataError(f"{name}, the first frame of {clip.file_name}, is missing in {dataset.name}: restore it")
-    return picture
 
 
 def _write(clips: Sequence[ExportedClip], settings: ExportSettings, name: str, part: Path, on_clip: OnClip) -> None:
@@ -241,8 +236,6 @@ def _remove(path: Path) -> None:
 
 # ---- to the Hub ------------------------------------------------------------------------------------------------------
 
-OnFile = Callable[[int, int], None]  # called with (files sent, all files); may raise to stop
-
 
 def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]:
     """Return the files of a push (name -> path or bytes): the VideoFolder layout with a card. Raises DataError."""
@@ -251,11 +244,11 @@ def contents(dataset: Path, settings: ExportSettings) -> dict[str, Path | bytes]
     return {**files, "README.md": dataset_card(read_info(dataset), clips, settings).encode()}
 
 
-def push(dataset: Path, settings: ExportSettings, on_file: OnFile = lambda *_: None) -> Pushed:
-    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit.
+def push(dataset: Path, settings: ExportSettings, on_file: OnClip = lambda *_: None) -> Pushed:
+    """Upload a dataset to `settings.repo_id` in the VideoFolder layout, as one commit, which can be reverted there.
 
-    A new repository is private unless the settings say otherwise. An existing one gets a commit, which can be reverted
-    on the Hub. Raises ConfigError (also for private clips and a public repository), DataError, HubRefuses, HubLost.
+    A new repository is private unless the settings say otherwise. Raises ConfigError (also for private clips and a
+    public repository), DataError, HubRefuses, HubLost.
     """
     files = contents(dataset, settings)
     message = f"{len(read_clips(dataset))} clips from Video LoRA Workbench"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -36,7 +36,7 @@ from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.jobs.locks import locked
-from workbench.workspace import append_line, disk, read_json, write_json, writing
+from workbench.workspace import append_line, disk, make_folder, read_json, write_json, writing
 from workbench.workspace.records import broken_rule, read_json_lines
 
 MOST_FOLLOWED = 50  # changes through which a clip is followed
@@ -70,11 +70,9 @@ class Change(BaseModel):
         return {"undo": "undone: ", "redo": "redone: "}.get(self.kind, "") + self.what
 
 
-@contextlib.contextmanager
-def editing(dataset: Path) -> Iterator[None]:
+def editing(dataset: Path) -> contextlib.AbstractContextManager[None]:
     """Lock the dataset's records, so that an import and an edit never overwrite each other."""
-    with locked(dataset / LOCK):
-        yield
+    return locked(dataset / LOCK)
 
 
 def read_history(dataset: Path) -> list[Change]:
@@ -100,17 +98,12 @@ def change(
     added: Sequence[Clip] = (),
     info: DatasetInfo | None = None,
 ) -> Change:
-    """Change records atomically, as one history entry.
+    """Change records atomically, as one history entry. Raises ConfigError if a replaced clip is gone, CannotWrite.
 
-    Args:
-        what: The change in words.
-        replaced: File name -> the records that replace it: none removes the clip, several split it.
-        added: Records to append. Their files are in clips/, or in .removed/clips/ and are moved back.
-        info: New dataset facts, None to keep them.
-
-    Raises:
-        ConfigError: A replaced clip is not in the dataset.
-        CannotWrite: The disk is full.
+    what: the change in words.
+    replaced: file name -> the records that replace it: none removes the clip, several split it.
+    added: records to append; their files are in clips/, or in .removed/clips/ and are moved back.
+    info: new dataset facts, None to keep them.
     """
     with editing(dataset):
         return _apply(dataset, what, replaced, added, info)
@@ -119,20 +112,22 @@ def change(
 def edit(dataset: Path, what: str, make: Callable[[Sequence[Clip]], Iterable[Clip]], task: str = "") -> int:
     """Edit records under the lock, as one history entry unless nothing changes; return how many changed.
 
-    Args:
-        what: The change in words.
-        make: Gets all current clips and returns those it has changed.
-        task: A unique name. Edits of one task share one history entry, unless that was undone or a clip is edited
-            twice.
+    make: gets all current clips and returns those it has changed.
+    task: a unique name. Edits of one task share one history entry, unless that was undone or a clip is edited twice.
 
-    Raises:
-        CannotWrite: The disk is full. Also whatever `make` raises.
+    Raises CannotWrite and what `make` raises.
     """
     with editing(dataset):
         now = {clip.file_name: clip for clip in read_clips(dataset)}
         changed = {new.file_name: (new,) for new in make(list(now.values())) if new != now[new.file_name]}
+        grown = None
+        if changed and task:
+            grown = next((entry for entry in _active(dataset, ("change",)) if entry.task == task), None)
+        if grown and any(
+            now.get(old.file_name) != old for old in _details(dataset, grown).before if old.file_name in changed
+        ):
+            grown = None
         if changed:
-            grown = _extendable(dataset, task, changed.keys(), now) if task else None
             _apply(dataset, what, changed, task=task, grown=grown)
     return len(changed)
 
@@ -145,22 +140,21 @@ def set_trigger_word(dataset: Path, text: str) -> None:
         change(dataset, f"trigger word {info.trigger_word or 'removed'}", info=info)
 
 
-def _extendable(dataset: Path, task: str, names: Iterable[str], now: Mapping[str, Clip]) -> Change | None:
-    """Return a task's change if an edit of these clips can extend it, else None: it has already changed one of them."""
-    found = next((entry for entry in _active(dataset, ("change",)) if entry.task == task), None)
-    if found is None:
-        return None
-    changed = {old.file_name for old in _details(dataset, found).before if now.get(old.file_name) != old}
-    return None if changed & set(names) else found
-
-
 def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change:
     """Undo the change with that number, by default the newest; with `redo`, redo the newest undo.
 
     Raises ConfigError if there is none or its clips were changed again since, CannotWrite.
     """
     with editing(dataset):
-        change = _change_to_undo(dataset, number, redo)
+        if number is None:
+            change = next(iter(redoable(dataset) if redo else undoable(dataset)), None)
+            if change is None:
+                raise ConfigError(f"there is nothing to {'redo' if redo else 'undo'} in {dataset.name}")
+        else:
+            active = _active(dataset, ("change", "undo", "redo"))
+            change = next((entry for entry in active if entry.number == number), None)
+            if change is None:
+                raise ConfigError(f"change {number} cannot be undone: it did not change records, or was already undone")
         details = _details(dataset, change)
         before, after = details.before, details.after
         now = {clip.file_name: clip for clip in read_clips(dataset)}
@@ -182,19 +176,6 @@ def undo(dataset: Path, number: int | None = None, redo: bool = False) -> Change
         if details.info_before:  # the title may have changed since
             info = read_info(dataset).model_copy(update={"trigger_word": details.info_before.trigger_word})
         return _apply(dataset, change.what, replaced, added, info, details.positions, change)
-
-
-def _change_to_undo(dataset: Path, number: int | None, redo: bool) -> Change:
-    """Return the change that `undo` reverts. Raises ConfigError if there is none."""
-    if number is None:
-        newest = next(iter(redoable(dataset) if redo else undoable(dataset)), None)
-        if newest is None:
-            raise ConfigError(f"there is nothing to {'redo' if redo else 'undo'} in {dataset.name}")
-        return newest
-    active = {entry.number: entry for entry in _active(dataset, ("change", "undo", "redo"))}
-    if number not in active:
-        raise ConfigError(f"change {number} cannot be undone: it did not change records, or was already undone")
-    return active[number]
 
 
 class _Details(BaseModel):
@@ -279,11 +260,10 @@ def _apply(  # noqa: PLR0913 - changes, undos and growing changes of tasks
         records.insert(positions[number] if number < len(positions) else len(records), clip)
     if len({clip.file_name for clip in records}) < len(records):
         raise ConfigError("two records would name the same file: that part is already in the dataset")
-    kind: Kind = "change" if undoes is None else "redo" if undoes.kind == "undo" else "undo"
     entry = Change(
         number=grown.number if grown else _next_number(dataset),
         time=time.time(),
-        kind=kind,
+        kind="change" if undoes is None else "redo" if undoes.kind == "undo" else "undo",
         what=what,
         clips=max(len(before), len(after)) + (grown.clips if grown else 0),
         undoes=undoes.number if undoes else None,
@@ -305,13 +285,17 @@ def _apply(  # noqa: PLR0913 - changes, undos and growing changes of tasks
         dataset / DETAILS / f"{entry.number}.json",
         details.model_dump(mode="json", exclude=None if info else {"info_before"}),
     )
-    _remember_removed(dataset, before, records)
+    staying = {clip.file_name for clip in records}
+    leaving = [clip for clip in before if clip.file_name not in staying]
+    was, gone = read_clips(dataset / REMOVED), {clip.file_name for clip in leaving}
+    removed = [*(clip for clip in was if clip.file_name not in staying | gone), *leaving]
+    if removed != was:
+        make_folder(dataset / REMOVED)
+        write_clips(dataset / REMOVED, removed)
     write_clips(dataset, records)  # from here on the change is in effect
     if info is not None:
         write_info(dataset, info)
     _append(dataset, entry)
-    staying = {clip.file_name for clip in records}
-    leaving = [clip for clip in before if clip.file_name not in staying]
     needed = {name for clip in records for name in files_of(clip)} if leaving else set[str]()
     for clip in leaving:
         _move_files(clip, dataset, dataset / REMOVED, needed)
@@ -335,19 +319,6 @@ def _move_files(clip: Clip, old: Path, new: Path, kept: Collection[str] = ()) ->
             with writing(new / name):
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 disk.replace(old / name, new / name)
-
-
-def _remember_removed(dataset: Path, before: Sequence[Clip], records: Sequence[Clip]) -> None:
-    """Update the records of .removed: add clips that leave the dataset, drop those that are back."""
-    kept = {clip.file_name for clip in records}
-    was = read_clips(dataset / REMOVED)
-    leaving = [clip for clip in before if clip.file_name not in kept]
-    gone = {clip.file_name for clip in leaving}
-    now = [*(clip for clip in was if clip.file_name not in kept | gone), *leaving]
-    if now != was:
-        with writing(dataset / REMOVED):
-            (dataset / REMOVED).mkdir(exist_ok=True)
-        write_clips(dataset / REMOVED, now)
 
 
 def _next_number(dataset: Path) -> int:

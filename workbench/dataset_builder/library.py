@@ -17,6 +17,7 @@ from workbench.dataset_builder import history
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
+from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.tasks import NAMES
 from workbench.errors import ConfigError
 from workbench.jobs import queue
@@ -30,11 +31,9 @@ MOST_NAMED = 5  # runs listed in a sentence
 
 
 def search(workspace: Workspace, text: str = "", group: str | None = None) -> list[Dataset]:
-    """Find datasets by words and group, sorted by group (those without one last), then by name.
+    """Find datasets whose name, title, trigger word, group or notes have all words of `text`; only a group's, if given.
 
-    Args:
-        text: Words that must all occur in the name, title, trigger word, group or notes; "" for any.
-        group: Only this group; None for all.
+    They are sorted by group (those without one last), then by name.
     """
 
     def searched(dataset: Dataset) -> str:
@@ -100,8 +99,7 @@ def consequence(workspace: Workspace, dataset: Dataset) -> str:
     runs = [run.name for run in runs_of(workspace, dataset)]
     if not runs:
         return ""
-    more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
-    named = ", ".join(runs[:MOST_NAMED]) + more
+    named = first_names(runs, MOST_NAMED)
     return f"Trained on it: {named}. Their results stay; to resume, repeat or fork them, restore the dataset first."
 
 

@@ -17,18 +17,8 @@ from workbench import jobs
 from workbench.clips import mask_tracking, media
 from workbench.clips.records import Clip, clip_file, clips_named, read_clips
 from workbench.dataset_builder.companions import attach_all, companion_path
+from workbench.dataset_builder.cuts import painted
 from workbench.dataset_builder.cuts.cutting import named, scratch_file
-from workbench.dataset_builder.cuts.painted import (
-    PAINTED,
-    Mask,
-    MaskInfo,
-    folder_of,
-    info_of,
-    keep_info,
-    next_tracked,
-    painted_frames,
-    read_painted,
-)
 from workbench.dataset_builder.settings import MaskEdges, TrackSettings
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
@@ -36,7 +26,7 @@ from workbench.jobs import queue
 from workbench.jobs.devices import Device, gpus_of
 from workbench.vision import local_models, segmenting
 from workbench.vision.segmenting import Segmenter
-from workbench.workspace import Workspace, disk, write_bytes, writing
+from workbench.workspace import Workspace, write_bytes, writing
 
 FORMATS = ("PNG", "WEBP", "BMP", "GIF", "JPEG")  # for painted pictures: those that Pillow reads without another program
 MOST_FRAMES = 3000  # per clip with optical flow: at 384 pixels, one gigabyte of memory
@@ -47,39 +37,29 @@ FRAME_SECONDS = 0.1  # estimated time per frame on one core, for display
 # ---- painting --------------------------------------------------------------------------------------------------------
 
 
-def paint(dataset: Path, clip: Clip, frame: int, mask: Mask | None) -> None:
-    """Store the painted mask of a frame, replacing the previous one; None deletes it.
+def paint(dataset: Path, clip: Clip, frame: int, mask: painted.Mask | None) -> None:
+    """Store the painted mask of a frame, replacing the previous one; None deletes it. Raises ConfigError, CannotWrite.
 
-    Args:
-        frame: Frame number, from 0.
-        mask: [H, W] at the clip's size, 0 (outside) to 255 (inside).
-
-    Raises:
-        ConfigError: The clip has no such frame or another size, or is latents.
-        CannotWrite: The disk is full.
+    frame: from 0. mask: [H, W] at the clip's size, 0 (outside) to 255 (inside).
     """
-    _check_frame(clip, frame)
-    path = folder_of(dataset, clip) / PAINTED / f"{frame}.png"
-    if mask is None:
-        with writing(path):
-            path.unlink(missing_ok=True)
-        return
-    if mask.shape != (clip.height, clip.width):
-        raise ConfigError(
-            f"the mask is {mask.shape[1]}×{mask.shape[0]}, but the clip is {clip.width}×{clip.height}: "
-            "paint it at that size"
-        )
-    write_bytes(path, media.png(mask))
-
-
-def _check_frame(clip: Clip, frame: int) -> None:
     if clip.is_latents:
         raise ConfigError(f"{clip.name} is latents: there is no picture to paint on")
     if not 0 <= frame < clip.frames:
         raise ConfigError(f"frame is {frame}, but {clip.name} has frames 0 to {clip.frames - 1}")
+    path = painted.folder_of(dataset, clip) / painted.PAINTED / f"{frame}.png"
+    if mask is None:
+        with writing(path):
+            path.unlink(missing_ok=True)
+    elif mask.shape == (clip.height, clip.width):
+        write_bytes(path, media.png(mask))
+    else:
+        raise ConfigError(
+            f"the mask is {mask.shape[1]}×{mask.shape[0]}, but the clip is {clip.width}×{clip.height}: "
+            "paint it at that size"
+        )
 
 
-def from_runs(clip: Clip, runs: Sequence[int]) -> Mask:
+def from_runs(clip: Clip, runs: Sequence[int]) -> painted.Mask:
     """Decode a run-length encoded mask: row by row, outside, inside, outside ... Raises ConfigError."""
     size = clip.width * clip.height
     if any(length < 0 for length in runs) or sum(runs) != size:
@@ -92,7 +72,7 @@ def from_runs(clip: Clip, runs: Sequence[int]) -> Mask:
     return np.repeat(values, runs).reshape(clip.height, clip.width)
 
 
-def from_picture(clip: Clip, path: Path) -> Mask:
+def from_picture(clip: Clip, path: Path) -> painted.Mask:
     """Read a mask from a picture file: its alpha channel if it has one, else its brightness.
 
     Raises DataError if it cannot be read, ConfigError if it is much larger than the clip.
@@ -123,10 +103,10 @@ def check(dataset: Path, settings: TrackSettings) -> list[Clip]:
         local_models.check(settings.model, segmenting.MODELS, any_of_hub=True)
     clips = clips_named(read_clips(dataset), settings.clips or None)
     if settings.clips:
-        if bare := [clip for clip in clips if not painted_frames(dataset, clip)]:
+        if bare := [clip for clip in clips if not painted.painted_frames(dataset, clip)]:
             raise ConfigError(f"{bare[0].name} has no painted frame: paint one that shows the whole subject")
     else:
-        clips = [clip for clip in clips if painted_frames(dataset, clip)]
+        clips = [clip for clip in clips if painted.painted_frames(dataset, clip)]
     if not clips:
         raise ConfigError("no clip has a painted frame: paint one that shows the whole subject")
     most = MOST_FRAMES_OF_MODEL if settings.model else MOST_FRAMES
@@ -155,10 +135,12 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     total, done = sum(clip.frames for clip in clips), 0
     failed, files, known = [], [], {}
     try:
-        with (
-            queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"),
-            _segmenter(settings, job, total) as segmenter,
-        ):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(queue.acquired(Workspace.of(dataset), devices(config), job, f"track of {dataset.name}"))
+            segmenter = None
+            if settings.model:
+                job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
+                segmenter = stack.enter_context(Segmenter(settings.model, settings.device))
             for number, clip in enumerate(clips, 1):
 
                 def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
@@ -188,37 +170,27 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     job.outcome = {"clips": len(files), "done": sentence, "failed": failed}
 
 
-def _segmenter(
-    settings: TrackSettings, job: jobs.Job, total: int
-) -> contextlib.AbstractContextManager[Segmenter | None]:
-    """Load the tracking model; None for optical flow."""
-    if not settings.model:
-        return contextlib.nullcontext()
-    job.beat("loading", 0, total, message=local_models.opening(settings.model, segmenting.MODELS))
-    return Segmenter(settings.model, settings.device)
-
-
 def track_clip(
     dataset: Path,
     clip: Clip,
     settings: TrackSettings,
     said: Callable[[int, int], None] = lambda step, steps: None,
     segmenter: Segmenter | None = None,
-) -> tuple[Path, MaskInfo]:
+) -> tuple[Path, painted.MaskInfo]:
     """Track the painted frames of a clip; return a temporary mask file, and how it was made.
 
-    Args:
-        said: Called with the steps done and their total; may raise to stop.
-        segmenter: The model from the settings; None for optical flow.
+    said: called with the steps done and their total; may raise to stop.
+    segmenter: the model from the settings; None for optical flow.
 
-    Raises:
-        ConfigError: Nothing is painted.
-        DataError: The clip or a painted frame is damaged.
-        CannotWrite: The disk is full.
+    Raises ConfigError, DataError if the clip or a painted frame is damaged, CannotWrite.
     """
     import cv2
 
-    keys = {frame: read_painted(path) for frame, path in painted_frames(dataset, clip).items() if frame < clip.frames}
+    keys = {
+        frame: painted.read_painted(path)
+        for frame, path in painted.painted_frames(dataset, clip).items()
+        if frame < clip.frames
+    }
     side = segmenting.SIDE if segmenter else mask_tracking.SIDE
     scale = min(1.0, side / max(clip.width, clip.height))
     size = (max(8, round(clip.width * scale)), max(8, round(clip.height * scale)))
@@ -232,16 +204,16 @@ def track_clip(
         tracked = mask_tracking.track(frames, small, said)
         found, trust = tracked.masks, tracked.confidence
 
-    def masks() -> Iterator[Mask]:
+    def masks() -> Iterator[painted.Mask]:
         for frame, mask in enumerate(found):
             whole: Any = keys.get(frame)
             yield cv2.resize(mask, (clip.width, clip.height)) if whole is None else whole
 
-    raw = next_tracked(dataset, clip)
+    raw = painted.next_tracked(dataset, clip)
     _write(raw, clip, masks())
     made = scratch_file(dataset, ".mp4")
     _write(made, clip, _edged(masks(), settings))
-    info = MaskInfo(
+    info = painted.MaskInfo(
         painted=sorted(keys),
         confidence=[round(float(one), 3) for one in trust],
         tracked=raw.name,
@@ -261,8 +233,8 @@ def refine(dataset: Path, clip: Clip, edges: MaskEdges) -> Clip:
     """
     if (now := companion_path(dataset, clip, "mask")) is None:
         raise ConfigError(f"{clip.name} has no mask: paint one, or attach a file")
-    info = info_of(dataset, clip)
-    raw = folder_of(dataset, clip) / info.tracked if info.tracked else now
+    info = painted.info_of(dataset, clip)
+    raw = painted.folder_of(dataset, clip) / info.tracked if info.tracked else now
     if not raw.is_file():
         raw = now
     made = scratch_file(dataset, ".mp4")
@@ -274,7 +246,7 @@ def refine(dataset: Path, clip: Clip, edges: MaskEdges) -> Clip:
         made.unlink(missing_ok=True)
 
 
-def _edged(masks: Iterable[Mask], edges: MaskEdges) -> Iterator[Mask]:
+def _edged(masks: Iterable[painted.Mask], edges: MaskEdges) -> Iterator[painted.Mask]:
     import cv2
 
     for mask in masks:
@@ -284,23 +256,18 @@ def _edged(masks: Iterable[Mask], edges: MaskEdges) -> Iterator[Mask]:
         yield 255 - changed if edges.invert else changed
 
 
-def _write(path: Path, clip: Clip, masks: Iterable[Mask]) -> None:
-    """Write masks as a gray video with the clip's size and rate, atomically."""
-    made = path.with_name(f"{path.stem}.part.mp4")
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with media.VideoWriter(made, clip.width, clip.height, clip.fps) as writer:
+def _write(path: Path, clip: Clip, masks: Iterable[painted.Mask]) -> None:
+    """Write masks as a gray video with the clip's size and rate."""
+    with media.VideoWriter(path, clip.width, clip.height, clip.fps) as writer:
         for mask in masks:
             writer.write(media.bt709_frame(np.repeat(mask[..., None], 3, axis=2)))
-    with writing(path):
-        disk.replace(made, path)
 
 
 def _attach(
-    dataset: Path, files: Sequence[tuple[Clip, str, Path]], known: Mapping[str, MaskInfo], what: str
+    dataset: Path, files: Sequence[tuple[Clip, str, Path]], known: Mapping[str, painted.MaskInfo], what: str
 ) -> list[Clip]:
     """Attach masks to their clips as one change, and store how each was made."""
     records = attach_all(dataset, files, what, made=True)
     for clip in records:
-        keep_info(dataset, clip, known[clip.file_name])
+        painted.keep_info(dataset, clip, known[clip.file_name])
     return records

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from workbench.captioners.settings import CaptionerSettings
+from workbench.captioners.base import CaptionerSettings
 from workbench.clips.made import Maker
-from workbench.dataset_builder.cuts.scenes import DetectorName
 from workbench.dataset_builder.sources.columns import Columns
 from workbench.families import default_model
 from workbench.families.settings import NamesModel
@@ -226,6 +225,7 @@ class ExportSettings(Settings):
 
 
 PIECES = "Pieces"
+DetectorName = Literal["adaptive", "content", "hash"]
 
 
 class SplitSettings(Settings):

@@ -6,15 +6,18 @@ Facts, next steps, progress, outcomes and available actions are decided here, no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import COMPANION_NAMES, INFO, METADATA, Clip, damage, known_info, read_clips
+from workbench.dataset_builder.checks.findings import FILE, read_findings
+from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
-from workbench.dataset_builder.tasks import NAMES, Name, Task
+from workbench.dataset_builder.tasks import NAMES, Name, Task, changed_at
 from workbench.display.quantities import counted, duration, moment
 from workbench.jobs import State, log_tail
 from workbench.workspace.folders import NOTES, NotedFolder
@@ -224,14 +227,18 @@ def task_snapshot(task: Task) -> TaskSnapshot:
         details=tuple(details),
         log=log,
         actions=("stop",) if status.state.alive else (*resume, *dismiss),
-        files=file_results(result),
+        files=tuple(
+            FileResult(one["name"], OUTCOMES[outcome], one["note"], tone)
+            for outcome, tone in OUTCOME_TONES.items()
+            for one in result.get("files", ())
+            if one["outcome"] == outcome
+        ),
         ended_at=status.ended_at,
-        counts={words: count for name, words in OUTCOME_WORDS.items() if (count := result.get("counts", {}).get(name))},
+        counts={words: count for name, words in OUTCOMES.items() if (count := result.get("counts", {}).get(name))},
         new=len(result.get("new", ())),
     )
 
 
-OUTCOME_WORDS = {**{str(name): words for name, words in OUTCOMES.items()}, SKIPPED: "skipped"}
 # In display order.
 OUTCOME_TONES: dict[str, Literal["good", "idle", "bad"]] = {
     "refused": "bad",
@@ -244,23 +251,13 @@ OUTCOME_TONES: dict[str, Literal["good", "idle", "bad"]] = {
 
 def _imported(result: Result) -> tuple[str, list[str]]:
     counts = result.get("counts", {})
-    named = ", ".join(f"{counts[name]:,} {words}" for name, words in OUTCOME_WORDS.items() if counts.get(name))
+    named = ", ".join(f"{counts[name]:,} {words}" for name, words in OUTCOMES.items() if counts.get(name))
     missing = sum(counts.values()) - len(result.get("files", ()))
     more = [f"{missing:,} more files are not listed here: see the dataset's history."] if missing > 0 else []
     taken = result.get("companions", {})
     beside = [counted(taken[kind], name) for kind, name in COMPANION_NAMES.items() if taken.get(kind)]
     named = f"{named or 'nothing'}{', with ' if beside else ''}{', '.join(beside)}"
     return f"Imported: {named}.", [*result.get("problems", ()), *more]
-
-
-def file_results(result: Result) -> tuple[FileResult, ...]:
-    """Return the result of each file of a finished import, refused ones first."""
-    return tuple(
-        FileResult(one["name"], OUTCOME_WORDS[outcome], one["note"], tone)
-        for outcome, tone in OUTCOME_TONES.items()
-        for one in result.get("files", ())
-        if one["outcome"] == outcome
-    )
 
 
 def _split(result: Result) -> tuple[str, list[str]]:
@@ -283,7 +280,7 @@ def _captioned(result: Result) -> tuple[str, list[str]]:
     return sentence, list(failed.values())
 
 
-def _made_beside(result: Result) -> tuple[str, list[str]]:
+def _done(result: Result) -> tuple[str, list[str]]:
     return result.get("done", ""), list(result.get("failed") or ())
 
 
@@ -298,9 +295,82 @@ OUTCOME_OF: dict[Name, Callable[[Result], tuple[str, list[str]]]] = {
     "import": _imported,
     "split": _split,
     "check": lambda _: ("", []),  # its outcome is the report (checks.findings)
-    "fix": lambda result: (result.get("done", ""), []),
+    "fix": _done,
     "caption": _captioned,
-    "make": _made_beside,
-    "track": _made_beside,
+    "make": _done,
+    "track": _done,
     "export": _exported,
 }
+
+
+# ---- the list of clips -----------------------------------------------------------------------------------------------
+
+KEPT_DATASETS, KEPT_LISTS = 4, 16
+Filter = Literal["all", "missing", "marked", "hand", "model", "images"]
+Order = Literal["given", "name", "length", "size", "caption"]
+# Filter -> (title, predicate of a clip and whether it has findings).
+FILTERS: dict[Filter, tuple[str, Callable[[Clip, bool], bool]]] = {
+    "all": ("All clips", lambda clip, marked: True),
+    "missing": ("Without a caption", lambda clip, marked: not clip.text.strip()),
+    "marked": ("With findings", lambda clip, marked: marked),
+    "hand": ("Written by hand", lambda clip, marked: clip.caption_by == "hand"),
+    "model": ("Written by a model", lambda clip, marked: clip.caption_by not in ("", "hand", "file")),
+    "images": ("Pictures", lambda clip, marked: clip.is_image),
+}
+# Order -> (title, sort key).
+ORDERS: dict[Order, tuple[str, Callable[[Clip], Any] | None]] = {
+    "given": ("As imported", None),
+    "name": ("By name", lambda clip: ((clip.source or clip.file_name).casefold(), clip.span or ())),
+    "length": ("By length", lambda clip: clip.seconds),
+    "size": ("By size", lambda clip: clip.width * clip.height),
+    "caption": ("By caption length", lambda clip: len(clip.text)),
+}
+
+
+@dataclass(frozen=True)
+class ClipList:
+    """The clips that match a query, in its order. marks: file name -> titles of the last check's findings."""
+
+    clips: Sequence[Clip]
+    all: int
+    counts: dict[Filter, int]
+    marks: Mapping[str, Sequence[str]]
+
+    def next_without_caption(self, after: int) -> int | None:
+        """Return the index of the next clip without a caption, wrapping around; None if there is none."""
+        empty = [number for number, clip in enumerate(self.clips) if not clip.text.strip()]
+        return next((number for number in empty if number > after), empty[0] if empty else None)
+
+
+def clip_list(folder: Path, search: str = "", only: Filter = "all", order: Order = "given") -> ClipList:
+    """List the clips of a dataset that match, cached until its records or findings change.
+
+    search: Words that must occur in the caption, display name or file name, ignoring case.
+    """
+    return _clip_list(folder, search, only, order, changed_at([folder / METADATA, folder / FOLDER / FILE]))
+
+
+@lru_cache(maxsize=KEPT_LISTS)
+def _clip_list(folder: Path, search: str, only: Filter, order: Order, version: tuple[int, ...]) -> ClipList:
+    marks = _marks(folder, version)
+    clips, words = read_clips(folder), search.casefold().split()
+    passes = {
+        one: [clip for clip in clips if FILTERS[one][1](clip, clip.file_name in marks)] for one in get_args(Filter)
+    }
+    found = [
+        clip
+        for clip in passes[only]
+        if all(word in f"{clip.text} {clip.name} {clip.file_name}".casefold() for word in words)
+    ]
+    if (key := ORDERS[order][1]) is not None:
+        found.sort(key=key)
+    return ClipList(found, len(clips), {one: len(passing) for one, passing in passes.items()}, marks)
+
+
+@lru_cache(maxsize=KEPT_DATASETS)
+def _marks(folder: Path, version: tuple[int, ...]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for finding in read_findings(folder):
+        for name in finding.clips:
+            found.setdefault(name, []).append(finding.title)
+    return found

@@ -1,11 +1,11 @@
 """Long work on a dataset as background jobs; each task has its job folder `datasets/NAME/.TASK/`.
 
     .import    turn video files into clips              (ingest.intake)
-    .split     cut clips into parts                     (cuts.splitting)
+    .split     cut clips into parts                     (cuts.scenes)
     .check     check all clips and captions             (checks.dataset_check)
     .fix       cut clips to fix findings                (checks.fixes)
     .caption   caption clips with a model               (captions.captioning)
-    .make      make control clips, masks ...            (making)
+    .make      make control clips, masks ...            (companions)
     .track     track painted masks through clips        (masking)
     .export    write another tool's layout              (export)
 
@@ -39,11 +39,11 @@ Name = Literal["import", "split", "check", "fix", "caption", "make", "track", "e
 NAMES: tuple[Name, ...] = get_args(Name)
 MODULES: dict[Name, str] = {
     "import": "ingest.intake",
-    "split": "cuts.splitting",
+    "split": "cuts.scenes",
     "check": "checks.dataset_check",
     "fix": "checks.fixes",
     "caption": "captions.captioning",
-    "make": "making",
+    "make": "companions",
     "track": "masking",
     "export": "export",
 }
@@ -201,14 +201,11 @@ def each(
 ) -> list[R]:
     """Run `work` for each item in threads, and return the results in the order of the items.
 
-    Args:
-        frames: The total number of frames of all items.
-        on_done: Called with each result, before the progress that counts it.
-        on_stop: Called on an error, before waiting for running items.
-        workers: The number of threads.
+    frames: the total number of frames of all items.
+    on_done: called with each result, before the progress that counts it.
+    on_stop: called on an error, before waiting for running items.
 
-    Raises:
-        Whatever `on_progress` or `on_done` raises, and the first error of `work`. Remaining items are cancelled.
+    Raises what `on_progress` or `on_done` raises, and the first error of `work`. Remaining items are cancelled.
     """
     count, stopped, began = 0, threading.Event(), time.monotonic()
 

@@ -14,16 +14,14 @@ from pydantic import Field, Strict
 from workbench.captioners import captioners
 from workbench.clips import frame_plan, records
 from workbench.clips.frame_plan import shape_for
-from workbench.dataset_builder import clip_list
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Search
-from workbench.dataset_builder.clip_list import FILTERS, ORDERS, Filter, Order
 from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cutting import cut_of, master_of
-from workbench.dataset_builder.cuts.splitting import SCORES
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.history import thumbnail_name
 from workbench.dataset_builder.settings import CaptionSettings, SplitTask
+from workbench.dataset_builder.snapshot import FILTERS, ORDERS, Filter, Order, clip_list
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
@@ -272,7 +270,7 @@ def cards(
     ids: Annotated[bool, Field(description="Also list the ids of all matching clips.")] = False,
 ) -> ClipCards:
     """Show one page of a dataset's clips."""
-    found = clip_list.listed(dataset.folder, search, only, order)
+    found = clip_list(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
         clips=tuple(ClipCard(**clip_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
@@ -315,7 +313,7 @@ def view(
     frames: Annotated[int | None, Field(ge=1, description="Frames to train on. Default: the model's own.")] = None,
 ) -> ClipView:
     """Show a clip. After a cut, its previous id still finds it."""
-    clips, found = dataset.clips, clip_list.listed(dataset.folder)
+    clips, found = dataset.clips, clip_list(dataset.folder)
     try:
         one = dataset.clip(clip)
     except Unknown:
@@ -375,7 +373,7 @@ def find_cuts(
             f"the source video of {one.name} is longer than five minutes: use Cut clips, which runs as a task"
         )
     cut = cut_of(one, master)
-    found = scenes.cuts(scenes.scores(master.path, "adaptive", dataset.folder / SCORES), threshold)
+    found = scenes.cuts(scenes.scores(master.path, "adaptive", dataset.folder / scenes.SCORES), threshold)
     return Cuts(seconds=tuple(frame / master.fps for frame in found if cut.start < frame < cut.end))
 
 

@@ -12,12 +12,13 @@ from pydantic import Field
 from workbench import jobs
 from workbench.clips import made, mask_tracking, media, records
 from workbench.clips.records import COMPANION_NAMES
-from workbench.dataset_builder import clip_list, masking
 from workbench.dataset_builder import companions as beside
+from workbench.dataset_builder import masking
 from workbench.dataset_builder.checks.findings import Finding, read_findings
 from workbench.dataset_builder.cuts.painted import MaskInfo, info_of, painted_frames
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import MakeSettings, MaskEdges, TrackSettings
+from workbench.dataset_builder.snapshot import clip_list
 from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, Neighbors, OrAll, clip_card, neighbors
@@ -302,7 +303,7 @@ def pairs(
     clips: OrAll = (),
 ) -> Pairs:
     """Show clips with their control clips, references, masks and last frames, and which are missing or do not fit."""
-    listed = clip_list.listed(dataset.folder)
+    listed = clip_list(dataset.folder)
     every = [one for one in listed.clips if not one.is_latents]
     has = {kind: sum(kind in one.companions for one in every) for kind in COMPANION_NAMES}
     used = [kind for kind, count in has.items() if count] or ["control"]

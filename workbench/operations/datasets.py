@@ -386,11 +386,11 @@ def preview(
     """
     if not paths and not settings.hub_dataset:
         raise ConfigError(NOTHING)
-    from workbench.dataset_builder.sources import hub
+    from workbench.dataset_builder.sources import fetched
     from workbench.dataset_builder.sources.survey import survey
 
     wanted = settings.hub_dataset
-    remote = hub.inspect(wanted, settings.revision, settings.hub_config) if wanted else None
+    remote = fetched.inspect(wanted, settings.revision, settings.hub_config) if wanted else None
     found = survey(_paths("paths", paths), settings.wanted_layout, settings.columns, settings.rate_of_frames)
     sources = [
         {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import jobs
-from workbench.clips.media.reading import in_words
+from workbench.clips.media import in_words
 from workbench.display.quantities import Tone, byte_size, duration, loss_text, moment, tone_of
 from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue

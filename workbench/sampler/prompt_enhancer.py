@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench import jobs
-from workbench.captioners.base import CaptionFailed, whole_sentences
+from workbench.captioners.base import CaptionerSettings, CaptionFailed, whole_sentences
 from workbench.captioners.endpoint import Endpoint
 from workbench.captioners.keys import handed_over
-from workbench.captioners.settings import CaptionerSettings
 from workbench.errors import ConfigError, ModelUnavailable, OutOfMemory
 from workbench.families import find_model
 from workbench.jobs import processes, queue

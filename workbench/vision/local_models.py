@@ -80,15 +80,10 @@ def check(model: str, known: Sequence[KnownModel], setting: str = "model", any_o
 
 
 def fetch(model: str, known: Sequence[KnownModel], setting: str = "model", any_of_hub: bool = False) -> Path:
-    """Return the folder with a model's files, downloading them first if needed.
+    """Return the folder with a model's files, downloading them first if needed. Raises ConfigError, ModelUnavailable.
 
-    Args:
-        model: Id of a known model, a folder, or, with `any_of_hub`, OWNER/NAME or OWNER/NAME@REVISION.
-        setting: The setting to name in error messages.
-
-    Raises:
-        ConfigError: There is no such model.
-        ModelUnavailable: The download failed.
+    model: the id of a known model, a folder, or, with `any_of_hub`, OWNER/NAME or OWNER/NAME@REVISION.
+    setting: the setting to name in error messages.
     """
     one = listed(model, known)
     if one is None and not (any_of_hub and _on_hub(model)):
@@ -141,17 +136,11 @@ def _checked_folder(model: str, known: Sequence[KnownModel], setting: str) -> Pa
 def load(
     folder: Path, device: Device, kind: str, processor: str = "", *, half: bool = False, install: str = ""
 ) -> tuple[Any, Any]:
-    """Load a model for inference, and its processor.
+    """Load a model for inference, and its processor. Raises ConfigError if transformers cannot, OutOfMemory.
 
-    Args:
-        kind: Name of the model's class in transformers.
-        processor: Name of the processor's class; if empty, None is returned instead of a processor.
-        half: Use bfloat16 on a GPU.
-        install: How to install a package the model turns out to need, for the error message.
-
-    Raises:
-        ConfigError: transformers cannot load a model from the folder.
-        OutOfMemory: The model does not fit in GPU memory.
+    kind, processor: names of classes in transformers; without the latter, None is returned for it.
+    half: use bfloat16 on a GPU.
+    install: how to install a package that the model turns out to need, for the error message.
     """
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:

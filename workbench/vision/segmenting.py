@@ -38,18 +38,12 @@ class Segmenter(LocalModel):
     def track(
         self, frames: NDArray[np.uint8], painted: Mapping[int, Mask], on_step: Callable[[int, int], None]
     ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Propagate painted masks through a video.
+        """Propagate painted masks through a video; return masks [F, H, W], soft at the edges, and confidences [F], 0 to
+        1.
 
-        Args:
-            frames: [F, H, W, 3], RGB.
-            painted: Frame number -> mask [H, W], 0 (outside) to 255 (inside). At least one.
-            on_step: Called with the steps done and their total; may raise to stop.
-
-        Returns:
-            Masks [F, H, W], 0 to 255, soft at the edges, and their confidence [F], 0 to 1.
-
-        Raises:
-            OutOfMemory
+        frames: [F, H, W, 3], RGB.
+        painted: frame number -> mask [H, W], 0 (outside) to 255 (inside). At least one.
+        on_step: called with the steps done and their total; may raise to stop. Raises OutOfMemory.
         """
         import torch
 

@@ -19,8 +19,8 @@ from tests.patience import PATIENCE
 from workbench.clips import frame_metrics, media
 from workbench.clips.records import Clip, file_sha256, read_clips, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.checks import measures, pairs
-from workbench.dataset_builder.checks.dataset_check import check_pictures
+from workbench.dataset_builder.checks import measures
+from workbench.dataset_builder.checks.dataset_check import FOLLOWS, check_pairs, check_pictures
 from workbench.dataset_builder.checks.findings import Finding
 from workbench.dataset_builder.checks.measures import (
     FILE,
@@ -30,9 +30,10 @@ from workbench.dataset_builder.checks.measures import (
     find_letterbox,
     measure,
     measure_all,
+    measure_pair,
+    measure_pairs,
     read_measures,
 )
-from workbench.dataset_builder.checks.pairs import FOLLOWS, check_pairs, measure_pair, measure_pairs
 from workbench.dataset_builder.cuts import scenes
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.dataset_builder.tasks import ClipProgress
@@ -352,7 +353,7 @@ def test_each_fault_is_found_and_named_with_its_numbers(written: Path) -> None:
     assert "has 10 frames at 8 fps, the clip has 24 frames at 8 fps" in found["short"].sentence
     assert "is 320x112, the clip is 160x112" in found["wide"].sentence
     assert "is black in 4 of its 24 frames" in found["gaps"].sentence
-    assert (written / ".check" / pairs.FILE).read_text().count("\n") == len(CASES) - 1
+    assert (written / ".check" / measures.PAIRS_FILE).read_text().count("\n") == len(CASES) - 1
 
 
 MAKERS = {

@@ -22,11 +22,9 @@ from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.cuts import cutting, scenes
-from workbench.dataset_builder.cuts import scenes as module
+from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import Cut, checked, make_part, master_of
-from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, frames_from, scores
-from workbench.dataset_builder.cuts.splitting import plan_split
+from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, plan_split, scores
 from workbench.dataset_builder.settings import SplitSettings, SplitTask
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace, read_json
@@ -60,7 +58,7 @@ def only(folder: Path) -> Clip:
 def stored(path: Path, start: int = 0, end: int | None = None) -> np.ndarray:
     """Frames as they are stored, uint8 [F, 3/2 H, W]: no conversion of colors blurs the comparison."""
     return np.stack(
-        [frame.to_ndarray() for _, frame in itertools.islice(frames_from(path, start), (end or 10**6) - start)]
+        [frame.to_ndarray() for _, frame in itertools.islice(media.frames_from(path, start), (end or 10**6) - start)]
     )
 
 
@@ -297,7 +295,7 @@ def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     first = scores(tmp_path / "a.mp4", "content", tmp_path / "cache")
     (tmp_path / "a.mp4").rename(tmp_path / "b.mp4")
     with monkeypatch.context() as without:
-        without.setattr(scenes, "frames_from", None)  # decoding would fail
+        without.setattr(media, "frames_from", None)  # decoding would fail
         again = scores(tmp_path / "b.mp4", "content", tmp_path / "cache")
     assert (again == first).all()
     media.encode(joined((6, 18), seed=9)[0], tmp_path / "b.mp4", 8)
@@ -346,7 +344,7 @@ def test_it_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     media.encode(brightening(9), tmp_path / "clip.mp4", 10)
     first = filmstrip(tmp_path / "clip.mp4", tmp_path / "cache")
     with monkeypatch.context() as without:
-        without.setattr(module, "stills", None)
+        without.setattr(media, "spread_frames", None)
         assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") == first
     media.encode(brightening(8), tmp_path / "clip.mp4", 10)
     assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") != first

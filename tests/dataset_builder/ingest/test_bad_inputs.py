@@ -21,7 +21,7 @@ from tests.dataset_builder.foreign import flip_bits, noisy, write_video
 from tests.dataset_builder.media_core import judged
 from tests.drawing import draw
 from workbench.clips import media
-from workbench.clips.media.writing import without_comment
+from workbench.clips.media import without_comment
 from workbench.clips.records import Clip, file_sha256
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.history import thumbnail_name

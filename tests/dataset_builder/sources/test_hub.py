@@ -15,7 +15,7 @@ from tests.fake_hub import TOKEN, FakeHub
 from workbench.clips.records import read_clips
 from workbench.dataset_builder import export
 from workbench.dataset_builder.settings import ExportSettings
-from workbench.dataset_builder.sources import hub
+from workbench.dataset_builder.sources import fetched
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import survey
@@ -50,9 +50,9 @@ def test_what_is_pushed_comes_back_whole(small: Path, server: FakeHub, tmp_path:
         ["7 clips from Video LoRA Workbench"],
         (9, 9),
     )
-    remote = hub.inspect("me/squares")
+    remote = fetched.inspect("me/squares")
     assert "7 .mp4, 1 .jsonl" in remote.sentence
-    folder = hub.fetch(remote, tmp_path / "hub")
+    folder = fetched.fetch(remote, tmp_path / "hub")
     assert folder == tmp_path / "hub" / "me--squares" / remote.commit[:12]
     (part,) = survey([folder]).found
     assert part.layout == "videofolder"
@@ -114,7 +114,7 @@ def test_a_stopped_download_resumes(server: FakeHub, tmp_path: Path) -> None:
         "weights.bin": b"no",
         "train/metadata.csv": b"file_name,text",
     }
-    remote = hub.inspect("you/clips")
+    remote = fetched.inspect("you/clips")
     assert len(remote.files) == 21
 
     class Enough(Exception):
@@ -125,10 +125,10 @@ def test_a_stopped_download_resumes(server: FakeHub, tmp_path: Path) -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        hub.fetch(remote, tmp_path, stop)
+        fetched.fetch(remote, tmp_path, stop)
     assert len(list(tmp_path.rglob("*.mp4"))) < 20
     seen: list[tuple[int, int]] = []
-    folder = hub.fetch(remote, tmp_path, lambda done, total: seen.append((done, total)))
+    folder = fetched.fetch(remote, tmp_path, lambda done, total: seen.append((done, total)))
     assert seen[-1] == (21, 21)
     assert len(survey([folder]).sources) == 20
 
@@ -138,25 +138,25 @@ def test_hub_errors_are_explained(
 ) -> None:
     server.repos["datasets/you/text"] = {"README.md": b"", "data.csv": b""}
     with pytest.raises(DataError, match="has no videos"):
-        hub.inspect("you/text")
+        fetched.inspect("you/text")
     with pytest.raises(ModelUnavailable, match="not on the Hub, or private"):
-        hub.inspect("you/none")
+        fetched.inspect("you/none")
     with pytest.raises(ModelUnavailable, match="no such revision"):
-        hub.inspect("you/text", "v9")
+        fetched.inspect("you/text", "v9")
     with pytest.raises(ConfigError, match="must be OWNER/NAME"):
-        hub.inspect("no such name!")
+        fetched.inspect("no such name!")
     with pytest.raises(CannotWrite, match="free some space"):
-        hub.fetch(hub.Remote("you/text", "0" * 40, {"huge.mp4": 2**60}), tmp_path)
+        fetched.fetch(fetched.Remote("you/text", "0" * 40, {"huge.mp4": 2**60}), tmp_path)
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(ModelUnavailable, match=r"refuses it \(401.*\): log in with `hf auth login`") as caught:
         export.push(small, ExportSettings(repo_id="me/squares"))
     assert "hf_" not in str(caught.value)
     server.failing = 418
     with pytest.raises(ModelUnavailable, match="the Hub answers 418"):
-        hub.inspect("you/text")
+        fetched.inspect("you/text")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ModelUnavailable, match="the Hub does not answer"):
-        hub.inspect("you/text")
+        fetched.inspect("you/text")
 
 
 def test_one_configuration_of_a_dataset_is_downloaded(server: FakeHub, tmp_path: Path) -> None:
@@ -167,20 +167,20 @@ def test_one_configuration_of_a_dataset_is_downloaded(server: FakeHub, tmp_path:
         "dogs/b.mp4": b"b",
         "metadata.csv": b"file_name,text\n",
     }
-    cats, everything = hub.inspect("you/pets", config="cats"), hub.inspect("you/pets")
+    cats, everything = fetched.inspect("you/pets", config="cats"), fetched.inspect("you/pets")
     assert sorted(cats.files) == ["cats/a.mp4", "metadata.csv"]
     assert len(everything.files) == 3
-    folders = [hub.fetch(remote, tmp_path) for remote in (everything, cats)]
+    folders = [fetched.fetch(remote, tmp_path) for remote in (everything, cats)]
     assert [len(list(folder.rglob("*.mp4"))) for folder in folders] == [2, 1]
     with pytest.raises(DataError, match="hub_config is 'mice', but the card of you/pets has cats: choose"):
-        hub.inspect("you/pets", config="mice")
+        fetched.inspect("you/pets", config="mice")
 
 
 def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHub, tmp_path: Path) -> None:
     clips: list[Any] = [{"bytes": b"video %d" % n, "path": f"{n}.webm" if n else None} for n in range(5)] + [None]
     table = tables.parquet({"clip": clips, "caption": ["a", "é\n2", None, "=d", "e", "f"]}, {"clip": "Video"})
     server.repos["datasets/you/table"] = {"data/train-00000.parquet": table}
-    folder = hub.fetch(hub.inspect("you/table"), tmp_path)
+    folder = fetched.fetch(fetched.inspect("you/table"), tmp_path)
     (part,) = survey([folder]).found
     assert [(source.name, source.caption) for source in part.sources] == [
         ("000000.mp4", "a"), ("000001.webm", "é 2"), ("000002.webm", ""), ("000003.webm", "=d"), ("000004.webm", "e"),
@@ -194,4 +194,4 @@ def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHu
 def test_a_dataset_of_unsupported_archives_says_what_to_do(server: FakeHub) -> None:
     server.repos["datasets/me/packed"] = {"README.md": b"", "videos.tar.zst": b"x"}
     with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar compressed with Zstandard.*: unpack it and import"):
-        hub.inspect("me/packed")
+        fetched.inspect("me/packed")

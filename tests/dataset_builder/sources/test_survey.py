@@ -22,8 +22,8 @@ from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources.columns import LONGEST_CAPTION, USUAL
+from workbench.dataset_builder.sources.fetched import ENTRY_POINTS
 from workbench.dataset_builder.sources.files import trees_of
-from workbench.dataset_builder.sources.own import ENTRY_POINTS
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.errors import ConfigError, DataError, ExitCode
 from workbench.operations import datasets

@@ -133,14 +133,14 @@ def _caption(
             time.sleep(min(left, 0.2))
 
     job.beat("load", before, total, message=f"loading {captioner.model_name}")
-    asker = Asker(dataset, settings, captioner, pause)
+    trigger_word = read_info(dataset).trigger_word
     with captioner:
         began = time.monotonic()
         try:
             for clip in waiting:
                 report()
                 stop_if_requested()
-                answers.take(asker.answer(clip))
+                answers.take(ask(dataset, settings, captioner, trigger_word, pause, clip))
         finally:
             answers.write_down()
             report()
@@ -157,47 +157,42 @@ def captioner_of(dataset: Path, settings: CaptionSettings) -> Captioner:
     return find_captioner(settings.captioner)(settings, Workspace.of(dataset.resolve()))
 
 
-class Asker:
-    """Ask a loaded captioner about clips of a dataset, with retries."""
+def ask(
+    dataset: Path,
+    settings: CaptionSettings,
+    captioner: Captioner,
+    trigger_word: str,
+    pause: Callable[[float, str], object],
+    clip: Clip,
+) -> dict[str, str]:
+    """Ask a loaded captioner about a clip, with retries; return and log {file_name, text} or {file_name, failed}.
 
-    def __init__(
-        self, dataset: Path, settings: CaptionSettings, captioner: Captioner, pause: Callable[[float, str], object]
-    ) -> None:
-        """pause: called with seconds and a reason before each retry; waits for that time."""
-        self._dataset, self._settings, self._captioner, self._pause = dataset, settings, captioner, pause
-        self._trigger = read_info(dataset).trigger_word
-
-    def answer(self, clip: Clip) -> dict[str, str]:
-        """Return {file_name, text} or {file_name, failed}, and log it. Raises what must end the job."""
-        try:
-            answer = {"text": self._ask(clip)}
-            words = f"{clip.name}: {answer['text']}"
-        except CaptionFailed as error:
-            words = f"{clip.name}: no caption: {error}"
-            answer = {"failed": words}
-        print(words, flush=True)  # noqa: T201 - the job's log
-        return {"file_name": clip.file_name, **answer}
-
-    def _ask(self, clip: Clip) -> str:
-        """Return a clip's caption. Raises CaptionFailed, or what must end the job."""
-        settings = self._settings
+    pause: called with seconds and a reason before each retry; waits for that time. Raises what must end the job.
+    """
+    try:
         if clip.is_latents:
             raise CaptionFailed("it is latents, which have no picture to show: write its caption by hand")
         try:
-            path = clip_file(self._dataset, clip.file_name)
+            path = clip_file(dataset, clip.file_name)
             frames, fps = sample_frames(path, clip, settings.frames, settings.picture_side)
         except DataError as error:
             raise CaptionFailed(str(error)) from error
-        question = instruction(settings.instruction, self._trigger, clip.text)
+        question, text = instruction(settings.instruction, trigger_word, clip.text), ""
         for attempt in range(settings.retries + 1):
             try:
-                return tidy(self._captioner.caption(frames, fps, question))
+                text = tidy(captioner.caption(frames, fps, question))
+                break
             except (CaptionFailed, NoAnswer) as error:
                 if attempt == settings.retries or (isinstance(error, CaptionFailed) and not error.again):
                     raise
                 seconds = error.wait if isinstance(error, NoAnswer) else None
-                self._pause(min(LONGEST_WAIT, 2.0**attempt if seconds is None else seconds), str(error))
-        raise AssertionError("the last attempt returns or raises")
+                pause(min(LONGEST_WAIT, 2.0**attempt if seconds is None else seconds), str(error))
+        words, answer = f"{clip.name}: {text}", {"text": text}
+    except CaptionFailed as error:
+        words = f"{clip.name}: no caption: {error}"
+        answer = {"failed": words}
+    print(words, flush=True)  # noqa: T201 - the job's log
+    return {"file_name": clip.file_name, **answer}
 
 
 def instruction(template: str, trigger: str, caption: str) -> str:
@@ -212,13 +207,9 @@ def instruction(template: str, trigger: str, caption: str) -> str:
 
 
 def sample_frames(path: Path, clip: Clip, count: int, side: int) -> tuple[Pixels, float]:
-    """Sample at most `count` evenly spaced frames, scaled to at most `side` pixels.
+    """Return at most `count` evenly spaced frames, [F, h, w, 3] of at most `side` pixels, and their frame rate.
 
-    Returns:
-        The frames, uint8 [F, h, w, 3], and their frame rate.
-
-    Raises:
-        DataError: The clip cannot be read.
+    Raises DataError if the clip cannot be read.
     """
     from workbench.clips import media
 
@@ -280,7 +271,7 @@ class Answers:
         return {"counts": counts, "failed": dict(self.failed)}
 
     def take(self, answer: dict[str, str]) -> None:
-        """Store an answer of an `Asker`; its caption reaches the records with this batch or the next.
+        """Store an answer of `ask`; its caption reaches the records with this batch or the next.
 
         Failures are not stored, so that a later job asks again. Raises CannotWrite.
         """
@@ -416,14 +407,15 @@ def worker(job: Path) -> int:
     settings = parse(CaptionSettings, {**plan["settings"], "device": device})
     clips = {clip.file_name: clip for clip in read_clips(dataset)}
     captioner = captioner_of(dataset, settings)
-    asker = Asker(dataset, settings, captioner, lambda seconds, _: time.sleep(seconds))
+    trigger_word = read_info(dataset).trigger_word
     own = folder / f"{ANSWERS}{socket.gethostname()}-{os.getpid()}.jsonl"
 
     def answer(number: int) -> Iterator[int]:
         before = {line.get("file_name") for line in answers_of(folder)}
         for name in plan["shards"][number]:
             if name in clips and name not in before:
-                append_line(own, json.dumps(asker.answer(clips[name]), ensure_ascii=False))
+                found = ask(dataset, settings, captioner, trigger_word, lambda wait, _: time.sleep(wait), clips[name])
+                append_line(own, json.dumps(found, ensure_ascii=False))
             yield 1
 
     return take_shards(Shards(folder, len(plan["shards"])), answer, captioner)

@@ -92,18 +92,13 @@ def replace(dataset: Path, search: Search, replacement: str, names: Collection[s
 def add_prefix(dataset: Path, prefix: str, names: Collection[str] | None = None) -> int:
     """Prepend a text and a space to captions that do not start with it. Raises ConfigError, CannotWrite."""
     given = _given(prefix, "prefix")
-
-    def put(text: str) -> str:
-        return text if text.startswith(given) else f"{given} {text}"
-
-    return _rewrite(dataset, f"{given!r} added in front of captions", put, names)
+    what = f"{given!r} added in front of captions"
+    return _rewrite(dataset, what, lambda text: text if text.startswith(given) else f"{given} {text}", names)
 
 
 def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None) -> int:
-    """Append a text to captions that do not end with it, after a space unless it starts with a punctuation mark.
-
-    Raises ConfigError, CannotWrite.
-    """
+    """Append a text, after a space unless it starts with punctuation, to captions that do not end with it. Raises as
+    above."""
     given = _given(suffix, "suffix")
     gap = "" if given[0] in PUNCTUATION else " "
 
@@ -117,21 +112,16 @@ def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None)
 
 def add_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
     """Add the trigger word to captions without it, as training does anyway. Raises ConfigError."""
-    info, word = read_info(dataset), _trigger_word(dataset)
-
-    def put(text: str) -> str:
-        return info.caption(Clip(file_name="clip", text=text))
-
-    return _rewrite(dataset, f"trigger word {word} added to captions", put, names)
+    info, what = read_info(dataset), f"trigger word {_trigger_word(dataset)} added to captions"
+    return _rewrite(dataset, what, lambda text: info.caption(Clip(file_name="clip", text=text)), names)
 
 
 def remove_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
     """Remove the dataset's trigger word from captions (training still adds it). Raises ConfigError."""
     word = _trigger_word(dataset)
     inside = regex.compile(rf"\s*(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
-    return _rewrite(
-        dataset, f"trigger word {word} removed from captions", lambda t: inside.sub("", _without_tag(t, word)), names
-    )
+    what = f"trigger word {word} removed from captions"
+    return _rewrite(dataset, what, lambda text: inside.sub("", _without_tag(text, word)), names)
 
 
 def remove_tag(dataset: Path, tag: str, names: Collection[str] | None = None) -> int:

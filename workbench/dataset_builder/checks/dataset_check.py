@@ -20,11 +20,12 @@ from pydantic import BaseModel
 from workbench import jobs
 from workbench.clips import frame_metrics, frame_plan
 from workbench.clips.frame_plan import Shape
-from workbench.clips.records import Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
+from workbench.clips.records import COMPANION_NAMES, Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
 from workbench.dataset_builder import tasks
-from workbench.dataset_builder.checks import measures, pairs
+from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
-from workbench.dataset_builder.checks.measures import FOLDER, Measures
+from workbench.dataset_builder.checks.measures import FOLDER, Measures, Pair
+from workbench.dataset_builder.companions import RATE
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.display.quantities import counted
 from workbench.errors import DataError, ModelUnavailable
@@ -50,7 +51,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         known = measures.measure_all(dataset, hashed, tasks.job_progress(job))
         found += check_pictures(videos, {clip.file_name: known[clip.sha256] for clip in hashed}, settings)
         paired = [clip for clip in [*hashed, *(clip for clip in clips if clip.is_latents)] if clip.companions]
-        found += pairs.check_pairs(dataset, paired, pairs.measure_pairs(dataset, paired, tasks.job_progress(job)))
+        found += check_pairs(dataset, paired, measures.measure_pairs(dataset, paired, tasks.job_progress(job)))
         found += check_plans(clips, shape, model.title)
         found += check_latents(dataset, clips, Fit(family, model), model.title)
     if settings.captions:
@@ -79,13 +80,11 @@ def check_pictures(
         if found.error:
             yield finding_of("damaged", f"{clip.name} cannot be read: {found.error}.", [clip])
             continue
-        yield from _check_look(clip, found, settings)
-        if not clip.is_image:
-            yield from _check_motion(clip, found, settings)
+        yield from _check_picture(clip, found, settings)
     yield from _near_duplicates(clips, measured, settings.near_duplicate)
 
 
-def _check_look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
+def _check_picture(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
     if found.letterbox:
         _, _, width, height = found.letterbox
         sides = "above and below" if width >= clip.width else "at the sides" if height >= clip.height else "all around"
@@ -102,9 +101,8 @@ def _check_look(clip: Clip, found: Measures, settings: CheckSettings) -> Iterato
         limit = f"0 is sharp, the limit is {settings.blur:g}"
         sentence = f"{clip.name} has a blur of {found.blur:.2f} ({limit}): the model would learn the blur, too."
         yield finding_of("blur", sentence, [clip])
-
-
-def _check_motion(clip: Clip, found: Measures, settings: CheckSettings) -> Iterator[Finding]:
+    if clip.is_image:
+        return
     if found.still >= settings.still:
         share = f"{found.still:.0%} of its {clip.seconds:.1f} s"
         sentence = f"In {clip.name}, nothing moves for {share}: the model would learn to generate still pictures."
@@ -172,6 +170,54 @@ def _times(clip: Clip, frames: Sequence[int]) -> str:
     """List up to five times: "0.8 s, 2.4 s"."""
     listed = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
     return listed + (" ..." if len(frames) > 5 else "")
+
+
+# ---- companions ------------------------------------------------------------------------------------------------------
+
+# Correlation of the changes, cell by cell: matching pairs of real clips have 0.3 to 1, others at most 0.25.
+FOLLOWS = 0.25
+
+
+def check_pairs(dataset: Path, clips: Sequence[Clip], measured: Mapping[measures.Key, Pair]) -> Iterator[Finding]:
+    """Yield the problems of clips' companions, one finding per file and problem."""
+    for clip, (kind, name) in ((one, item) for one in clips for item in one.companions.items()):
+        said = f"The {COMPANION_NAMES[kind]} of {clip.name}"
+        about = {"kind": kind, "beside": name}
+        found = measured.get((clip.sha256, name))
+        if not measures.is_there(dataset, name):
+            yield finding_of("beside_missing", f"{said} is missing ({name}).", [clip], about=about)
+        elif found is not None and found.error:
+            yield finding_of("beside_damaged", f"{said} cannot be read: {found.error}.", [clip], about=about)
+        elif found is not None and kind in ("control", "mask"):
+            yield from _check_pair(clip, kind, found, said, about)
+
+
+def _check_pair(clip: Clip, kind: str, found: Pair, said: str, about: dict[str, str]) -> Iterator[Finding]:
+    ours = f"{clip.frames} frames at {clip.fps:.4g} fps"
+    same_rate = not clip.fps or not found.fps or abs(found.fps / clip.fps - 1) < RATE
+    if found.frames < clip.frames or not same_rate:
+        theirs = f"{found.frames} frames at {found.fps:.4g} fps"
+        yield finding_of("beside_short", f"{said} has {theirs}, the clip has {ours}.", [clip], about=about)
+    elif found.frames > clip.frames:
+        yield finding_of("beside_long", f"{said} has {found.frames} frames, the clip has {ours}.", [clip], about=about)
+    if (found.width, found.height) != (clip.width, clip.height):
+        sizes = f"{found.width}x{found.height}, the clip is {clip.width}x{clip.height}"
+        yield finding_of("beside_size", f"{said} is {sizes}.", [clip], about=about)
+    if kind == "mask" and found.brightest <= measures.MARKED:
+        sentence = f"{said} is black in every frame: it marks nothing, so nothing would be learned."
+        yield finding_of("mask_empty", sentence, [clip], about=about)
+    elif kind == "mask" and found.darkest >= 255 - measures.MARKED:
+        sentence = f"{said} is white in every frame: it marks everything, as if there were no mask."
+        yield finding_of("mask_full", sentence, [clip], about=about)
+    elif kind == "mask" and found.empty:
+        share = f"{found.empty} of its {found.frames} frames"
+        yield finding_of("mask_gaps", f"{said} is black in {share}: nothing is learned there.", [clip], about=about)
+    if kind == "control" and found.follows is not None and found.follows < FOLLOWS:
+        sentence = (
+            f"{said} does not move like the clip (the correlation is {found.follows:.2f}, but matching pairs have "
+            f"more than {FOLLOWS:g}): it may belong to another clip."
+        )
+        yield finding_of("beside_motion", sentence, [clip], about=about)
 
 
 # ---- captions --------------------------------------------------------------------------------------------------------

@@ -212,11 +212,8 @@ def finding_of(
 ) -> Finding:
     """Create a finding about clips' pictures, or about their captions if `info` is given.
 
-    Args:
-        kind: A key of KINDS.
-        title, severity: Override those of the kind.
-        about: For a companion, its kind and file name (`beside`).
-        values: Data for the fixes.
+    kind: a key of KINDS; title and severity override its own.
+    about: for a companion, its kind and file name (`beside`). values: data for the fixes.
     """
     usual = KINDS[kind]
     return Finding(

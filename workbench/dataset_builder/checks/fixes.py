@@ -16,7 +16,7 @@ from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, clip_file, read_clips, read_info
 from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
-from workbench.dataset_builder.companions import Changes, attach_all, companion_path
+from workbench.dataset_builder.companions import attach_all, companion_path
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
 from workbench.dataset_builder.tasks import ClipProgress, OnProgress, silent
@@ -219,8 +219,8 @@ def _fit_beside(
         seconds = (time.monotonic() - began) / done
         on_progress(ClipProgress("fitting", done, len(wanted), seconds, f"{done} of {len(wanted)}"))
 
-    changes = Changes(fit=fix == "fit_beside", invert=fix == "invert_mask")
-    attach_all(dataset, list(wanted.values()), _uncapitalized(sentence), changes=changes, tick=tick)
+    what, fit, invert = _uncapitalized(sentence), fix == "fit_beside", fix == "invert_mask"
+    attach_all(dataset, list(wanted.values()), what, tick=tick, fit=fit, invert=invert)
     return f"{sentence}."
 
 
@@ -240,11 +240,11 @@ def _recut(
     def what(count: int, parts: int) -> str:
         return _uncapitalized(_sentence(fix, 1, count, parts))
 
-    done = cutting.recut(dataset, wanted, what, on_progress)
-    failed |= done.failed
-    if failed and not done.clips:
+    count, parts, failures = cutting.recut(dataset, wanted, what, on_progress)
+    failed |= failures
+    if failed and not count:
         raise DataError("; ".join(f"{clips[name].name}: {reason}" for name, reason in failed.items()))
-    sentence = f"{what(done.clips, done.parts).capitalize()}." if done.clips else NOTHING
+    sentence = f"{what(count, parts).capitalize()}." if count else NOTHING
     return " ".join([sentence, *(f"{clips[name].name} stays: {why}." for name, why in failed.items())])
 
 

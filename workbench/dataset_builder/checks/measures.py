@@ -1,9 +1,10 @@
-"""Measure clips: motion, blur, shake, flashes, cuts, black bars, text, similarity; once per content.
+"""Measure clips: motion, blur, shake, flashes, cuts, black bars, text, similarity; and their companions.
 
     .check/measures.jsonl    one line per content (sha256); lines of other versions of this module are ignored
+    .check/pairs.jsonl       one line per clip content and companion, likewise
 
-A clip is decoded once, at small size, in a child process (`main`), one per core. `frame_metrics` defines the numbers,
-`dataset_check` judges them.
+Each file is decoded once, at small size, in a child process (`main`), one per core. `frame_metrics` defines the
+numbers, `dataset_check` judges them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import base64
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,17 +21,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.clips import frame_metrics
+from workbench.clips import frame_metrics, media
 from workbench.clips.frame_metrics import small
 from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder import tasks
 from workbench.dataset_builder.cuts import scenes
-from workbench.dataset_builder.cuts.scenes import stills
+from workbench.dataset_builder.settings import DetectorName
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import DataError
 from workbench.jobs.limited import ChildLost, LimitedChild, Watch, serve
 from workbench.paths import extra_command
-from workbench.workspace import append_line, writing
+from workbench.workspace import append_line, make_folder
 from workbench.workspace.records import read_json_lines
 
 if TYPE_CHECKING:
@@ -41,17 +42,17 @@ if TYPE_CHECKING:
 
     Video = NDArray[np.float32]
 
-Found = TypeVar("Found", bound=BaseModel)
 WORKER = "workbench.dataset_builder.checks.measures"
 MODULES = ("av", "cv2", "numpy", "scenedetect")
 SECONDS_PER_FRAME = 300.0  # timeout of the child for one frame
 FOLDER, FILE = ".check", "measures.jsonl"
-VERSION = 2  # increase it when the numbers change their meaning
+PAIRS_FILE = "pairs.jsonl"
+VERSION, PAIRS_VERSION = 2, 1  # increase them when the numbers change their meaning
 SHARP_LONGEST = 720  # pixels of the longer side when blur is measured
 STEPS = 8  # motion samples per second
 SHAKE_STEPS = 15  # shake samples per second
 SHARP_LOOKS = 4  # blur samples per clip
-CUTS_BY: scenes.DetectorName = "adaptive"  # splitting's default
+CUTS_BY: DetectorName = "adaptive"  # splitting's default
 CHANGED = 6.0  # levels; smaller changes of a pixel are noise
 STILL = 0.005  # largest share of changed pixels in a still picture
 
@@ -87,15 +88,49 @@ class Measures(BaseModel):
     fingerprint: str = ""
 
 
-def read_measures(dataset: Path) -> dict[str, Measures]:
-    """Read the known measurements by sha256, skipping torn lines and other versions."""
-    known = {}
-    for line in read_json_lines(dataset / FOLDER / FILE):
+class Pair(BaseModel):
+    """Measurements of a clip's companion.
+
+    sha256: the clip's.
+    name: the companion's file name, relative to the dataset folder.
+    error: why it cannot be read, or "".
+    darkest, brightest: levels of a mask's pixels over all frames.
+    empty: number of frames in which a mask marks nothing.
+    follows: correlation of the changes in clip and control clip; None if too little moves to tell.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    sha256: str
+    name: str
+    version: int = PAIRS_VERSION
+    error: str = ""
+    frames: int = 0
+    width: int = 0
+    height: int = 0
+    fps: float = 0.0
+    darkest: int = 0
+    brightest: int = 0
+    empty: int = 0
+    follows: float | None = None
+
+
+Found = TypeVar("Found", Measures, Pair)
+Key = tuple[str, str]  # of a pair: sha256 of the clip, name of the companion
+
+
+def _known(dataset: Path, file: str, shape: type[Found]) -> Iterator[Found]:
+    """Yield the results in a file below FOLDER, skipping torn lines and other versions."""
+    for line in read_json_lines(dataset / FOLDER / file):
         with contextlib.suppress(ValueError):
-            found = Measures.model_validate(line)
-            if found.version == VERSION:
-                known[found.sha256] = found
-    return known
+            found = shape.model_validate(line)
+            if found.version == shape.model_fields["version"].default:
+                yield found
+
+
+def read_measures(dataset: Path) -> dict[str, Measures]:
+    """Read the known measurements by sha256."""
+    return {found.sha256: found for found in _known(dataset, FILE, Measures)}
 
 
 def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = silent) -> dict[str, Measures]:
@@ -104,52 +139,66 @@ def measure_all(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = 
     Each result is written at once, so resuming after a stop repeats nothing. A clip that crashes its child does not
     affect others. A stop kills the children at once. Raises CannotWrite and what `on_progress` raises.
     """
-    known, reads_text = read_measures(dataset), can_read_text()
-    if reads_text:  # repeat measurements from before the text reader was installed
+    known, text = read_measures(dataset), can_read_text()
+    if text:  # repeat measurements from before the text reader was installed
         known = {sha256: found for sha256, found in known.items() if found.error or found.text is not None}
-    missing = list({clip.sha256: clip for clip in clips if clip.sha256 not in known}.values())
-
-    def ask(child: LimitedChild, clip: Clip, _: str) -> Measures:
-        try:
-            answer = child.ask({"clip": clip.model_dump(mode="json"), "text": reads_text}, SECONDS_PER_FRAME)
-        except ChildLost as lost:
-            reason = f"gave no frame for {SECONDS_PER_FRAME:.0f} s" if lost.late else "crashed the decoder"
-            return Measures(sha256=clip.sha256, error=f"{reason}: import it again")
-        return Measures.model_validate_json(answer)
-
-    wanted = [(clip, "") for clip in missing]
-    for found in in_children(dataset, WORKER, FILE, "measuring pictures", wanted, ask, on_progress):
+    missing = {clip.sha256: clip for clip in clips if clip.sha256 not in known}
+    items = [(clip, {"text": text}, Measures(sha256=sha256)) for sha256, clip in missing.items()]
+    for found in _in_children(dataset, FILE, "measuring pictures", items, on_progress):
         known[found.sha256] = found
     return {clip.sha256: known[clip.sha256] for clip in clips}
 
 
-def in_children(
+def measure_pairs(dataset: Path, clips: Sequence[Clip], on_progress: OnProgress = silent) -> dict[Key, Pair]:
+    """Measure the companions that are not measured yet and whose files exist. Raises as `measure_all`."""
+    known = {(found.sha256, found.name): found for found in _known(dataset, PAIRS_FILE, Pair)}
+    items = [
+        (clip, {"kind": kind}, Pair(sha256=clip.sha256, name=name))
+        for clip in clips
+        for kind, name in clip.companions.items()
+        if (clip.sha256, name) not in known and is_there(dataset, name)
+    ]
+    for pair in _in_children(dataset, PAIRS_FILE, "comparing pairs", items, on_progress) if items else ():
+        known[pair.sha256, pair.name] = pair
+    return known
+
+
+def is_there(dataset: Path, name: str) -> bool:
+    """Whether a file that a record names exists, inside the dataset."""
+    try:
+        return clip_file(dataset, name).is_file()
+    except DataError:
+        return False
+
+
+def _in_children(
     dataset: Path,
-    worker: str,
     file: str,
     phase: str,
-    items: Sequence[tuple[Clip, str]],
-    ask: Callable[[LimitedChild, Clip, str], Found],
+    items: Sequence[tuple[Clip, dict[str, Any], Found]],
     on_progress: OnProgress,
 ) -> list[Found]:
-    """Measure items, clips and kinds of companions, in child processes, one per core. A stop kills them at once.
+    """Measure items in child processes, one per core; append each result to a file below FOLDER as it arrives.
 
-    worker: module to run in the children.
-    file: name of the file in FOLDER to which each result is appended as it arrives.
-    ask: gets one item's result from a child.
+    items: the clip, its task for `main` besides, and the result before it is measured.
     """
-    with writing(dataset):
-        (dataset / FOLDER).mkdir(exist_ok=True)
-    children = [LimitedChild(worker, dataset) for _ in range(tasks.WORKERS)]
+    make_folder(dataset / FOLDER)
+    children = [LimitedChild(WORKER, dataset) for _ in range(tasks.WORKERS)]
     free = list(children)
 
-    def work(item: tuple[Clip, str], tick: Tick) -> Found:
+    def work(item: tuple[Clip, dict[str, Any], Found], tick: Tick) -> Found:
+        clip, task, found = item
         child = free.pop()
         try:
-            found = ask(child, *item)
+            answer = child.ask({"clip": clip.model_dump(mode="json"), **task}, SECONDS_PER_FRAME)
+            found = type(found).model_validate_json(answer)
+        except ChildLost as lost:
+            reason = f"gave no frame for {SECONDS_PER_FRAME:.0f} s" if lost.late else "crashed the decoder"
+            reason = f"it {reason}" if isinstance(found, Pair) else f"{reason}: import it again"
+            found = found.model_copy(update={"error": reason})
         finally:
             free.append(child)
-        tick(item[0].frames)
+        tick(clip.frames)
         return found
 
     def keep(found: Found) -> None:
@@ -159,7 +208,7 @@ def in_children(
         for child in children:
             child.kill()
 
-    frames = sum(clip.frames for clip, _ in items)
+    frames = sum(clip.frames for clip, _, _ in items)
     try:
         return tasks.each(phase, frames, items, work, on_progress, on_done=keep, on_stop=kill_children)
     finally:
@@ -171,10 +220,13 @@ def in_children(
 
 
 def main(dataset: Path) -> None:
-    """Measure clips until stdin ends."""
+    """Measure clips and pairs until stdin ends."""
 
     def handle(task: dict[str, Any], watch: Watch) -> str:
-        return measure(dataset, Clip.model_validate(task["clip"]), task["text"], watch.progress).model_dump_json()
+        clip = Clip.model_validate(task["clip"])
+        if "kind" in task:
+            return measure_pair(dataset, clip, task["kind"], watch.progress).model_dump_json()
+        return measure(dataset, clip, task["text"], watch.progress).model_dump_json()
 
     serve(handle, MODULES)
 
@@ -198,8 +250,6 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
     """
     import cv2
     import numpy as np
-
-    from workbench.clips import media
 
     def spread(looks: int) -> set[int]:
         """Return evenly spaced frame numbers."""
@@ -254,6 +304,65 @@ def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[]
     }
 
 
+# ---- companions ------------------------------------------------------------------------------------------------------
+
+PAIR_SIDE = 256  # pixels of the longer side when pictures are compared
+GRID = (16, 12)  # columns and rows of cells whose changes are compared
+MARKED = 32  # levels: a mask is empty if no pixel is brighter, full if none is darker than white by more
+UNCHANGED = 0.3  # levels of mean change per frame below which too little moves to compare
+
+
+def measure_pair(dataset: Path, clip: Clip, kind: str, on_frame: Callable[[], None] = silent) -> Pair:
+    """Decode and measure a companion, a control clip together with its clip."""
+    from PIL import Image
+
+    name = clip.companions[kind]
+    found = Pair(sha256=clip.sha256, name=name)
+    try:
+        path = clip_file(dataset, name)
+        if path.suffix.lower() == ".png":
+            with Image.open(path, formats=["PNG"]) as image:
+                image.load()
+                return found.model_copy(update={"frames": 1, "width": image.width, "height": image.height})
+        about, levels = media.probe(path), list[tuple[int, int]]()
+        numbers: dict[str, Any] = {"width": about.width, "height": about.height, "fps": about.fps, "frames": 0}
+        for _, frame in media.raw_frames(path):
+            numbers["frames"] += 1
+            if kind == "mask":
+                picture = small(frame, PAIR_SIDE, "gray")
+                levels.append((int(picture.min()), int(picture.max())))
+            on_frame()
+        if levels:
+            numbers |= {"darkest": min(low for low, _ in levels), "brightest": max(high for _, high in levels)}
+            numbers["empty"] = sum(high <= MARKED for _, high in levels)
+        if kind == "control" and not clip.is_latents and numbers["frames"] == clip.frames:
+            numbers["follows"] = _follows(clip_file(dataset, clip.file_name), path, on_frame)
+        return found.model_copy(update=numbers)
+    except (DataError, OSError) as error:
+        return found.model_copy(update={"error": str(error)})
+
+
+def _follows(clip: Path, control: Path, on_frame: Callable[[], None]) -> float | None:
+    """Correlate the changes of a clip and its control clip over all frames and cells; None if too little moves."""
+    import numpy as np
+
+    changes: tuple[list[Any], list[Any]] = ([], [])
+    before: list[Any] = [None, None]
+    for pair in zip(media.raw_frames(clip), media.raw_frames(control), strict=False):
+        for at, (_, frame) in enumerate(pair):
+            picture = frame_metrics.small(frame, PAIR_SIDE, "gray").astype(np.float32)
+            if before[at] is not None:
+                changes[at].append(frame_metrics.shrunk(np.abs(picture - before[at]), *GRID))
+            before[at] = picture
+        on_frame()
+    if not changes[0]:
+        return None
+    ours, theirs = (np.stack(one) for one in changes)
+    if min(float(ours.mean()), float(theirs.mean())) < UNCHANGED or not ours.std() or not theirs.std():
+        return None
+    return round(float(np.corrcoef(ours.ravel(), theirs.ravel())[0, 1]), 3)
+
+
 # ---- black bars ------------------------------------------------------------------------------------------------------
 
 BAR_LOOKS = 16  # sampled frames
@@ -269,18 +378,14 @@ Box = tuple[int, int, int, int]
 
 
 def find_letterbox(path: Path) -> Box | None:
-    """Detect black bars in a canonical clip.
+    """Detect black bars in a canonical clip; return the picture inside them (left, top, width, height; even), or None.
 
-    Returns:
-        (left, top, width, height) of the picture inside the bars, even; None without certain bars.
-
-    Raises:
-        DataError: The clip cannot be read.
+    Raises DataError if the clip cannot be read.
     """
     import numpy as np
 
     pictures = []
-    for _, frame in stills(path, BAR_LOOKS):
+    for _, frame in media.spread_frames(path, BAR_LOOKS):
         pictures.append(frame.to_ndarray(format="rgb24"))
         black = (pictures[-1] < BLACK).all(axis=2)
         edges = (black[:, 0], black[:, -1], black[0], black[-1])
@@ -356,7 +461,7 @@ def can_read_text() -> bool:
 def find_text(path: Path) -> tuple[Text, ...]:
     """Read text in a canonical clip, one entry per position. Needs `can_read_text`. Raises DataError."""
     found: dict[str, list[str]] = {}
-    for _, frame in stills(path, TEXT_LOOKS):
+    for _, frame in media.spread_frames(path, TEXT_LOOKS):
         picture = small(frame, LONGEST)
         here: dict[str, str] = {}
         made = _reader()(picture)

@@ -17,14 +17,12 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import math
 import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,10 +39,10 @@ from workbench.clips.records import (
 )
 from workbench.dataset_builder import history, tasks
 from workbench.dataset_builder.cuts import painted
-from workbench.dataset_builder.cuts.scenes import frames_from
 from workbench.dataset_builder.tasks import OnProgress, Tick, silent
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import disk, write_bytes, writing
+from workbench.workspace.records import read_once
 
 MASTERS = ".masters"
 SMALLEST = 16  # pixels per side, as for imports
@@ -86,8 +84,7 @@ def master_of(dataset: Path, clip: Clip) -> Master:
     path = clip_file(dataset, clip.master or clip.file_name)
     if not path.is_file():
         raise DataError(f"the source video of {clip.name} is missing ({path}): import it again")
-    changed = path.stat().st_mtime_ns
-    about, sha256 = _facts(path, changed)
+    about, sha256 = read_once(path, media.probe), read_once(path, file_sha256)
     name = clip.master
     if not name:
         name = f"{MASTERS}/{clip.id}.mp4"
@@ -95,12 +92,6 @@ def master_of(dataset: Path, clip: Clip) -> Master:
         if taken.exists() and not taken.samefile(path) and file_sha256(taken) != sha256:
             name = f"{MASTERS}/{clip.id}-{sha256[:16]}.mp4"  # same-named clips in different folders of another tool
     return Master(name, path, sha256, about.frames, about.fps, about.width, about.height)
-
-
-@lru_cache(maxsize=64)
-def _facts(path: Path, changed: int) -> tuple[media.VideoFacts, str]:
-    """Probe and hash a file, cached until its modification time (`changed`) changes."""
-    return media.probe(path), file_sha256(path)
 
 
 def cut_of(clip: Clip, master: Master) -> Cut:
@@ -168,9 +159,8 @@ def sampled_frames(cut: Cut, fps: float, master: Master) -> list[int]:
 def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     """Return the record of a part, and encode its file unless it exists. The dataset's records do not change.
 
-    The file is in clips/, or in .removed/clips/ if it was made before; `replace` then moves it back.
-
-    Raises ConfigError for an illegal span, crop or rate, DataError, CannotWrite, and whatever `tick` raises.
+    The file is in clips/, or in .removed/clips/ if it was made before; `replace` then moves it back. Raises ConfigError
+    for an illegal span, crop or rate, DataError, CannotWrite, and what `tick` raises.
     """
     master = master_of(dataset, clip)
     cut = checked(cut, master)
@@ -264,17 +254,14 @@ def write_frames(
 ) -> None:
     """Encode frames of a canonical video without visible loss (media.VideoWriter without a crf).
 
-    Args:
-        wanted: Ascending frame numbers; repeated ones are written repeatedly.
-        scale: Width and height to scale to first; None to keep the size.
-        box: Part of the (scaled) picture to keep: left, top, width, height.
-        colors: kept, gray, or inverted (gray with black and white swapped).
+    wanted: ascending frame numbers; repeated ones are written repeatedly.
+    scale: width and height to scale to first; None to keep the size.
+    box: part of the (scaled) picture to keep: left, top, width, height.
+    colors: kept, gray, or inverted (gray with black and white swapped).
 
-    Raises:
-        DataError: The source has fewer frames, or is damaged.
-        CannotWrite: The disk is full.
+    Raises DataError if the source has fewer frames or is damaged, CannotWrite.
     """
-    with contextlib.closing(frames_from(source, wanted[0])) as frames:
+    with contextlib.closing(media.frames_from(source, wanted[0])) as frames:
         first = next(frames, None)
         if first is None:
             raise DataError(f"frame {wanted[0]} of {source.name} cannot be read: import it again")
@@ -334,43 +321,62 @@ def scratch_file(dataset: Path, suffix: str) -> Path:
     return dataset / MASTERS / f"{_temporary('companion')}{suffix}"
 
 
-def last_frame_png(clip: Path, frames: int) -> bytes:
-    """Return the last frame of a canonical clip as a PNG. Raises DataError."""
-    return media.png(media.read_frames(clip, [frames - 1])[0])
-
-
 def _with_all(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> Clip:
     """Cut the clip's companions and painted masks for the part; return its record with them."""
     if clip.companions:
         part = part.changed(**_carried(dataset, clip, part, master, cut, path, tick))
     old = cut_of(clip, master)
-    if (box := _inside(cut.crop, old.crop, master)) is None:
-        return part  # the part shows more than was painted on
+    box = _inside(cut.crop, old.crop, master)  # None: the part shows more than was painted on
+    if box and part.id != clip.id:
+        _carry_painted(dataset, clip, part, master, old, cut, box, tick)
+    return part
+
+
+def _carry_painted(
+    dataset: Path, clip: Clip, part: Clip, master: Master, old: Cut, cut: Cut, box: Box, tick: Tick
+) -> None:
+    """Copy a clip's painted frames, and the facts about its mask, to a part of it.
+
+    Newer frames that were painted on the part itself stay. box: what the part shows of the clip's picture.
+    """
     ours, wanted = (sampled_frames(one, one.fps or master.fps, master) for one in (old, cut))
     at, own = ({frame: number for number, frame in enumerate(of)} for of in (wanted, ours))
     share = (cut.fps or master.fps) / master.fps
-    # A frame that a lower rate drops maps to the frame of its time slot.
+    # Frame of the clip -> the same frame of the part, or that of its time slot if a lower rate drops it.
     frames = {
         number: at.get(frame, min(int((frame - cut.start) * share + 1e-6), len(wanted) - 1))
         for number, frame in enumerate(ours)
         if cut.start <= frame < cut.end
     }
-    whole = box == (0, 0, clip.width, clip.height)
-
-    def cut_mask(source: Path, numbers: Sequence[int], target: Path, box: Box | None) -> None:
-        write_frames(source, numbers, target, part.fps, box=box, tick=tick)
-
-    painted.carry(dataset, clip, part, frames, [own.get(frame) for frame in wanted], None if whole else box, cut_mask)
-    return part
+    of_part = [own.get(frame) for frame in wanted]
+    chosen: dict[int, Path] = {}
+    for frame, picture in painted.painted_frames(dataset, clip).items():
+        if (number := frames.get(frame)) is not None and (of_part[number] == frame or number not in chosen):
+            chosen[number] = picture
+    left, top, width, height = box
+    for number, picture in chosen.items():
+        target = painted.folder_of(dataset, part) / painted.PAINTED / f"{number}.png"
+        if not target.exists() or target.stat().st_mtime_ns < picture.stat().st_mtime_ns:
+            write_bytes(target, media.png(painted.read_painted(picture)[top : top + height, left : left + width]))
+    info, numbers = painted.info_of(dataset, clip), [one for one in of_part if one is not None]
+    if not (part.mask and info.confidence) or len(numbers) < len(of_part) or part.mask in painted.infos(dataset, part):
+        return
+    tracked = ""
+    if (info.soften or info.invert) and (raw := painted.folder_of(dataset, clip) / info.tracked).is_file():
+        made = painted.next_tracked(dataset, part)
+        whole = box == (0, 0, clip.width, clip.height)
+        write_frames(raw, numbers, made, part.fps, box=None if whole else box, tick=tick)
+        tracked = made.name
+    known = {
+        "painted": sorted({frames[frame] for frame in info.painted if frame in frames}),
+        "confidence": [info.confidence[frame] for frame in numbers],
+        "tracked": tracked,
+    }
+    painted.keep_info(dataset, part, info.model_copy(update=known))
 
 
 def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, path: Path, tick: Tick) -> dict[str, Any]:
-    """Make the companions of a part; return the fields of its record that name them.
-
-    Args:
-        part: The part's record, which still names the companions of `clip`.
-        path: The part's own file.
-    """
+    """Make the companions of a part; return the fields of its record that name them. path: the part's own file."""
     old, found = cut_of(clip, master), dict[str, Any](dict.fromkeys(COMPANIONS, ""))
     masters: dict[str, str] = {}
     for kind, name in clip.companions.items():
@@ -399,7 +405,7 @@ def _carried(dataset: Path, clip: Clip, part: Clip, master: Master, cut: Cut, pa
             found[kind] = _linked(dataset, file, part, kind)
         elif _is_own_end(dataset, clip, file):
             made = scratch_file(dataset, ".png")
-            write_bytes(made, last_frame_png(path, part.frames))
+            write_bytes(made, media.png(media.read_frames(path, [part.frames - 1])[0]))
             found[kind] = keep_beside(dataset, made, part.id, kind)
         elif cut.end == old.end and (box := _inside(cut.crop, old.crop, master)):
             from PIL import Image
@@ -459,10 +465,7 @@ def _is_own_end(dataset: Path, clip: Clip, picture: Path) -> bool:
     own = media.read_frames(clip_file(dataset, clip.file_name), [clip.frames - 1])[0]
     with Image.open(picture, formats=["PNG"]) as image:
         given = np.asarray(image.convert("RGB"))
-    if given.shape != own.shape:
-        return False
-    error = float(np.mean((given.astype(np.float32) - own) ** 2))
-    return 10 * math.log10(255**2 / max(error, 1e-9)) >= OWN_DB
+    return given.shape == own.shape and media.psnr(given, own) >= OWN_DB
 
 
 def left_behind(clip: Clip, part: Clip) -> str:
@@ -493,10 +496,7 @@ def trim_and_crop(dataset: Path, clip: Clip, span: tuple[float, float] | None, c
 
 
 def split(dataset: Path, clip: Clip, spans: Sequence[tuple[float, float]]) -> list[Clip]:
-    """Replace a clip with one per span, in seconds of its source video; crop and rate stay.
-
-    Raises ConfigError for an image.
-    """
+    """Replace a clip with one per span, in seconds of its source video; crop and rate stay. Raises as `trim`."""
     if master_of(dataset, clip).frames == 1:
         raise ConfigError(f"{clip.name} is a picture: only videos can be split")
     new = [_spanning(dataset, clip, start, end) for start, end in spans]
@@ -549,15 +549,8 @@ def _recut_all(dataset: Path, what: str, cuts: Cuts) -> list[Clip]:
 def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> list[Clip]:
     """Replace clips with parts from `make_part` as one change; return the parts' records.
 
-    Parts get the caption and tags that the clip has now.
-
-    Args:
-        what: The change in words.
-        parts: File name of a clip -> the parts that replace it.
-
-    Raises:
-        ConfigError: A clip was removed, or a part is already in the dataset.
-        CannotWrite: The disk is full.
+    Parts get the caption and tags that the clip has now. Raises ConfigError if a clip was removed or a part is already
+    in the dataset, CannotWrite.
     """
     now = {clip.file_name: clip for clip in read_clips(dataset)}
     for name, new in parts.items():
@@ -582,26 +575,15 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
 # ---- many clips ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Recut:
-    """How many clips `recut` replaced, with how many parts, and why others failed (by file name)."""
-
-    clips: int
-    parts: int
-    failed: dict[str, str]
-
-
-def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progress: OnProgress = silent) -> Recut:
-    """Replace many clips with parts as one change, encoding in parallel.
+def recut(
+    dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progress: OnProgress = silent
+) -> tuple[int, int, dict[str, str]]:
+    """Replace many clips with parts as one change, encoding in parallel. what: (clips, parts) -> the change in words.
 
     A clip whose parts cannot be made stays unchanged. Parts that are already in the dataset are skipped; a clip with
     no other parts stays and is reported. Encoded parts survive an interruption, and the next call reuses them.
 
-    Args:
-        what: (clips, parts) -> the change in words.
-
-    Raises:
-        CannotWrite: The disk is full. Also whatever `on_progress` raises.
+    Return how many clips were replaced, with how many parts, and why others failed (by file name).
     """
     failed: dict[str, str] = {}
     new: list[tuple[Clip, Cut]] = []
@@ -637,4 +619,4 @@ def recut(dataset: Path, cuts: Cuts, what: Callable[[int, int], str], on_progres
     count = sum(map(len, records.values()))
     if records:
         replace(dataset, what(len(records), count), records)
-    return Recut(len(records), count, failed)
+    return len(records), count, failed

@@ -4,22 +4,20 @@
     .masks/ID/tracked-N.mp4      the mask of every frame as tracked, before softening and inverting
     .masks/ID/masks.json         mask file -> how it was made: painted frames, confidence of each frame, soften, invert
 
-ID is the clip's. A part of a clip has its own ID, and gets its own painted frames when it is cut (`carry`). Those of
+ID is the clip's. A part of a clip has its own ID, and gets its own painted frames when it is cut (cutting). Those of
 the clip stay, so undoing a cut restores them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import BaseModel, Field, ValidationError
 
-from workbench.clips import media
 from workbench.clips.records import Clip
 from workbench.errors import DataError
-from workbench.workspace import read_json, write_bytes, write_json, writing
+from workbench.workspace import read_json, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,17 +25,14 @@ if TYPE_CHECKING:
 
 MASKS, PAINTED, INFO = ".masks", "painted", "masks.json"
 Mask: TypeAlias = "NDArray[np.uint8]"
-Box = tuple[int, int, int, int]
 
 
 class MaskInfo(BaseModel):
-    """How a mask was made.
+    """How a mask was made: from which frames, softened by how many pixels, inverted or not.
 
-    painted: the painted frames.
     confidence: of each frame, 0 to 1.
     tracked: the mask file before softening and inverting.
     by: title of the model that tracked it; "" for optical flow.
-    soften: in pixels.
     """
 
     painted: list[int] = []
@@ -100,68 +95,6 @@ def read_painted(path: Path) -> Mask:
             return np.array(picture.convert("L"), np.uint8)
     except OSError as error:
         raise DataError(f"{path} is damaged: paint frame {path.stem} again") from error
-
-
-# ---- cut with the clip -----------------------------------------------------------------------------------------------
-
-
-def carry(
-    dataset: Path,
-    clip: Clip,
-    part: Clip,
-    frames: Mapping[int, int],
-    of_part: Sequence[int | None],
-    box: Box | None,
-    cut: Callable[[Path, Sequence[int], Path, Box | None], None],
-) -> None:
-    """Copy a clip's painted frames, and the facts about its mask, to a part of it.
-
-    Newer frames that were painted on the part itself stay.
-
-    Args:
-        part: The part, with its companions.
-        frames: Frame of the clip -> the same or nearest frame of the part, for those within the part.
-        of_part: For each frame of the part, the same frame of the clip; None if the clip has none.
-        box: The area of the clip's picture that the part shows (left, top, width, height); None for all.
-        cut: Encodes frames of a mask within a box: (source, frames, target, box).
-
-    Raises:
-        DataError: A painted frame or a mask is damaged.
-        CannotWrite: The disk is full.
-    """
-    if part.id == clip.id:
-        return
-    wanted: dict[int, Path] = {}
-    for frame, path in painted_frames(dataset, clip).items():
-        if (at := frames.get(frame)) is not None and (of_part[at] == frame or at not in wanted):
-            wanted[at] = path
-    for at, path in wanted.items():
-        target = folder_of(dataset, part) / PAINTED / f"{at}.png"
-        if target.exists() and target.stat().st_mtime_ns >= path.stat().st_mtime_ns:
-            continue
-        mask = read_painted(path)
-        if box is not None:
-            left, top, width, height = box
-            mask = mask[top : top + height, left : left + width]
-        write_bytes(target, media.png(mask))
-    info, numbers = info_of(dataset, clip), [one for one in of_part if one is not None]
-    if not (part.mask and info.confidence) or len(numbers) < len(of_part) or part.mask in infos(dataset, part):
-        return
-    tracked = ""
-    if (info.soften or info.invert) and (raw := folder_of(dataset, clip) / info.tracked).is_file():
-        made = next_tracked(dataset, part)
-        with writing(made):
-            made.parent.mkdir(parents=True, exist_ok=True)
-        cut(raw, numbers, made, box)
-        tracked = made.name
-    known = info.model_copy(
-        update={
-            "painted": sorted({frames[frame] for frame in info.painted if frame in frames}),
-            "confidence": [info.confidence[frame] for frame in numbers],
-            "tracked": tracked,
-        }
-    )
-    keep_info(dataset, part, known)
 
 
 def keep_info(dataset: Path, clip: Clip, info: MaskInfo) -> None:

@@ -1,9 +1,11 @@
-"""Read frames of canonical clips by number, render filmstrips, and detect shots.
+"""Find the shots of clips, and split many clips into shots or pieces of equal length, as a job.
 
-Only for files that an import has written or checked: nothing here guards against hostile files. Shot detection follows
-PySceneDetect. Each clip is scored once and the scores are cached, so changing the threshold decodes nothing. A cut is
-the first frame of the new shot. Flashes, after which the picture returns, do not count. Dissolves and fades score low
-over many frames and are not found.
+Shot detection follows PySceneDetect. Each clip is scored once and the scores are cached, so changing the threshold
+decodes nothing. A cut is the first frame of the new shot. Flashes, after which the picture returns, do not count.
+Dissolves and fades score low over many frames and are not found.
+
+A split drops and reports short pieces. A clip without a piece that is long enough stays unchanged. All clips change at
+once at the end. A split reuses the parts of one that was stopped or killed, and the scores of a preview.
 """
 
 from __future__ import annotations
@@ -12,17 +14,24 @@ import contextlib
 import hashlib
 import io
 import json
+import math
+import time
 import zlib
-from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench import jobs
 from workbench.clips import frame_metrics, media
-from workbench.clips.media.reading import frames_onward, opened_clip
-from workbench.clips.media.writing import KEYFRAME_EVERY
-from workbench.dataset_builder.tasks import Tick, silent
-from workbench.errors import DataError
+from workbench.clips.records import Clip, clip_file, clips_named, read_clips
+from workbench.dataset_builder import tasks
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cutting import FEWEST, MASTERS, Cut, checked, cut_of, master_of
+from workbench.dataset_builder.settings import DetectorName, SplitSettings, SplitTask
+from workbench.dataset_builder.tasks import OnProgress, Tick, silent
+from workbench.display.quantities import counted
+from workbench.errors import ConfigError, DataError
 from workbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -47,43 +56,6 @@ def fingerprint(path: Path) -> str:
             return hashlib.sha256(b"%d " % size + head + file.read(HEAD_AND_TAIL)).hexdigest()[:16]
     except OSError as error:
         raise DataError(f"{path.name} cannot be read ({error.strerror}): import it again") from error
-
-
-def frames_from(path: Path, start: int = 0) -> Generator[tuple[int, Any], None, None]:
-    """Decode (number, PyAV frame) from frame `start` to the last. Raises DataError if any is missing."""
-    expected = start
-    with opened_clip(path) as (container, stream):
-        for number, frame in frames_onward(container, stream, start):
-            if number < start:
-                continue
-            if number != expected:
-                break
-            yield number, frame
-            expected += 1
-        if expected < stream.frames:
-            raise DataError(f"frame {expected} of {path.name} cannot be read: import it again")
-
-
-def stills(path: Path, count: int) -> Iterator[tuple[float, Any]]:
-    """Decode (seconds, PyAV frame) of `count` evenly spaced frames, or fewer for a shorter clip.
-
-    If they are further apart than keyframes, take the nearest earlier keyframe instead of the exact frame, so that
-    hours take no longer than minutes. Raises DataError.
-    """
-    with opened_clip(path) as (container, stream):
-        rate, total = float(stream.average_rate), stream.frames
-        count = min(count, total)
-        wanted = [(2 * number + 1) * total // (2 * count) for number in range(count)]
-        share = total / max(1, count)
-        if share >= KEYFRAME_EVERY:
-            for middle in wanted:
-                for number, frame in frames_onward(container, stream, middle):
-                    if number >= middle - share / 2:
-                        yield number / rate, frame
-                        break
-            return
-    chosen = set(wanted)
-    yield from ((number / rate, frame) for number, frame in frames_from(path) if number in chosen)
 
 
 # ---- filmstrip -------------------------------------------------------------------------------------------------------
@@ -121,7 +93,7 @@ def _rendered(path: Path, count: int, height: int) -> bytes:
     from PIL import Image
 
     times, pictures = [], []
-    for seconds, frame in stills(path, count):
+    for seconds, frame in media.spread_frames(path, count):
         width = max(1, round(frame.width * height / frame.height))
         if width * count > WIDEST:
             raise DataError(f"a strip of {count} frames of {width} pixels is too wide: use {WIDEST // width} or fewer")
@@ -139,7 +111,6 @@ def _rendered(path: Path, count: int, height: int) -> bytes:
 
 # ---- shots -----------------------------------------------------------------------------------------------------------
 
-DetectorName = Literal["adaptive", "content", "hash"]
 RECIPE = 2  # increase it when scores change
 LONGEST_SIDE = 128  # pixels; larger pictures give the same scores more slowly
 LEAST_CONTENT = 15.0  # AdaptiveDetector's minimum difference for a cut
@@ -176,7 +147,7 @@ def scores(path: Path, detector: DetectorName, cache: Path, tick: Tick = silent)
     with contextlib.suppress(OSError, ValueError, zlib.error):  # recompute missing or damaged scores
         return np.frombuffer(zlib.decompress(kept.read_bytes()), np.float32)
     scorer = Scorer(detector)
-    for _, frame in frames_from(path):
+    for _, frame in media.frames_from(path):
         scorer.look(frame_metrics.small(frame, LONGEST_SIDE))
         tick()
     values: Scores = np.asarray(scorer.scores(media.probe(path).fps), np.float32)
@@ -250,3 +221,141 @@ def _against_neighbors(content: Scores) -> Scores:
     usual = np.nansum(others, axis=1) / np.maximum(1, np.isfinite(others).sum(axis=1))
     ratio = np.minimum(content / np.maximum(usual, 1e-5), MOST_TIMES)
     return np.where(content >= LEAST_CONTENT, ratio, 0).astype(np.float32)
+
+
+# ---- planning a split ------------------------------------------------------------------------------------------------
+
+SCORES = ".split/scores"  # below the dataset folder; may be deleted at any time
+LEFTOVER_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Split:
+    """The plan for one clip: its pieces, and those that are too short, as (start, end) in frames of its master.
+
+    reason: why the clip stays unchanged; "" if it is split. fps: the master's.
+    """
+
+    clip: Clip
+    spans: tuple[tuple[int, int], ...] = ()
+    dropped: tuple[tuple[int, int], ...] = ()
+    reason: str = ""
+    fps: float = 0.0
+
+    @property
+    def sentence(self) -> str:
+        name = self.clip.name
+        if self.reason:
+            return f"{name} stays unchanged: {self.reason}"
+        left_out = ", ".join(f"{a / self.fps:.2f} to {b / self.fps:.2f} s" for a, b in self.dropped)
+        return f"{name}: {len(self.spans)} pieces" + (f", too short: {left_out}" if left_out else "")
+
+
+def plan_split(dataset: Path, settings: SplitSettings, on_progress: OnProgress = silent) -> list[Split]:
+    """Plan the split of each clip. Changes nothing except the cached scores in .split/scores.
+
+    Raises ConfigError for contradictory settings, CannotWrite, and whatever `on_progress` raises.
+    """
+    clips = check(dataset, settings)
+    frames = sum(clip.frames for clip in clips) if settings.mode == "scenes" else 0
+    return tasks.each(
+        "finding cuts", frames, clips, lambda clip, tick: plan_clip(dataset, clip, settings, tick), on_progress
+    )
+
+
+def check(dataset: Path, settings: SplitSettings) -> list[Clip]:
+    """Return the clips to split. Raises ConfigError for contradictory settings or an unknown clip."""
+    detector = DETECTORS[settings.detector]
+    if settings.threshold is not None and not detector.low <= settings.threshold <= detector.high:
+        raise ConfigError(
+            f"threshold is {settings.threshold:g}, must be {detector.low:g} to {detector.high:g} for the detector "
+            f"{settings.detector}: the default is {detector.threshold:g}"
+        )
+    if settings.max_seconds is not None and settings.max_seconds < 2 * settings.min_seconds:
+        raise ConfigError(
+            f"max_seconds is {settings.max_seconds:g}, must be at least twice min_seconds ({settings.min_seconds:g}), "
+            f"or equal pieces could be too short: use {2 * settings.min_seconds:g}"
+        )
+    if settings.mode == "windows" and settings.window_seconds < settings.min_seconds:
+        raise ConfigError(
+            f"window_seconds is {settings.window_seconds:g}, must be at least min_seconds ({settings.min_seconds:g}), "
+            f"or every piece is too short: use {settings.min_seconds:g}"
+        )
+    return clips_named(read_clips(dataset), settings.clips or None)
+
+
+def plan_clip(dataset: Path, clip: Clip, settings: SplitSettings, tick: Tick = silent) -> Split:
+    """Plan the split of one clip; an unreadable one stays unchanged, with the reason. Raises CannotWrite."""
+    try:
+        master = master_of(dataset, clip)
+        cut = cut_of(clip, master)
+        if cut.end - cut.start < FEWEST:
+            return Split(clip, reason="a picture")
+        if settings.mode == "windows":  # equal windows, to the nearest frame, and the rest at the end
+            length = settings.window_seconds * master.fps
+            count = max(1, math.ceil((cut.end - cut.start) / length - 1e-9))
+            pieces = list(pairwise([*(cut.start + round(number * length) for number in range(count)), cut.end]))
+        else:
+            # The clip's own file shows only its crop, so score that; at another rate its frames are not the master's.
+            path, offset = (clip_file(dataset, clip.file_name), cut.start) if cut.fps is None else (master.path, 0)
+            found = scores(path, settings.detector, dataset / SCORES, tick)
+            threshold = DETECTORS[settings.detector].threshold if settings.threshold is None else settings.threshold
+            frames = (number + offset for number in cuts(found, threshold))
+            longest = math.inf if settings.max_seconds is None else max(FEWEST, settings.max_seconds * master.fps)
+            pieces = []
+            for start, end in pairwise([cut.start, *(one for one in frames if cut.start < one < cut.end), cut.end]):
+                count = max(1, math.ceil((end - start) / longest - 1e-9))  # equal pieces that are not too long
+                pieces += pairwise(start + round(number * (end - start) / count) for number in range(count + 1))
+    except DataError as error:
+        return Split(clip, reason=str(error))
+    least = max(float(FEWEST), settings.min_seconds * master.fps - 0.5)
+    spans = tuple(piece for piece in pieces if piece[1] - piece[0] >= least)
+    dropped = tuple(piece for piece in pieces if piece[1] - piece[0] < least)
+    if len(pieces) == 1:
+        return Split(clip, reason="one shot" if settings.mode == "scenes" else "no longer than one piece")
+    if not spans:
+        return Split(clip, reason=f"none of its {len(pieces)} pieces lasts {settings.min_seconds:g} s")
+    return Split(clip, spans, dropped, fps=master.fps)
+
+
+# ---- splitting, as a job ---------------------------------------------------------------------------------------------
+
+
+def run(dataset: Path, config: Path, job: jobs.Job) -> None:
+    """Split clips, or preview that. The outcome: {clips, parts, preview, splits, spans, failed}.
+
+    splits has a sentence per clip, spans the pieces of each clip ([start, end] in seconds), failed a sentence per
+    failure.
+    """
+    settings = SplitTask.load(config)
+    for leftover in (dataset / MASTERS).glob(".*"):  # partial files of killed processes
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - leftover.stat().st_mtime > LEFTOVER_SECONDS:  # newer ones may be in use
+                leftover.unlink()
+    on_progress = tasks.job_progress(job)
+    plans = plan_split(dataset, settings, on_progress)
+    for plan in plans:
+        print(plan.sentence, flush=True)  # noqa: T201 - the job's log
+    cut = [plan for plan in plans if plan.spans]
+    job.outcome = {
+        "clips": len(cut),
+        "parts": sum(len(plan.spans) for plan in cut),
+        "preview": settings.preview,
+        "splits": [plan.sentence for plan in plans],
+        "spans": [[[round(frame / plan.fps, 3) for frame in span] for span in plan.spans] for plan in plans],
+        "failed": [],
+    }
+    if settings.preview:
+        return
+    cuts: list[tuple[Clip, list[Cut]]] = []
+    for plan in cut:
+        master = master_of(dataset, plan.clip)
+        base = cut_of(plan.clip, master)
+        cuts.append((plan.clip, []))
+        for start, end in plan.spans:
+            with contextlib.suppress(ConfigError):  # too short for the clip's frame rate
+                cuts[-1][1].append(checked(Cut(start, end, base.crop, base.fps), master))
+    clips, parts, failed = cutting.recut(
+        dataset, cuts, lambda clips, parts: f"{counted(clips, 'clip')} split into {parts}", on_progress
+    )
+    job.outcome |= {"clips": clips, "parts": parts, "failed": [f"{name}: {why}" for name, why in failed.items()]}

@@ -2,7 +2,7 @@
 
 Canonical clips have a constant frame rate, square pixels and an even size, are upright, 8-bit SDR, H.264 yuv420p, and
 have no sound. A file that is already canonical is copied byte for byte after a full decode; if only sound or metadata
-has to go, the video stream is copied. Anything else is re-encoded without visible loss (clips.media.writing.FAITHFUL).
+has to go, the video stream is copied. Anything else is re-encoded without visible loss (clips.media.FAITHFUL).
 
 A constant-rate source keeps exactly its frames (every n-th above 60 fps). Variable-rate sources are resampled by
 timestamp, and very long stills are shortened. FFmpeg filters convert the pixels; frames that are already canonical
@@ -25,7 +25,7 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.clips.media import FrameTimes, VideoFacts, filter_graph
-from workbench.clips.media.opening import opened
+from workbench.clips.video_files import opened
 from workbench.dataset_builder.ingest.pictures import (
     CODECS,
     MADE_WHITE,
@@ -74,7 +74,7 @@ def convert(
 ) -> CanonicalClip:
     """Write the canonical form of `source` to `target`, scaled down to `longest_side` pixels if given.
 
-    `on_frame` is called after each frame read, as a heartbeat. Raises DataError with the reason, CannotWrite.
+    on_frame: called after each frame read, as a heartbeat. Raises DataError with the reason, CannotWrite.
     """
     if media.is_picture(source):
         return _convert_picture(source, target, longest_side, on_frame)
@@ -104,10 +104,7 @@ def _convert_video(
     times: FrameTimes,
     part: _Part | None = None,
 ) -> CanonicalClip:
-    """Convert a video, or the given part of one whose frame size changes.
-
-    Raises DataError, CannotWrite, SizeChanged.
-    """
+    """Convert a video, or the given part of one whose size changes. Raises DataError, CannotWrite, SizeChanged."""
     timing = timing_of(times.presented, (about.fps, about.guessed_fps), times.last)
     if timing.seconds > MAX_SECONDS:
         raise DataError(_too_long(timing.seconds))
@@ -309,10 +306,10 @@ def _in_order(source: Path) -> bool:
 
 
 def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Callable[[], None]) -> Any:
-    """Copy the file if `whole`, else only its video stream, and return the middle frame (PyAV).
+    """Copy the file if `whole`, else only its video stream, and return the middle frame (PyAV). Raises CannotWrite.
 
     Return None and write no file unless the copy has exactly the `promised` frames (trimmed files hide some), with the
-    source's times and pixels. `on_frame` is called after each frame. Raises CannotWrite.
+    source's times and pixels. on_frame: called after each frame.
     """
     import numpy as np
 
@@ -322,7 +319,7 @@ def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Ca
             if whole:
                 shutil.copyfile(source, copy)
             else:
-                _remux(source, copy)
+                media.copy_packets(source, copy)
             sources = itertools.repeat(None) if whole else media.raw_frames(source)
             for one, other in zip(sources, media.raw_frames(copy), strict=not whole):
                 same = one is None or np.array_equal(one[1].to_ndarray(), other[1].to_ndarray())
@@ -339,19 +336,6 @@ def _copied(source: Path, target: Path, promised: int, whole: bool, on_frame: Ca
     return middle
 
 
-def _remux(source: Path, target: Path) -> None:
-    """Copy the packets of the video stream into a new mp4. Raises DataError, ValueError."""
-    import av
-
-    options = {"movflags": "+faststart"}
-    with opened(source) as (container, stream), av.open(str(target), "w", "mp4", options) as new:
-        copy = new.add_stream_from_template(stream)
-        for packet in container.demux(stream):
-            if packet.dts is not None:  # the last one is empty
-                packet.stream = copy
-                new.mux(packet)
-
-
 # ---- timing ----------------------------------------------------------------------------------------------------------
 
 MAX_FPS = 60
@@ -365,10 +349,9 @@ LAST_STILL = 1.0  # seconds; a last frame shown for longer counts as a still
 class Timing:
     """How to reach a constant frame rate: keep every `take`-th frame if even, else resample by timestamp.
 
-    step: mean seconds between source frames.
+    step: mean seconds between source frames. seconds: the resulting duration.
     last: seconds the last frame is a still, or 0 if it lasts as long as the others.
     stills: number of stills to shorten.
-    seconds: resulting duration.
     """
 
     fps: Fraction
@@ -384,10 +367,9 @@ class Timing:
 def timing_of(times: list[float], declared: Sequence[float] = (), last: float = 0.0) -> Timing:
     """Choose a constant rate for two or more frames. A source is even if each frame is closest to its own slot.
 
-    Args:
-        times: When each frame is shown, in seconds.
-        declared: Frame rates from the header, the most likely first.
-        last: Seconds the last frame is shown, or 0 if unknown.
+    times: when each frame is shown, in seconds.
+    declared: frame rates from the header, the most likely first.
+    last: seconds the last frame is shown, or 0 if unknown.
     """
     step = times[-1] / (len(times) - 1)
     last = last if last > max(LAST_STILL, 10 * step) else 0.0

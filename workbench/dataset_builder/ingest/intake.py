@@ -32,11 +32,10 @@ from workbench.dataset_builder.ingest.results import (
     ImportResult,
     Ledger,
     clip_name,
-    sentence_of,
     storable,
 )
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources import archives, own
+from workbench.dataset_builder.sources import archives, fetched
 from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.sources.survey import Survey, survey
@@ -57,7 +56,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     if settings.trigger_word:
         history.set_trigger_word(dataset, settings.trigger_word)
     began = time.monotonic()
-    counts: dict[str, int] = dict.fromkeys((*OUTCOMES, SKIPPED), 0)
+    counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
     files, new, problems = list[dict[str, str]](), list[str](), list[str]()
     companions = Counter[str]()
     job.outcome = {"counts": counts, "files": files, "problems": problems, "new": new, "companions": companions}
@@ -107,10 +106,8 @@ def _sources(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path
     """Return the sources to import, after writing those from the Hub and the user's own code to the task's folder."""
     sources: list[Path | str] = list(settings.sources)
     if settings.hub_dataset:
-        from workbench.dataset_builder.sources import hub
-
         job.beat("looking at the Hub")
-        remote = hub.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
+        remote = fetched.inspect(settings.hub_dataset, settings.revision, settings.hub_config)
         sys.stdout.write(f"{remote.sentence}\n")
         began = time.monotonic()
 
@@ -118,14 +115,14 @@ def _sources(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path
             job.beat("downloading", done, total, step_seconds=(time.monotonic() - began) / max(1, done))
             job.check_stop(f"stopped after {done} of {total} files: start it again to continue")
 
-        sources.append(hub.fetch(remote, folder / "hub", on_file))
+        sources.append(fetched.fetch(remote, folder / "hub", on_file))
     if settings.own_source.strip():
 
         def on_item(count: int) -> None:
             job.beat(f"reading {settings.own_source}", message=f"{count} items")
             job.check_stop(f"stopped after {count} items: start it again to continue")
 
-        sources.append(own.fetch(settings.own_source, folder / "own", on_item))
+        sources.append(fetched.fetch_own(settings.own_source, folder / "own", on_item))
     return sources
 
 
@@ -158,16 +155,12 @@ def import_files(
 ) -> list[ImportResult]:
     """Import videos, pictures, and folders and archives of them, in this process.
 
-    Args:
-        layout: Layout to read everything as, or "" to detect it.
-        longest_side: Scale larger frames down to this many pixels.
-        columns: Column names in tables.
-        on_survey: Called with the survey before any file is opened.
-        frame_rate: Treat each folder of numbered pictures as a video with this rate.
+    layout: the layout to read everything as, or "" to detect it.
+    longest_side: scale larger frames down to this many pixels.
+    on_survey: called with the survey before any file is opened.
+    frame_rate: treat each folder of numbered pictures as a video with this rate.
 
-    Raises:
-        DataError: No file was found, or none can be used.
-        ConfigError, CannotWrite
+    Raises DataError if no file was found or none can be used, ConfigError, CannotWrite.
     """
     given = [str(path) for path in paths]
     surveyed = survey(given, layout, columns, frame_rate)
@@ -272,7 +265,7 @@ class _Worker:
 
     def _result_of(self, number: int, source: SourceFile) -> ImportResult:
         """Import a file, or numbered pictures as one video."""
-        result = ImportResult(source=source.key, outcome="refused")
+        result, stale = ImportResult(source=source.key, outcome="refused"), None
         try:
             with contextlib.ExitStack() as stack:
                 paths, left = list[Path](), MOST_MEMBER_BYTES
@@ -293,22 +286,17 @@ class _Worker:
                 self._contents.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
-                return self._converted(result.model_copy(update={"sha256": sha256}), task, paths)
-        except DataError as error:
-            return result.model_copy(update={"notes": (str(error),)})
-
-    def _converted(self, result: ImportResult, task: Mapping[str, object], paths: Sequence[Path]) -> ImportResult:
-        clip = self._dataset / clip_name(result.sha256)
-        there = clip.exists()
-        task = {**task, "name": result.name, "sha256": result.sha256, "longest_side": self._longest_side}
-        size = sum(path.stat().st_size for path in paths)
-        try:
-            answer = self._ask(task, SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * size / 1e6)
-            result = ImportResult.model_validate_json(answer).model_copy(update={"source": result.source})
+                result = result.model_copy(update={"sha256": sha256})
+                clip = self._dataset / clip_name(sha256)
+                stale = None if clip.exists() else clip  # what a failed conversion leaves
+                task |= {"name": result.name, "sha256": sha256, "longest_side": self._longest_side}
+                seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * (MOST_MEMBER_BYTES - left) / 1e6
+                found = ImportResult.model_validate_json(self._ask(task, seconds))
+                result = found.model_copy(update={"source": result.source})
         except DataError as error:
             result = result.model_copy(update={"notes": (str(error),)})
-        if not result.usable and not there:
-            clip.unlink(missing_ok=True)
+        if stale and not result.usable:
+            stale.unlink(missing_ok=True)
         return result
 
     def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
@@ -343,7 +331,8 @@ class _Worker:
                     answer = json.loads(self._ask({"companion": str(path), "kind": kind, "clip": clip}, seconds))
                 if why := answer.get("error"):
                     raise DataError(why)
-                beside[kind] = answer["name"], sentence_of(kind, answer["notes"])
+                changed = f" ({', '.join(answer['notes'])})" if answer["notes"] else ""
+                beside[kind] = answer["name"], f"stored with its {COMPANION_NAMES[kind]}{changed}"
             except DataError as error:
                 left_out.append(f"its {COMPANION_NAMES[kind]} ({file.name}) was left out: {error}")
         return beside, left_out

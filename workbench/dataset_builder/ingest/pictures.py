@@ -158,24 +158,13 @@ def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, i
     else:
         own = media.read_frames(dataset / clip, [0])[0]
         fitted, cut = fitted_picture(given, own.shape[1], own.shape[0])
-        error = np.mean((np.asarray(fitted, np.float32) - own) ** 2)
-        if 10 * np.log10(255**2 / max(float(error), 1e-9)) >= ALIKE_DB:
+        if media.psnr(np.asarray(fitted), own) >= ALIKE_DB:
             return "", OWN
-    data = png_bytes(fitted)
+    data = media.png(np.asarray(fitted))  # without metadata, so that equal pictures become equal files
     name = f"{FIRST_FRAMES}/{hashlib.sha256(data).hexdigest()[:16]}.png"
     if not (dataset / name).exists():
         write_bytes(dataset / name, data)
     return name, "; ".join([KEPT, *changes, *cut])
-
-
-def png_bytes(picture: Any) -> bytes:
-    """Encode a picture's pixels without metadata, so that equal pictures become equal files."""
-    import numpy as np
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(np.asarray(picture)).save(data, "PNG")
-    return data.getvalue()
 
 
 def fitted_picture(picture: Any, width: int, height: int) -> tuple[Any, list[str]]:
@@ -202,8 +191,7 @@ class Animation:
     """Pictures that form one video: an animated WebP or AVIF, or numbered files.
 
     made: what they are and how they change, in words.
-    times: when each is shown, in seconds.
-    last: how long the last is shown, in seconds.
+    times, last: when each is shown, and how long the last is, in seconds.
     pictures: yields them as RGB PIL images; raises DataError if one is damaged or has another size.
     """
 

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -21,19 +21,14 @@ from workbench.clips.records import COMPANION_NAMES, LATENTS, REMOVED, Clip
 from workbench.dataset_builder.history import editing
 from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.sources.tree import SourceFile
-from workbench.workspace import append_line, read_bytes
+from workbench.workspace import append_line
+from workbench.workspace.records import read_json_lines
 
 SOURCES = "sources.jsonl"
 Outcome = Literal["taken", "converted", "known", "refused"]
-OUTCOMES: dict[Outcome, str] = {
-    "taken": "taken",
-    "converted": "converted",
-    "known": "already here",
-    "refused": "refused",
-}
-"""Outcome -> display text."""
-HAS_ANOTHER = "its {0} was left out: the clip already has a different {0}, which is kept"
 SKIPPED = "skipped"  # unsupported files, which are never opened and have no line in sources.jsonl
+OUTCOMES = {**{one: one for one in (*get_args(Outcome), SKIPPED)}, "known": "already here"}  # -> display text
+HAS_ANOTHER = "its {0} was left out: the clip already has a different {0}, which is kept"
 SKIPPED_NOTE = "unsupported file type"
 
 
@@ -84,12 +79,6 @@ def storable(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def sentence_of(kind: str, changes: Sequence[str]) -> str:
-    """Describe a stored companion and how it was changed."""
-    changed = f" ({', '.join(changes)})" if changes else ""
-    return f"stored with its {COMPANION_NAMES[kind]}{changed}"
-
-
 def clip_name(sha256: str, latents: bool = False) -> str:
     """Return a clip's file name, made from its source's content."""
     return f"latents/{sha256[:16]}{LATENTS}" if latents else f"clips/{sha256[:16]}.mp4"
@@ -98,10 +87,9 @@ def clip_name(sha256: str, latents: bool = False) -> str:
 def read_import_results(dataset: Path) -> list[ImportResult]:
     """Return the latest import result of each source file, ordered by first import."""
     found: dict[str, ImportResult] = {}
-    text = read_bytes(dataset / SOURCES).decode(errors="replace")
-    for line in text.split("\n"):  # not splitlines: names may hold U+2028
+    for line in read_json_lines(dataset / SOURCES):
         with contextlib.suppress(ValueError):
-            result = ImportResult.model_validate_json(line)
+            result = ImportResult.model_validate(line)
             found[result.source] = result
     return list(found.values())
 
@@ -142,23 +130,23 @@ class Ledger:
         """Return the result of a source whose content the dataset has or had; None if it is new or lost from disk."""
         names = (sha256, clip_name(sha256), clip_name(sha256, latents=True))
         first = next((self._by_content[name] for name in names if name in self._by_content), None)
-        if first is None or first.clip is None or (note := self._where(first.clip)) is None:
+        if first is None or first.clip is None:
+            return None
+        file = first.clip.file_name
+        places = {
+            file: "already imported",
+            f".masters/{Path(file).name}": "already imported, then split into parts",
+            f"{REMOVED}/{file}": "already imported, then removed: restore it",
+        }
+        note = next((words for place, words in places.items() if (self.dataset / place).exists()), None)
+        if note is None:
             return None
         if first.source != source:
             note = f"same content as {first.name!r}: stored once"
-            caption = self._captions.get(first.source) or self._existing_captions.get(first.clip.file_name, "")
+            caption = self._captions.get(first.source) or self._existing_captions.get(file, "")
             if caption and self._captions.get(source) not in (None, "", caption):
                 note += ", with the caption of that file"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
-
-    def _where(self, clip: Clip) -> str | None:
-        if (self.dataset / clip.file_name).exists():
-            return "already imported"
-        if (self.dataset / ".masters" / Path(clip.file_name).name).exists():
-            return "already imported, then split into parts"
-        if (self.dataset / REMOVED / clip.file_name).exists():
-            return "already imported, then removed: restore it"
-        return None
 
     def _remember(self, result: ImportResult) -> None:
         if result.clip is not None:
@@ -175,11 +163,8 @@ class Ledger:
     ) -> ImportResult:
         """Write a result to disk and return it.
 
-        Args:
-            picture: Name of the stored first frame, or "".
-            note: What happened to the first frame that came with the source, in words.
-            beside: Kind -> (name of the stored companion, description).
-            left_out: Why other companions were not stored, in words.
+        picture: name of the stored first frame, or "". note: what happened to the one that came with the source.
+        beside: kind -> (name of the stored companion, description). left_out: why others were not stored.
         """
         if result.outcome in ("taken", "converted"):
             self._remember(result)

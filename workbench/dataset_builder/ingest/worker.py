@@ -5,7 +5,7 @@ Tasks and their answers:
     {source, name, sha256, longest_side}    a source file -> import result; {frames, fps} for numbered pictures
     {picture, clip, size}                   the first frame that came with a clip; size for latents -> [name, note]
     {companion, kind, clip}                 a file beside a clip -> {name, whole, notes} or {error};
-                                            {fit} and {invert} change it (companions.Changes)
+                                            {fit} and {invert} change it (companions.conform)
 
 It runs under the limits of jobs.limited. If a file crashes it, intake restarts it.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +56,12 @@ def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
     """Write a clip's companion file, or return the error. Raises CannotWrite."""
     import av
 
-    from workbench.dataset_builder.ingest.conforming import conform
+    from workbench.dataset_builder.companions import conform
 
     try:
         clip = Clip.model_validate(task["clip"])
         changes = {name: bool(task.get(name)) for name in ("fit", "invert")}
-        return asdict(conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes))
+        return conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes)
     except (DataError, ConfigError) as error:
         return {"error": str(error)}
     except MemoryError:

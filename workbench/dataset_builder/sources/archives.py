@@ -394,8 +394,6 @@ def holds_videos(table: Path, video_column: str = "") -> bool:
     """Whether a table contains videos or pictures rather than their names.
 
     Raises DataError if it has neither, or cannot be read: pyarrow is missing, it is damaged, or has too much text.
-
-    video_column: the column of videos or their names, or "" to detect it.
     """
     with _opened(table) as file:
         if not file.metadata.num_rows:
@@ -652,10 +650,7 @@ _Reader = _Zip | _Tar | Rows
 
 
 def _open(path: Path, video_column: str = "") -> _Reader:
-    """Open an archive. Raises DataError.
-
-    video_column: the column to use in a table, or "".
-    """
+    """Open an archive. Raises DataError. video_column: the column to use in a table, or ""."""
     if not path.is_file():
         raise DataError(f"{path} does not exist: check the name")
     if reason := _why_unreadable(path):
@@ -679,13 +674,7 @@ class _Held:
         self.archive.close()
 
 
-class _Handles(threading.local):
-    """The archive that this thread read last, kept open until the thread ends."""
-
-    held: _Held | None = None
-
-
-_handles = _Handles()
+_handles = threading.local()  # held: the archive that this thread read last, kept open until the thread ends
 
 
 def _handle(path: Path) -> _Reader:
@@ -694,7 +683,8 @@ def _handle(path: Path) -> _Reader:
     except OSError as error:
         raise DataError(f"{path.name} cannot be read ({error.strerror}): check the archive") from error
     key = (path, about.st_size, about.st_mtime_ns)
-    if _handles.held is None or _handles.held.key != key:
-        _handles.held = None
-        _handles.held = _Held(key, _open(path))
-    return _handles.held.archive
+    held: _Held | None = getattr(_handles, "held", None)
+    if held is None or held.key != key:
+        held = _handles.held = None  # closes the other archive
+        held = _handles.held = _Held(key, _open(path))
+    return held.archive

@@ -36,7 +36,6 @@ from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suf
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import confined, named_paths
 
-MOST_NAMES = 3
 TABLES = ("metadata", "dataset", "captions", "train", "data")  # looked up beside files given one by one
 SNAPSHOTS, BLOBS = "snapshots", "blobs"  # folders of the Hub's cache
 BLOB_LINK = re.compile(rb"(\.\./)+blobs/[\w.-]+\s*")
@@ -185,9 +184,7 @@ def _parted(given: Iterable[Path], refused: dict[str, str], columns: Columns) ->
 
 def _is_packed(path: Path, columns: Columns) -> bool:
     """Whether a file is an archive, or a table that contains videos. Raises DataError for a damaged table."""
-    if path.name.lower().endswith(PARQUET):
-        return holds_videos(path, columns.video)
-    return is_archive(path)
+    return holds_videos(path, columns.video) if path.name.lower().endswith(PARQUET) else is_archive(path)
 
 
 def _is_text(path: Path) -> bool:
@@ -357,10 +354,9 @@ def _beside(folder: Path, videos: Sequence[Path], columns: Columns) -> Iterator[
             yield path
 
 
-def first_names(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str], most: int = 3) -> str:
     """ "a.mp4, b.mp4 and 3 more" for a message."""
-    more = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _size(path: Path) -> int:
@@ -396,14 +392,9 @@ def inbox() -> Path:
 
 
 def keep_uploads(task: Path, files: Sequence[str]) -> list[Path]:
-    """Move uploaded files to the import task's folder, so that they survive a restart of the server.
+    """Move uploads to the import task's folder, so that they survive a restart; remove those of the previous import.
 
-    Args:
-        task: The task's folder. Uploads of the previous import are removed from it.
-        files: Names of uploads; duplicates are moved once.
-
-    Raises:
-        ConfigError: A file is missing, or is not an upload.
+    files: names of uploads; duplicates are moved once. Raises ConfigError for a file that is missing or no upload.
     """
     once = [confined(inbox(), file) for file in dict.fromkeys(files)]
     if gone := [file.name for file in once if not file.is_file()]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +14,21 @@ from pathlib import Path
 from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import COMPANION_NAMES, LATENTS
 from workbench.dataset_builder.sources.archives import is_archive
-from workbench.dataset_builder.sources.beside import files_beside
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of
-from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, fitting, layout_named
+from workbench.dataset_builder.sources.layouts import LAYOUTS, captions_of, layout_named
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.tree import SourceFile, Tree, join_numbered, numbered_rows, stem, without_suffix
+from workbench.dataset_builder.sources.tree import (
+    KIND_OF_FOLDER,
+    SourceFile,
+    Tree,
+    companion_kind_of,
+    folded_parts,
+    join_numbered,
+    numbered_rows,
+    stem,
+    without_suffix,
+)
 from workbench.display.quantities import byte_size, counted
 from workbench.errors import DataError
 
@@ -31,14 +40,11 @@ NO_MEDIA = "captions without videos are not imported: choose a folder or archive
 
 @dataclass(frozen=True)
 class SurveyedFiles:
-    """The contents of one folder, archive, series of shards, or group of single files.
+    """The contents of one folder, archive, series of shards (`parts` archives), or group of single files.
 
-    layout: name of the layout it is read as.
-    others: names of other layouts that match.
+    layout, others: the layout it is read as, and others that match.
     size: bytes of its videos and pictures.
-    problems: problem -> affected names.
-    refused: entry -> why it may not be read.
-    parts: number of archives.
+    problems, refused: problem -> affected names; entry -> why it may not be read.
     title: names of files given one by one, or "".
     handed: number of videos in archives that its texts and tables have captions for.
     """
@@ -68,21 +74,22 @@ class SurveyedFiles:
         if self.handed and not self.sources:
             return f"{self.name}: {layout.title}: {counted(self.handed, 'caption')} for videos in archives"
         counts = [
-            _count(len(self.sources) - images - latents - not_taken, "video"),
-            _count(images, "picture"),
-            f"{counted(latents, 'file')} of latents" if latents else "",
-            f"{counted(not_taken, 'file')} that cannot be imported" if not_taken else "",
-            _count(self.parts, "archive") if self.parts > 1 else "",
+            (len(self.sources) - images - latents - not_taken, "video", ""),
+            (images, "picture", ""),
+            (latents, "file", " of latents"),
+            (not_taken, "file", " that cannot be imported"),
+            (self.parts if self.parts > 1 else 0, "archive", ""),
         ]
         kinds = Counter(kind for source in self.sources for kind, _ in source.companions)
+        beside = [(sum(source.first_frame is not None for source in self.sources), "first frame")]
+        beside += [(kinds[kind], name) for kind, name in COMPANION_NAMES.items()]
         facts = [
-            ", ".join(filter(None, counts)) or "nothing to import",
+            ", ".join(counted(number, noun) + rest for number, noun, rest in counts if number) or "nothing to import",
             counted(sum(bool(source.caption) for source in self.sources), "caption"),
-            _count(sum(source.first_frame is not None for source in self.sources), "first frame"),
-            *(_count(kinds[kind], name) for kind, name in COMPANION_NAMES.items()),
+            *(counted(number, noun) for number, noun in beside if number),
             byte_size(self.size),
         ]
-        return f"{self.name}: {layout.title}: {', '.join(filter(None, facts))}"
+        return f"{self.name}: {layout.title}: {', '.join(facts)}"
 
     def warnings(self, *without: Problem) -> list[str]:
         """Describe each problem with up to three affected names."""
@@ -161,14 +168,10 @@ def survey(
 ) -> Survey:
     """Survey files, folders and archives without decoding anything.
 
-    Args:
-        layout: Layout to read everything as, or "" to detect it.
-        columns: Column names in tables.
-        frame_rate: Treat each folder of numbered pictures as a video with this rate.
+    layout: the layout to read everything as, or "" to detect it.
+    frame_rate: treat each folder of numbered pictures as a video with this rate.
 
-    Raises:
-        ConfigError: There is no such layout.
-        DataError: Nothing here has this layout, or a named column does not exist.
+    Raises ConfigError for an unknown layout, DataError if nothing here has it or a named column does not exist.
     """
     forced = layout_named(layout) if layout else None
     paths = list(dict.fromkeys(Path(os.path.abspath(Path(item).expanduser())) for item in given))
@@ -183,7 +186,7 @@ def survey(
             one.columns = columns
             if frame_rate:
                 join_numbered(one, frame_rate)
-        layouts = fitting(tree)
+        layouts = [layout for layout in LAYOUTS if layout.recognize(tree)]  # none without videos or pictures
         if tree.handed.layout and not layouts[0].shards:
             layouts = list(dict.fromkeys([layout_named(tree.handed.layout), *layouts]))
         fits = fits or forced in layouts
@@ -235,15 +238,15 @@ def _read(
     captions = captions_of(tree, [layout] if alone else readers, notes)
     met.append(notes)
     handed = _hand_over(tree, captions, notes, layout)
-    beside = files_beside(tree)
-    for name in beside.orphans:
+    beside, orphans = files_beside(tree)
+    for name in orphans:
         notes.add(Problem.NO_CLIP, name)
-    _take_beside(notes, beside.found, captions)
+    _take_beside(notes, beside, captions)
     media = tree.media
     names = set(media)
     videos = {stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
     posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out, *tree.handed.left_out}
-    posters |= {*beside.orphans} - captions.keys()
+    posters |= {*orphans} - captions.keys()
     sources, size = [], 0
     for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
         caption = captions.get(name, "")
@@ -254,7 +257,13 @@ def _read(
         if is_poster and name not in posters:
             notes.add(Problem.POSTER, name)
             posters.add(name)
-        source = _source(tree, name, caption, notes)
+        picture = notes.first_frames.get(name)
+        companions = {kind: tree.source(file, "") for kind, file in notes.companions.get(name, {}).items()}
+        source = replace(
+            tree.source(name, caption),
+            first_frame=tree.source(picture, "") if picture else tree.handed.first_frames.get(name),
+            companions=tuple({**companions, **tree.handed.companions.get(name, {})}.items()),
+        )
         if name in posters or source.key in seen:
             continue
         seen.add(source.key)
@@ -276,15 +285,69 @@ def _read(
     return SurveyedFiles(*facts, title=tree.title, handed=handed)
 
 
-def _source(tree: Tree, name: str, caption: str, notes: ReadingNotes) -> SourceFile:
-    """Return a file to import with its first frame and companions."""
-    picture = notes.first_frames.get(name)
-    beside = {kind: tree.source(file, "") for kind, file in notes.companions.get(name, {}).items()}
-    return replace(
-        tree.source(name, caption),
-        first_frame=tree.source(picture, "") if picture else tree.handed.first_frames.get(name),
-        companions=tuple({**beside, **tree.handed.companions.get(name, {})}.items()),
-    )
+# ---- files beside clips ----------------------------------------------------------------------------------------------
+
+CLIP_FOLDERS = ("videos", "clips", "targets", "target")  # preferred if several folders have a matching clip
+
+
+def files_beside(tree: Tree) -> tuple[dict[str, dict[str, str]], list[str]]:
+    """Match companion files to clips by name. Endings take precedence over folders, and tables over both.
+
+        clips/a.mp4   control/a.mp4, controls/, references/a.png, masks/a.mp4, last_frames/a.png    by folder
+        a.mp4         a.mask.mp4, a.control.mp4, a.reference.png, a.last.png                        by ending
+
+    A file that belongs to a clip is not a clip itself. Without matching clips, a folder called masks is one of clips.
+
+    Returns:
+        Clip -> kind -> file, and the orphans: files that look like companions but match no clip, or are a second one.
+    """
+    found, orphans = defaultdict[str, dict[str, str]](dict), list[str]()
+    candidates = {name: of for name in tree.media if (of := companion_kind_of(name))}
+    clips = defaultdict[tuple[str, ...], list[str]](list)
+    for name in tree.media if candidates else ():
+        if name not in candidates:
+            parts = folded_parts(name)
+            clips[parts].append(name)
+            for at in range(len(parts) - 1):
+                clips[(*parts[:at], "*", *parts[at + 1 :])].append(name)
+    # If one file of a folder, or one found by its ending, matches a clip, those that match none are orphans, not clips.
+    group = {name: "" if base else name.rpartition("/")[0] for name, (_, base) in candidates.items()}
+    paired, left = set[str](), list[str]()
+    for name, (kind, base) in sorted(candidates.items(), key=lambda item: (not item[1][1], item[0])):
+        if (clip := _clip_of(name, base, clips)) is None:
+            left.append(name)
+        elif kind not in found[clip]:
+            found[clip][kind] = name
+            paired.add(group[name])
+        else:
+            orphans.append(name)
+    return found, orphans + [name for name in left if group[name] in paired]
+
+
+def _clip_of(name: str, base: str, clips: dict[tuple[str, ...], list[str]]) -> str | None:
+    """Return the clip a file belongs to, or None if there is none or the match is ambiguous."""
+    if base:
+        return _only(clips.get(folded_parts(f"{base}.mp4"), []))
+    parts = folded_parts(name)
+    for at in range(len(parts) - 2, -1, -1):
+        if parts[at] in KIND_OF_FOLDER:
+            key = (*parts[:at], "*", *parts[at + 1 :])
+            inside = clips.get((*parts[:at], *parts[at + 1 :]), [])
+            if found := _only(clips.get(key, [])) or _only(inside):
+                return found
+    return None
+
+
+def _only(matches: list[str]) -> str | None:
+    """Return the only match, else the only video, else the only one in a folder of clips, else None."""
+    for narrowed in (
+        matches,
+        [name for name in matches if not name.lower().endswith(IMAGE_SUFFIXES)],
+        [name for name in matches if {*folded_parts(name)[:-1]} & {*CLIP_FOLDERS}],
+    ):
+        if len(narrowed) == 1:
+            return narrowed[0]
+    return None
 
 
 def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], captions: Mapping[str, str]) -> None:
@@ -305,11 +368,8 @@ def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], ca
 
 
 def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, layout: Layout) -> int:
-    """Pass what a tree's texts and tables say about members of its archives to these archives, which are read next.
-
-    Returns:
-        The number of members with a caption.
-    """
+    """Tell the archives of a tree, which are read next, what it says about their members; return how many have
+    captions."""
     no_clips = {*notes.first_frames.values(), *notes.left_out}
     count = 0
     for name, (archive, member) in tree.guests.items():
@@ -365,10 +425,6 @@ def _joined(found: list[SurveyedFiles]) -> list[SurveyedFiles]:
         else:
             joined.append(part)
     return joined
-
-
-def _count(number: int, noun: str) -> str:
-    return counted(number, noun) if number else ""
 
 
 def _named(names: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ caption as for any file.
 from __future__ import annotations
 
 import functools
+import os
 import posixpath
 import re
 import unicodedata
@@ -50,16 +51,12 @@ ENDING = re.compile(rf"(.+)\.({'|'.join(KIND_OF_ENDING)})(-[0-9a-f]{{8}})?", re.
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A video or picture to import.
+    """A video or picture to import, with the caption that came with it.
 
-    path: the file, or the archive that contains it.
-    caption: the caption that came with it, or "".
-    member: its name inside the archive, or "".
+    path, member: the file; or the archive that contains it, and its name in there.
     first_frame: the picture that came with it as its first frame, or None.
-    target: the file that `path` links to, if the link may be followed.
-    refused: why it may not be read, or "".
-    frames: the numbered pictures it consists of; `path` and `member` are then only a name.
-    fps: the rate of these pictures.
+    target: the file that `path` links to, if the link may be followed. refused: why it may not be read, or "".
+    frames, fps: the numbered pictures it consists of, and their rate; `path` and `member` are then only a name.
     companions: (kind, file) of its control clip, reference, mask and last frame.
     """
 
@@ -122,15 +119,12 @@ class HandedOver:
 class Tree(ABC):
     """Files below one root: a folder, files given together, or an archive.
 
-    path: the folder or archive.
     files: name ("clips/a.mp4") -> size in bytes, in order, without hidden files and without a top folder shared by all.
-    media: the videos and pictures to import.
-    texts: the files that may have captions.
+    media: the videos and pictures to import. texts: the files that may have captions.
     others: all other files, except parts of WebDataset samples.
     detected: text file -> detected encoding, None if unknown.
     refused: entry -> why it may not be read.
     whole: whether all files of the source are known, so that a caption without a video is worth a warning.
-    columns: column names in tables.
     beside: the text of a file that lies beside the folder or archive and belongs to it, or "".
     title: the names of files given one by one; "" for a folder or archive.
     inside: (name, tree) of archives in it, whose members its texts and tables may name.
@@ -146,7 +140,8 @@ class Tree(ABC):
 
     def __init__(self, path: Path, files: Mapping[str, int], refused: Mapping[str, str], whole: bool = True) -> None:
         self.path, self.refused, self.whole = path, dict(refused), whole
-        self._prefix = _folder_of_all(files)
+        folders = os.path.commonprefix([name[: name.rfind("/") + 1] for name in files])
+        self._prefix = folders[: folders.rfind("/") + 1]  # the folder that contains all files ("a/b/"), or ""
         self.files = {name.removeprefix(self._prefix): size for name, size in files.items()}
         self.detected: dict[str, str | None] = {}
         self.read: dict[str, Any] = {}
@@ -340,19 +335,6 @@ def _shared_end(parts: Sequence[str], name: str) -> int:
     while count < min(len(parts), len(own)) and parts[-1 - count].casefold() == own[-1 - count]:
         count += 1
     return count
-
-
-def _folder_of_all(names: Mapping[str, int]) -> str:
-    """Return the folder that contains all files ("a/b/"), or "" if there is none."""
-    shared: str | None = None
-    for name in names:
-        if shared is None:
-            shared = name[: name.rfind("/") + 1]
-        while not name.startswith(shared):
-            shared = shared[: shared.rfind("/", 0, -1) + 1]
-        if not shared:
-            break
-    return shared or ""
 
 
 def _sample(name: str) -> str:

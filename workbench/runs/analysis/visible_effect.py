@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from workbench.clips.media.reading import ANOTHER, SEEN, in_words
+from workbench.clips.media import ANOTHER, SEEN, in_words
 from workbench.runs.previews import changes, previews_of
 
 VISIBLE = 2.0  # times the controls' change: between 1.4 (no sample shows the concept) and 2.6 (some samples do)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.dataset_builder.sources.layouts.base import Layout, Problem, ReadingNotes
-from workbench.dataset_builder.sources.layouts.tables import Csv, VideoFolder
+from workbench.dataset_builder.sources.layouts.tables import Csv, DiffSynth, LtxTrainer, Musubi, VideoFolder, VideoXFun
 from workbench.dataset_builder.sources.layouts.text_files import Labels, Lists, Sidecars, WebDatasetShards
-from workbench.dataset_builder.sources.layouts.trainers import DiffSynth, LtxTrainer, Musubi, VideoXFun
 from workbench.dataset_builder.sources.tree import Tree
 from workbench.errors import ConfigError
 
@@ -26,18 +25,10 @@ PRECEDENCE = {
 }
 
 
-def fitting(tree: Tree) -> list[Layout]:
-    """Return the layouts that match a tree, the most likely first; none if it has no videos or pictures."""
-    return [layout for layout in LAYOUTS if layout.recognize(tree)]
-
-
 def captions_of(tree: Tree, layouts: Sequence[Layout], notes: ReadingNotes) -> dict[str, str]:
-    """Read the captions of all files with several layouts, each of which may have captions for some of the files.
+    """Read file name -> caption with several layouts, each of which may have captions for some of the files.
 
     If a file has several captions, the order of PRECEDENCE decides. Files in archives inside the tree are included.
-
-    Returns:
-        File name -> caption, in the layouts' order.
     """
     kinds: dict[str, dict[str, str]] = {}
     for layout in layouts:

@@ -43,13 +43,7 @@ WORD_FIRST = re.compile(r"\s*(\S+)\s+")
 
 @dataclass(frozen=True)
 class Records:
-    """The content of a table.
-
-    rows: position ("line 3") and values by column or key.
-    columns: all columns or keys.
-    problems: (problem, position).
-    unread: why it has no records, or "".
-    """
+    """The content of a table. rows: position ("line 3") and values by column; unread: why it has none, or ""."""
 
     rows: Sequence[tuple[str, Mapping[str, Any]]] = ()
     columns: Sequence[str] = ()
@@ -60,11 +54,8 @@ class Records:
 def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
     """Read a delimited table, detecting its delimiter and header.
 
-    Args:
-        text: The file's content.
-        suffix: The file's extension, which decides if the delimiter is ambiguous.
-        columns: Known column names.
-        is_name: Whether a cell names a video that is here.
+    suffix: the file's extension, which decides if the delimiter is ambiguous.
+    is_name: whether a cell names a video that is here.
     """
     lines = NEW_LINE.split(text.replace("\0", " "))
     first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
@@ -75,7 +66,13 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         return Records(unread="it is empty")
     sample = [lines[at] for at in numbers]
     delimiter = declared[1] if declared else _delimiter(sample, suffix, columns, is_name)
-    before = _comment_lines(sample, delimiter)
+
+    def is_comment(line: str) -> bool:
+        cells = _cells(line, delimiter)
+        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
+
+    # Lines before the table: those without a delimiter, and those with "#" and no file name.
+    before = next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_comment(line)), 0)
     comments, first, sample = numbers[:before], numbers[before], sample[before:]
     header = [cell.strip().strip("\ufeff") for cell in _cells(sample[0], delimiter)]
     while header and not header[-1]:  # a delimiter after the last column
@@ -95,16 +92,6 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         if len(cells) < len(header) and not is_media_name(name := columns.name(cells)) and not is_name(name):
             problems.append((Problem.BROKEN, f"line {line}"))
     return Records(rows, header, problems)
-
-
-def _comment_lines(sample: Sequence[str], delimiter: str) -> int:
-    """Count the lines before the table: those without a delimiter, and those with "#" and no file name."""
-
-    def is_comment(line: str) -> bool:
-        cells = _cells(line, delimiter)
-        return len(cells) == 1 or (line.lstrip().startswith("#") and not any(map(is_media_name, cells)))
-
-    return next((at for at, line in enumerate(sample[: PREFACE + 1]) if not is_comment(line)), 0)
 
 
 def _delimiter(sample: Sequence[str], suffix: str, columns: Columns, is_name: Callable[[str], bool]) -> str:
@@ -139,10 +126,7 @@ def _guessed(sample: Sequence[str], delimiter: str, is_name: Callable[[str], boo
 
 
 def lines_of_names(text: str, is_name: Callable[[str], bool]) -> str:
-    """Convert a text file of lines with a file name and a caption to a delimited table; "" for other text.
-
-    is_name: Whether a text names a video that is here.
-    """
+    """Convert lines of a file name and a caption to a delimited table; "" for other text. is_name: as above."""
     lines = [line for line in NEW_LINE.split(text.strip("\ufeff")) if line.strip()]
     sample = lines[:SAMPLE]
 
@@ -189,8 +173,7 @@ class _Reader:
         is_name: Callable[[str], bool],
     ) -> None:
         self.lines, self.delimiter, self.header, self.is_name = lines, delimiter, header, is_name
-        blank = dict.fromkeys(header, "")
-        texts = columns.text_keys(blank)
+        texts = columns.text_keys(header)
         self.text_at = header.index(texts[0]) if texts else -1
         self.name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
 
@@ -202,7 +185,7 @@ class _Reader:
             number += 1
             if not line.strip():
                 continue
-            more = self._continued(line, number) if '"' in line and _ends_inside(line, self.delimiter) else 0
+            more = self._continued(line, number) if '"' in line and _scanned(line, self.delimiter)[1] else 0
             record = "\n".join([line, *self.lines[number : number + more]])
             number += more
             yield begun + 1, *self._row(record)
@@ -216,7 +199,7 @@ class _Reader:
             opens = at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
             if is_media_name(name) or (short and name and self.is_name(name)) or opens:
                 return 0  # this line is a row
-            if not _ends_inside(line, self.delimiter, inside=True):
+            if not _scanned(line, self.delimiter, inside=True)[1]:
                 return more
         return 0
 
@@ -229,7 +212,7 @@ class _Reader:
         return cells[at].strip().strip('"')
 
     def _row(self, record: str) -> tuple[dict[str, str], list[Problem]]:
-        parts = _parts(record, self.delimiter)
+        parts = _scanned(record, self.delimiter)[0]
         while len(parts) > len(self.header) and not parts[-1].text.strip():
             record = record[: parts.pop().start - 1]
         over = len(parts) - len(self.header)
@@ -280,23 +263,14 @@ def _opens(rest: str) -> bool:
     return at < 0 or at == 0 or rest[at - 1].isspace() or rest[at - 1] in "([{"
 
 
-def _parts(record: str, delimiter: str) -> list[_Part]:
-    return _scanned(record, delimiter)[0]
-
-
 def _cells(record: str, delimiter: str) -> list[str]:
-    return [part.text for part in _parts(record, delimiter)]
-
-
-def _ends_inside(line: str, delimiter: str, inside: bool = False) -> bool:
-    """Whether a quoted cell is open at the end of a line. inside: whether one is open at its start."""
-    return _scanned(line, delimiter, inside)[1]
+    return [part.text for part in _scanned(record, delimiter)[0]]
 
 
 def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_Part], bool]:
     """Split a record into cells; return them and whether one has an unclosed quote.
 
-    inside: whether the first cell continues an open quote.
+    inside: whether the first cell continues a quote opened in an earlier line.
     """
     parts, at, is_open = list[_Part](), 0, False
     while True:
@@ -304,8 +278,8 @@ def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_P
         while not inside and record[at : at + 1] == " ":
             at += 1
         quoted = inside or record[at : at + 1] == '"'
-        end = _closing(record, at, delimiter, begun=inside) if quoted else -1
-        is_open = is_open or (quoted and end < 0 and (inside or not _is_own_quote(record, at)))
+        end = _closing(record, at, delimiter, begun=inside) if quoted else OWN
+        is_open = is_open or end == OPEN
         stop = record.find(delimiter, max(at, end))
         text = _unquoted(record[at + 1 : end]) if end >= 0 else record[at : stop if stop >= 0 else None].rstrip(" ")
         parts.append(_Part(text, start, end >= 0))
@@ -314,40 +288,30 @@ def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_P
         inside, at = False, stop + 1
 
 
+OPEN, OWN = -1, -2
+
+
 def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
-    """Return where the quote at `opening` is closed, or -1 if it is not, or if it belongs to the caption.
+    """Return where the quote at `opening` is closed, else OPEN, or OWN if it belongs to the caption.
 
     begun: whether the cell was opened in an earlier line, so that text[opening:] is inside it.
     """
-    at = opening if begun else opening + 1
-    first = True
+    at, own = opening if begun else opening + 1, None
     while (at := text.find('"', at)) >= 0:
-        after = text[at + 1 : at + 2]
-        if after == '"':
+        if text[at + 1 : at + 2] == '"':
             at += 2
             continue
         rest = text[at + 1 :].lstrip(" ")
         escaped = text[at - 1] == "\\" and '"' in rest and rest[1:].lstrip(" ")[:1] != '"'
         if (not rest or rest[0] == delimiter) and not escaped:
             return at
-        if first and not begun and _closes(text, at) and "\n" not in text[opening:at]:
-            return -1  # in '"Big" cat', the quotes belong to the caption
-        first = False
+        if own is None:  # in '"Big" cat', the next quote follows a word, and no letter or digit follows it
+            ends_word = not text[at - 1].isspace() and text[at - 1] != "\\"
+            own = not begun and ends_word and not text[at + 1 : at + 2].isalnum()
+            if own and "\n" not in text[opening:at]:
+                return OWN
         at += 1
-    return -1
-
-
-def _is_own_quote(line: str, opening: int) -> bool:
-    """Whether the quote that starts a cell belongs to its text, because the next quote closes it within the text."""
-    at = line.find('"', opening + 1)
-    while at >= 0 and line[at + 1 : at + 2] == '"':
-        at = line.find('"', at + 2)
-    return at >= 0 and _closes(line, at)
-
-
-def _closes(text: str, at: int) -> bool:
-    """Whether a quote in a text closes a quotation: it follows a word, and no letter or digit follows it."""
-    return not text[at - 1].isspace() and text[at - 1] != "\\" and not text[at + 1 : at + 2].isalnum()
+    return OWN if own else OPEN
 
 
 def _unquoted(cell: str) -> str:
@@ -365,13 +329,7 @@ BROKEN: Mapping[str, Any] = {}
 
 
 def read_json(text: str, columns: Columns, is_name: Callable[[str], bool]) -> Records:
-    """Find the records in JSON or JSON Lines, whatever the file's extension.
-
-    Args:
-        text: The file's content.
-        columns: Known keys.
-        is_name: Whether a text names a video that is here.
-    """
+    """Find the records in JSON or JSON Lines, whatever the file's extension. is_name: as for `read_delimited`."""
     text = text.strip().strip("\ufeff")
     if not text:
         return Records(unread="it is empty")

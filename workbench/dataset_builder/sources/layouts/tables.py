@@ -1,5 +1,5 @@
 """Tables of file names and captions: metadata.jsonl and metadata.csv, as in the Hub's VideoFolder, and JSON, JSON
-Lines, CSV, TSV and parquet files of any name, as in published datasets.
+Lines, CSV, TSV and parquet files of any name, as in published datasets and of four trainers.
 
 A table applies to its folder and those below. The nearest table takes precedence.
 """
@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.clips import media
 from workbench.clips.records import COMPANIONS, METADATA
 from workbench.dataset_builder.sources.columns import (
     DELIMITED_SUFFIXES,
+    IMAGE_SUFFIXES,
     JSON_SUFFIXES,
     LIST_SUFFIXES,
     PARQUET,
@@ -24,6 +26,7 @@ from workbench.dataset_builder.sources.columns import (
     companion_kind,
     first_frame,
     is_media_name,
+    one_line,
 )
 from workbench.dataset_builder.sources.columns import file_name as name_in
 from workbench.dataset_builder.sources.layouts.base import (
@@ -127,16 +130,134 @@ class Csv(Table):
     endings = (*DELIMITED_SUFFIXES, *LISTS)
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
-        table = io.StringIO(newline="")
-        rows = csv.writer(table)
         kinds = [kind for kind in COMPANIONS if any(kind in clip.companions for clip in clips)]
-        rows.writerow(["file_name", "text", *(f"{kind}_path" for kind in kinds)])
+        rows = []
         for clip in clips:
             yield f"videos/{clip.name}", clip.file
             yield from clip.files_beside
-            caption = f"'{clip.caption}" if FORMULA.match(clip.caption) else clip.caption
-            rows.writerow([f"videos/{clip.name}", caption, *(clip.beside.get(kind, "") for kind in kinds)])
-        yield CSV, table.getvalue().encode()
+            beside = {f"{kind}_path": name for kind, name in clip.beside.items()}
+            rows.append({"file_name": f"videos/{clip.name}", "text": clip.caption, **beside})
+        yield CSV, _csv_text(rows, ["file_name", "text", *(f"{kind}_path" for kind in kinds)]).encode()
+
+
+def _csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Write a table, with a quote before cells that a spreadsheet would run."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    for row in rows:
+        cells = [str(row.get(column, "")) for column in columns]
+        writer.writerow([f"'{cell}" if FORMULA.match(cell) else cell for cell in cells])
+    return text.getvalue()
+
+
+# ---- the tables of trainers, with columns for control clips, references and masks -----------------------------------
+
+
+class TrainerTable(Table):
+    """A trainer's table, with its columns of file names and captions.
+
+    beside: its columns of companion files, in the order of COMPANIONS. more_columns: others that it always has.
+    """
+
+    name_column: str
+    text_column: str
+    beside: tuple[str, ...]
+    more_columns: tuple[str, ...] = ()
+
+    def recognize(self, tree: Tree) -> bool:
+        signature = {self.name_column, self.text_column, *self.more_columns}
+        return bool(tree.named) and any(
+            table.file == self.file and table.names and signature <= {*table.columns} for table in tables_of(tree)
+        )
+
+    def row(self, clip: ExportedClip) -> dict[str, Any]:
+        """Return a clip's row."""
+        row = {self.name_column: f"videos/{clip.name}", self.text_column: one_line(clip.caption)}
+        return row | {self.column(kind, name): name for kind, name in clip.beside.items()}
+
+    def column(self, kind: str, name: str) -> str:
+        """Return the column for a companion file."""
+        return self.beside[COMPANIONS.index(kind)]
+
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
+        for clip in clips:
+            yield f"videos/{clip.name}", clip.file
+            yield from clip.files_beside
+        yield self.file, self.table([self.row(clip) for clip in clips]).encode()
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Return the table's text, JSON Lines by default."""
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+class VideoXFun(TrainerTable):
+    """A metadata.json for VideoX-Fun's scripts, with the columns file_path, text, type and control_file_path."""
+
+    name = "videox-fun"
+    title = "VideoX-Fun (metadata.json)"
+    file = "metadata.json"
+    endings = (".json",)
+    name_column, text_column, more_columns = "file_path", "text", ("type",)
+    beside = ("control_file_path", "reference_file_path", "mask_file_path", "end_image")
+
+    def row(self, clip: ExportedClip) -> dict[str, Any]:
+        return {**super().row(clip), "type": "image" if clip.clip.is_image else "video"}
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        return json.dumps(rows, ensure_ascii=False, indent=1) + "\n"
+
+
+class Musubi(TrainerTable):
+    """A dataset.jsonl for musubi-tuner (video_jsonl_file), with the columns video_path, caption and control_path."""
+
+    name = "musubi"
+    title = "musubi-tuner (dataset.jsonl)"
+    file = "dataset.jsonl"
+    endings = (".jsonl",)
+    name_column, text_column = "video_path", "caption"
+    beside = ("control_path", "reference_path", "loss_mask_path", "end_image_path")
+
+
+class LtxTrainer(TrainerTable):
+    """A dataset.jsonl for the LTX trainers, with the columns media_path, caption, reference_video and video_mask."""
+
+    name = "ltx"
+    title = "LTX trainer (dataset.jsonl)"
+    file = "dataset.jsonl"
+    endings = (".jsonl",)
+    name_column, text_column = "media_path", "caption"
+    beside = ("control_video", "reference_video", "video_mask", "last_image")
+
+
+class DiffSynth(TrainerTable):
+    """A metadata.csv for DiffSynth-Studio, with columns such as video, prompt, control_video and vace_video_mask."""
+
+    name = "diffsynth"
+    title = "DiffSynth-Studio (metadata.csv)"
+    file = "metadata.csv"
+    endings = (".csv",)
+    name_column, text_column = "video", "prompt"
+    beside = ("control_video", "reference_video", "vace_video_mask", "end_image")
+    pictures = True
+
+    def column(self, kind: str, name: str) -> str:
+        is_picture = kind == "reference" and name.lower().endswith(IMAGE_SUFFIXES)
+        return "reference_image" if is_picture else super().column(kind, name)
+
+    def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
+        first_frames = first_frames or any(clip.first_frame for clip in clips)
+        for clip in clips:
+            if first_frames and (clip.first_frame or not clip.clip.is_latents):
+                yield f"images/{clip.stem}.png", clip.first_frame or media.first_frame_png(clip.file)
+        yield from super().files(clips, first_frames)
+
+    def row(self, clip: ExportedClip) -> dict[str, Any]:
+        picture = {"input_image": f"images/{clip.stem}.png"} if clip.first_frame else {}
+        return {**super().row(clip), **picture}
+
+    def table(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        return _csv_text(rows, list(dict.fromkeys(column for row in rows for column in row)))
 
 
 # ---- reading the tables of a tree -----------------------------------------------------------------------------------

@@ -1,4 +1,14 @@
-"""Datasets on the Hugging Face Hub: inspect one and download its files. Tokens are handled by workbench.hub."""
+"""Sources that are fetched before they are imported: datasets of the Hub, and clips from a person's own code.
+
+Tokens are handled by workbench.hub. Own code is an entry point of an installed package:
+
+    [project.entry-points."video_lora_workbench.sources"]
+    simulation = "my_package:Simulation"
+
+It is called with the text after the name ("seed7" for own_source simulation=seed7) and returns an iterable of dicts:
+name, caption, and either video (the path of a file) or frames (uint8 [F, H, W, 3]) with fps. The items are written to
+a folder of videos and captions, which is then imported like any other.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +21,19 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from workbench.clips import media
 from workbench.clips.media import SUFFIXES
 from workbench.clips.records import LATENTS
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, PARQUET, PLAIN_TEXT_SUFFIXES
 from workbench.display.quantities import byte_size
-from workbench.errors import CannotWrite, DataError
+from workbench.errors import CannotWrite, ConfigError, DataError
 from workbench.hub import client, explained
-from workbench.workspace import confined, writing
+from workbench.workspace import confined, make_folder, replacing, write_text, writing
 
 WANTED = (*SUFFIXES, *IMAGE_SUFFIXES, LATENTS, *PLAIN_TEXT_SUFFIXES, *archives.ARCHIVE_SUFFIXES, PARQUET)
 HIDDEN = re.compile(r"/\.")
@@ -67,10 +80,8 @@ def inspect(repo_id: str, revision: str = "", config: str = "") -> Remote:
 
 
 def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, int]) -> dict[str, int]:
-    """Return the files of a configuration declared in the dataset's card, plus all tables and captions.
-
-    Raises DataError.
-    """
+    """Return a configuration's files, as declared in the dataset's card, and all tables and captions. Raises
+    DataError."""
     several = configs if isinstance(configs, list) else []
     declared = {str(one.get("config_name", "")): one for one in several if isinstance(one, dict)}
     if config not in declared:
@@ -92,7 +103,7 @@ def _of_config(repo_id: str, config: str, configs: object, files: Mapping[str, i
 def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Path:
     """Download to `parent`/OWNER--NAME/COMMIT and return that folder. Files already there are kept.
 
-    Raises ModelUnavailable, DataError, CannotWrite, and whatever `on_file` raises.
+    Raises ModelUnavailable, DataError, CannotWrite, and what `on_file` raises.
     """
     chosen = f"-{hashlib.sha256(remote.config.encode()).hexdigest()[:8]}" if remote.config else ""
     folder = parent / remote.repo_id.replace("/", "--") / f"{remote.commit[:12]}{chosen}"
@@ -115,3 +126,58 @@ def fetch(remote: Remote, parent: Path, on_file: OnFile = lambda *_: None) -> Pa
         finally:
             pool.shutdown(cancel_futures=True)
     return folder
+
+
+# ---- own code --------------------------------------------------------------------------------------------------------
+
+ENTRY_POINTS = "video_lora_workbench.sources"
+RULE = "each item is a dict of name, caption, and either video (a path) or frames (uint8 [F, H, W, 3]) with fps"
+
+
+def fetch_own(source: str, folder: Path, on_item: Callable[[int], None]) -> Path:
+    """Write the items of NAME or NAME=TEXT to the folder and return it. Files already there are kept, to resume.
+
+    on_item: called with the number of items after each one; may raise to stop.
+
+    Raises ConfigError for an unknown name, DataError for an invalid item or two of one name, CannotWrite.
+    """
+    name, _, text = source.strip().partition("=")
+    known = {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+    if name not in known:
+        installed = f"installed are {', '.join(sorted(known))}" if known else "no installed package has one"
+        raise ConfigError(f"own_source is {name[:80]!r}, {installed}: name an entry point of the group {ENTRY_POINTS}")
+    make_folder(folder)
+    seen = set[str]()
+    for number, item in enumerate(known[name].load()(text), 1):
+        _write(item, number, folder, seen)
+        on_item(number)
+    return folder
+
+
+def _write(item: Any, number: int, folder: Path, seen: set[str]) -> None:
+    import numpy as np
+
+    if not isinstance(item, Mapping):
+        raise DataError(f"item {number} is {type(item).__name__}: {RULE}")
+    name, video, frames = str(item.get("name", "")), item.get("video"), item.get("frames")
+    if not name or name.startswith(".") or Path(name).name != name or name.casefold() in seen:
+        raise DataError(f"item {number} is named {name[:80]!r}, must be a unique file name: rename it")
+    seen.add(name.casefold())
+    if (video is None) == (frames is None):
+        raise DataError(f"item {number}, {name}: {RULE}")
+    target = folder / f"{name}{Path(str(video)).suffix if video is not None else '.mp4'}"
+    if not target.exists():
+        if video is None:
+            pixels, fps = np.asarray(frames), item.get("fps")
+            if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or not len(pixels):
+                given = f"frames are {pixels.dtype} {list(pixels.shape)}"
+                raise DataError(f"item {number}, {name}: {given}, must be uint8 [F, H, W, 3]")
+            if not isinstance(fps, int | float) or not 1 <= fps <= 240:
+                raise DataError(f"item {number}, {name}: fps is {fps!r}, must be a number from 1 to 240")
+            media.encode(pixels, target, float(fps), crf=None)  # almost losslessly, like all training clips
+        elif not Path(video).is_file():
+            raise DataError(f"item {number}, {name}: {video} is not a file")
+        else:
+            with replacing(target) as part:
+                shutil.copyfile(video, part)
+    write_text(folder / f"{name}.txt", str(item.get("caption", "")))

@@ -1,6 +1,8 @@
-"""Draw the people in a video as OpenPose skeletons on black, as pose ControlNets expect them.
+"""Turn frames into what depth and pose ControlNets expect: gray depth maps, or OpenPose skeletons on black.
 
-A detector finds the people in each frame, and a pose model finds each person's joints. Frames are independent.
+Depth is estimated frame by frame (white is near, black is far) and normalized over the whole clip, so that brightness
+does not flicker as objects enter and leave the frame. For poses, a detector finds the people in each frame, and a pose
+model finds each person's joints.
 """
 
 from __future__ import annotations
@@ -15,26 +17,64 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MODELS = (
-    KnownModel(
-        "usyd-community/vitpose-base-simple",
-        "ViTPose Base",
-        "f6e1613793fc8a9220d857bdc4b9fc23f79eafe9",
-        1,
-        0.34,
-        "Apache-2.0",
-    ),
-)
-DETECTORS = (
-    KnownModel(
-        "PekingU/rtdetr_r50vd_coco_o365",
-        "RT-DETR R50",
-        "457857cec8ac28ddede40ecee9eed2beca321af8",
-        1,
-        0.17,
-        "Apache-2.0",
-    ),
-)
+TOO_LARGE = "the GPU ran out of memory for the frames: choose a smaller model, or the device cpu"
+
+# ---- depth -----------------------------------------------------------------------------------------------------------
+
+SMALL, COMMIT = "depth-anything/Depth-Anything-V2-Small-hf", "5426e4f0f36572d16453bbda7a8389317b1bef99"
+DEPTH_MODELS = (KnownModel(SMALL, "Depth Anything V2 Small", COMMIT, 1, 0.1, "Apache-2.0"),)
+METRIC = ("depth_pro", "glpn", "prompt_depth_anything", "zoedepth")  # predict meters; others predict inverse depth
+NEAREST = 1e-2  # meters
+OUTLIERS = 0.5  # percent of pixels clipped to black, and to white
+SAMPLED = 8  # every n-th row and column is sampled for the percentiles
+
+
+class Depth(LocalModel):
+    """A model for AutoModelForDepthEstimation, such as Depth Anything."""
+
+    KIND: ClassVar[str] = "AutoModelForDepthEstimation"
+    PROCESSOR: ClassVar[str] = "AutoImageProcessor"
+    KNOWN: ClassVar[tuple[KnownModel, ...]] = DEPTH_MODELS
+
+    def pictures(self, frames: Iterable[Picture]) -> Iterator[Picture]:
+        """Yield a depth picture per frame, once all frames have been read. Raises OutOfMemory."""
+        import cv2
+        import numpy as np
+
+        size, depths = (0, 0), []
+        with fits(TOO_LARGE):
+            for frame in frames:
+                size = frame.shape[1], frame.shape[0]
+                depths.append(self._inverse_depth(frame))
+        if not depths:
+            return
+        sampled = np.concatenate([depth[::SAMPLED, ::SAMPLED].ravel() for depth in depths])
+        far, near = np.percentile(sampled, (OUTLIERS, 100 - OUTLIERS))
+        for depth in depths:
+            shade = ((depth - far) / max(1e-6, near - far)).clip(0, 1)
+            gray: Any = cv2.resize(np.round(shade * 255).astype(np.uint8), size, interpolation=cv2.INTER_LINEAR)
+            yield np.repeat(gray[..., None], 3, axis=2)
+
+    def _inverse_depth(self, frame: Picture) -> Any:
+        """Return [h, w], float32, at the model's resolution: larger is nearer."""
+        import torch
+        from PIL import Image
+
+        config = self.model.config
+        with torch.inference_mode():
+            inputs = self.processor(images=Image.fromarray(frame), return_tensors="pt").to(self.model.device)
+            depth = self.model(**inputs).predicted_depth[0].float()
+            if config.model_type in METRIC or getattr(config, "depth_estimation_type", "relative") == "metric":
+                depth = 1 / depth.clamp_min(NEAREST)
+            return depth.cpu().numpy()
+
+
+# ---- poses -----------------------------------------------------------------------------------------------------------
+
+VITPOSE, VITPOSE_COMMIT = "usyd-community/vitpose-base-simple", "f6e1613793fc8a9220d857bdc4b9fc23f79eafe9"
+RTDETR, RTDETR_COMMIT = "PekingU/rtdetr_r50vd_coco_o365", "457857cec8ac28ddede40ecee9eed2beca321af8"
+POSE_MODELS = (KnownModel(VITPOSE, "ViTPose Base", VITPOSE_COMMIT, 1, 0.34, "Apache-2.0"),)
+DETECTORS = (KnownModel(RTDETR, "RT-DETR R50", RTDETR_COMMIT, 1, 0.17, "Apache-2.0"),)
 PERSON = 0.5  # minimum score of a person
 JOINT = 0.3  # minimum score of a joint
 MOST_PEOPLE = 20  # per frame, by score
@@ -65,7 +105,7 @@ class Pose(LocalModel):
 
     KIND: ClassVar[str] = "VitPoseForPoseEstimation"
     TYPE: ClassVar[str] = "vitpose"
-    KNOWN: ClassVar[tuple[KnownModel, ...]] = MODELS
+    KNOWN: ClassVar[tuple[KnownModel, ...]] = POSE_MODELS
 
     def __init__(self, model: str = "", device: str = "auto", detector: str = "") -> None:
         super().__init__(model, device)
@@ -89,7 +129,7 @@ class Pose(LocalModel):
 
         for frame in frames:
             drawn = np.zeros_like(frame)
-            with fits("the GPU ran out of memory for the frames: choose a smaller model, or the device cpu"):
+            with fits(TOO_LARGE):
                 people = self.people(frame)
             for places, scores in people:
                 draw(drawn, places, scores)
@@ -139,10 +179,7 @@ class Pose(LocalModel):
 
 
 def _fit_box(box: list[float], size: tuple[int, int]) -> tuple[float, float, float, float]:
-    """Return a person's box (left, top, width, height) with a margin and the aspect ratio of `size`.
-
-    box: left, top, right, bottom.
-    """
+    """Widen a person's box (left, top, right, bottom) to an aspect ratio, with a margin: left, top, width, height."""
     left, top, right, bottom = box
     aspect = size[0] / size[1]
     width = max(right - left, (bottom - top) * aspect, 1.0) * MARGIN
@@ -151,10 +188,7 @@ def _fit_box(box: list[float], size: tuple[int, int]) -> tuple[float, float, flo
 
 
 def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Find the peak of each heatmap with subpixel accuracy, by fitting a parabola to the highest cell's neighborhood.
-
-    Args:
-        heat: Heatmaps [N, K, h, w].
+    """Find the peak of heatmaps [N, K, h, w], by fitting a parabola to the highest cell's neighborhood.
 
     Returns:
         Positions [N, K, 2], x and y from 0 (first cell) to 1 (last cell), and peak values [N, K].
@@ -182,11 +216,7 @@ def peaks(heat: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.fl
 
 
 def draw(canvas: Picture, places: NDArray[np.float32], scores: NDArray[np.float32]) -> None:
-    """Draw a person's skeleton on a canvas as OpenPose does: limbs first, then joints.
-
-    Args:
-        places, scores: The 17 COCO joints, as in `Person`.
-    """
+    """Draw a person's skeleton as OpenPose does: limbs first, then joints. places, scores: as in `Person`."""
     import cv2
     import numpy as np
 
