@@ -1,4 +1,4 @@
-"""The documents tell the truth: file tree, paths, settings, dependencies, links, commands, what pip is told."""
+"""Documents name files, settings, dependencies, links, commands and pip packages that exist."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 import workbench
@@ -38,44 +36,6 @@ from workbench.remote.ssh import SshBackend
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 HISTORY = ROOT / "CHANGELOG.md"  # it names what was there once
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-
-
-def tree() -> Iterator[tuple[str, str]]:
-    """(path, phrase) of every line of the file tree."""
-    block = re.search(r"<!-- tree -->\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
-    assert block, "docs/architecture.md has a file tree after <!-- tree -->"
-    folders: list[str] = []
-    for line in block[1].splitlines():
-        found = re.match(r"( *)(\S+)  +(\S.*)", line)
-        assert found, f"a line of the tree is a name and a phrase: {line!r}"
-        depth = len(found[1]) // 2
-        folders = [*folders[:depth], found[2]]
-        yield "".join(folders), found[3]
-
-
-def tracked() -> set[str]:
-    """The project's files: those that git knows, and new ones that it does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    return {path for path in listed.stdout.splitlines() if (ROOT / path).exists()}
-
-
-def test_the_file_tree_names_only_what_is_there() -> None:
-    for path, phrase in tree():
-        assert (ROOT / path).exists(), f"the tree in docs/architecture.md names {path}, which is not there"
-        assert phrase
-
-
-def test_the_file_tree_names_every_part() -> None:
-    named = {path for path, _ in tree()}
-    below = {path.split("/")[1] for path in tracked() if path.startswith("workbench/") and not path.endswith("_.py")}
-    parts = {f"workbench/{name}{'' if name.endswith('.py') else '/'}" for name in below}
-    top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
-    missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes", ".github/"})
-    assert not missing, f"the tree in docs/architecture.md lacks {', '.join(missing)}"
 
 
 def test_written_pages_are_up_to_date() -> None:
@@ -173,56 +133,7 @@ def test_exit_codes_and_states_are_documented() -> None:
         assert f"`{state.value}`" in text, f"state {state.value}"
 
 
-def test_every_command_has_help() -> None:
-    asked = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
-    for name in COMMANDS:
-        assert re.search(rf"^  {name} +\w", asked.stdout, re.MULTILINE)
-
-
 # ---- the site
-
-
-REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
-
-
-class Loader(yaml.SafeLoader):
-    """Of mkdocs.yml, which names a Python function."""
-
-
-Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
-SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-
-
-@pytest.mark.parametrize(
-    ("address", "link", "turned"),
-    [
-        ("guide.md", "[x](memory.md#presets)", "[x](memory.md#presets)"),
-        ("guide.md", "[x](../README.md)", "[x](index.md)"),
-        ("guide.md", "[x](../workbench/paths.py)", f"[x]({REPOSITORY}/blob/main/workbench/paths.py)"),
-        ("guide.md", "[x](decisions/)", "[x](decisions/README.md)"),
-        ("guide.md", "[x](screenshots.py)", f"[x]({REPOSITORY}/blob/main/docs/screenshots.py)"),
-        ("guide.md", "[x](https://a.b/c.md), [y](#here)", "[x](https://a.b/c.md), [y](#here)"),
-        ("index.md", "![x](docs/images/home.webp)", "![x](images/home.webp)"),
-        ("index.md", "[x](notebooks/)", f"[x]({REPOSITORY}/tree/main/notebooks)"),
-        ("decisions/gradio.md", "[x](../../CHANGELOG.md)", "[x](../CHANGELOG.md)"),
-    ],
-)
-def test_a_link_leads_to_the_page_or_to_the_repository(address: str, link: str, turned: str) -> None:
-    assert docs_site.with_links(link, address, REPOSITORY) == turned
-
-
-def pages(nav: Any) -> list[str]:
-    """Addresses in the navigation, whatever their depth."""
-    if isinstance(nav, str):
-        return [nav]
-    return [page for one in (nav.values() if isinstance(nav, dict) else nav) for page in pages(one)]
-
-
-def test_every_document_is_in_the_navigation() -> None:
-    documents = {path.name for path in (ROOT / "docs").glob("*.md")} | {docs_site.PYTHON_API, "decisions/README.md"}
-    named = pages(SITE["nav"])
-    assert sorted(named) == sorted({*named})
-    assert set(named) - {*docs_site.BESIDE} == documents
 
 
 def test_the_python_api_names_what_is_exported() -> None:
@@ -231,16 +142,6 @@ def test_the_python_api_names_what_is_exported() -> None:
     assert exported <= {name for _, name in targets}
     for module, name in targets:
         assert hasattr(import_module(module), name)
-
-
-def test_the_repository_has_one_address() -> None:
-    assert SITE["repo_url"] == REPOSITORY
-    files = ("CITATION.cff", ".github/ISSUE_TEMPLATE/config.yml", "docs/hosts.md", "notebooks/1_quickstart.ipynb")
-    owner = REPOSITORY.rpartition("/")[0]
-    for name in files:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert REPOSITORY in text, name
-        assert not [one for one in re.findall(r"https://github\.com/video-lora[\w-]*", text) if one != owner], name
 
 
 # ---- commands that are named

@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.shell import Shell
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.clips import records
-from workbench.dataset_builder import Dataset
 from workbench.jobs import processes
 from workbench.overview import DATASETS, RUNS, Overview, OverviewReader
 from workbench.runs.run import Run
@@ -167,15 +165,3 @@ def test_a_run_counts_as_sampled_once_its_own_lora_was_used(workspace: Workspace
     write_run(workspace, "cats", 20)
     add_sample(workspace, "a cat", lora)
     assert ("sample" in {step.kind for step in read(workspace).next_steps}) is not sampled
-
-
-def test_the_shell_shows_the_same(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
-    write_run(workspace, "done", 20)
-    add_sample(workspace, "a red ball")
-    text = shell("status").out
-    for word in ("done", "finished", "squares", "a red ball", "workbench sample PROMPT --loras done"):
-        assert word in text
-    found = json.loads(shell("status", "--json").out)
-    assert [one["name"] for one in found["ended"]] == ["done"]
-    assert found["datasets"][0]["name"] == "squares"
-    assert found["samples"][0]["prompt"] == "a red ball"

@@ -208,12 +208,6 @@ def test_a_package_is_built_and_tried_with_locked_packages() -> None:
     assert str(torch) == f"torch=={install.TORCH}+cpu"
 
 
-def test_the_site_of_documents_is_made_with_locked_packages() -> None:
-    recipe = MAKEFILE.partition("$(VENV)-docs/.installed:")[2].partition("\n\n")[0]
-    assert re.findall(r"pip install (.+)", recipe) == ["$(LOCKED) --requirement locks/docs.txt"]
-    assert "--require-hashes" in MAKEFILE.partition("\nLOCKED =")[2].splitlines()[0]
-
-
 def test_what_a_job_runs_is_here() -> None:
     steps = [step for one in WORKFLOWS.values() for job in one["jobs"].values() for step in job["steps"]]
     commands = "\n".join(step.get("run", "") for step in steps)

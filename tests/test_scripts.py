@@ -76,10 +76,6 @@ def test_an_amd_gpu_is_told_how_to_get_its_build(
     assert "keeping torch 2.13.0+rocm7.2" in capsys.readouterr().out
 
 
-def test_an_address_that_does_not_answer_is_not_reachable() -> None:
-    assert not install.reachable("http://127.0.0.1:9")
-
-
 def test_the_project_is_installed_without_moving_torch(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[tuple[str, bool]] = []
 
@@ -121,14 +117,6 @@ def test_a_lock_that_cannot_be_installed_names_the_way_without(
     assert install.main() == 1
     assert "install.py --unlocked --dev" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
-
-
-def test_on_windows_python_lies_in_scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    there = tmp_path / "Scripts" / "python.exe"
-    there.parent.mkdir()
-    there.touch()
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert install.environment(tmp_path) == there
 
 
 @pytest.mark.parametrize("name", ["install.bat", "run.bat"])

@@ -19,7 +19,7 @@ from tests.browser.server import Server
 from tests.loras.making import put_export
 from tests.patience import PATIENCE, until
 from tests.shell import Shell
-from tests.test_overview import add_dataset, add_sample
+from tests.test_overview import add_sample
 from tests.written_run import write_run
 from workbench import jobs
 from workbench.api.client import ENDED, Client, Refused
@@ -28,7 +28,6 @@ from workbench.clips import media
 from workbench.clips.records import read_clips
 from workbench.dataset_builder import Dataset
 from workbench.families.model import Model
-from workbench.families.wan import FAMILY as WAN
 from workbench.loras import tasks
 from workbench.operations.registry import operations
 from workbench.runs.run import Run
@@ -99,33 +98,6 @@ def test_agents_have_the_operations_as_tools_behind_the_token(server: Server, wo
     assert len(said.json()["result"]["tools"]) == len(operations())
 
 
-def test_what_is_there_is_listed_and_shown(client: Client, workspace: Workspace, tmp_path: Path) -> None:
-    write_run(workspace, "done", 20)
-    add_dataset(workspace, "cats", "a cat", "")
-    made = add_sample(workspace, "a ball")
-    assert "done" in [one["name"] for one in client.call("GET", "status")["ended"]]
-    assert [(one["name"], one["state"]) for one in client.call("GET", "runs")] == [("done", "finished")]
-    assert client.call("GET", "runs", "done")["headline"] == "finished"
-    assert "cats" in client.call("GET", "datasets")
-    assert client.call("GET", "datasets", "cats")["summary"]["missing_captions"] == 1
-    changed = client.call("PATCH", "datasets", "cats", body={"title": "Night cats", "notes": "ask Ann", "group": "art"})
-    assert [changed[key] for key in ("name", "own_notes", "group")] == ["night-cats", "ask Ann", "art"]
-    assert [client.call("GET", "datasets", search=words) for words in ("ann", "dogs")] == [["night-cats"], []]
-    assert "night-cats was removed" in client.call("DELETE", "datasets", "cats")["message"]
-    assert not {"cats", "night-cats"} & set(client.call("GET", "datasets"))
-    assert client.call("GET", "removed-datasets") == ["night-cats"]
-    assert client.call("POST", "removed-datasets", "night-cats", "restore")["title"] == "Night cats"
-    with pytest.raises(Refused, match="there is no removed dataset"):
-        client.call("POST", "removed-datasets", "night-cats", "restore")
-    assert [one["id"] for one in client.call("GET", "samples", limit=1)] == [made]
-    client.call("POST", "samples", made, "star")
-    (found,) = client.call("GET", "samples", show="starred", search="ball")
-    assert (found["id"], found["starred"]) == (made, True)
-    assert b"ftyp" in client.download(tmp_path / "a.mp4", "samples", made, "video").read_bytes()[:32]
-    assert client.call("POST", "samples", made, "cancel")[0]["state"] == "done"
-    assert list(client.follow("done"))[-1]["name"] == "done"
-
-
 def test_datasets_and_samples_come_as_zips(
     client: Client, workspace: Workspace, imported: Path, tmp_path: Path
 ) -> None:
@@ -152,19 +124,6 @@ def test_datasets_and_samples_come_as_zips(
         client.download(tmp_path / "none.zip", "samples", "export", id=[names[0], "nobody"])
     assert caught.value.status == 404
     assert not list(tmp_path.glob("none*"))
-
-
-def test_both_experts_of_a_model_are_two_runs(
-    client: Client, workspace: Workspace, imported: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(imported, workspace.dataset("pairs"))
-    toy = WAN.toy(tmp_path / "toy", "a14b")
-    settings = {"model": toy.source, "dataset": "pairs", "steps": 2, "held_out": 0}
-    answer = client.call("POST", "runs", body={"settings": settings, "name": "pair", "start": False})
-    assert answer["created"] == ["pair-expert-high-noise", "pair-expert-low-noise"]
-    assert answer["name"] == answer["created"][0]
-    experts = [Run.open(workspace, name).settings.expert for name in answer["created"]]
-    assert experts == ["high noise", "low noise"]
 
 
 @pytest.mark.parametrize(

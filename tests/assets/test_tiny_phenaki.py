@@ -15,10 +15,8 @@ from workbench.paths import ASSETS
 
 sys.path.insert(0, str(ASSETS))
 
-import tiny_card
 import tiny_clips
 import tiny_training
-import train_tiny_phenaki
 
 pytestmark = pytest.mark.release
 
@@ -59,19 +57,6 @@ def test_a_run_may_be_ended_early_its_rate_falls_from_there() -> None:
     assert long[100:2100] == [1.0] * 2000
     assert short[850] == pytest.approx(0.5)
     assert short[-1] == 0.03
-
-
-def test_the_card_states_command_and_measurements(tmp_path: Path) -> None:
-    parts = ("background", "colour", "shape", "motion", "all")
-    report = {f"{kind} {part}": 0.875 for kind in ("known", "new") for part in parts}
-    report |= {"known PSNR": 24.6, "new PSNR": 23.8, "stripes": 1.0}
-    options = train_tiny_phenaki.parse(["--transformer-steps", "123"])
-    facts = train_tiny_phenaki.card_facts(options, [torch.nn.Linear(1000, 1000)])
-    tiny_card.write_phenaki_card(tmp_path, facts, report, dict.fromkeys(parts, 0.25))
-    text = (tmp_path / "README.md").read_text()
-    assert "--transformer-steps 123 --critic-part 0.15 --seed 0" in text
-    assert "| generated from prompts not seen in training | 25% | 25% | 25% | 25% | 25% |" in text
-    assert "1.0 million parameters" in text
 
 
 def test_the_built_in_model_is_small_and_generates_held_out_prompts() -> None:

@@ -85,7 +85,7 @@ FILLED |= {"runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_strangers_files.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
-# Of other clips, findings and tasks: tests/cli/test_cli_datasets.py has them.
+# They need other clips, findings or tasks. Their operations are tested in tests/dataset_builder and tests/operations.
 ELSEWHERE |= {
     f"dataset {verb}"
     for verb in (

@@ -21,7 +21,6 @@ from workbench.cli import samples as samples_command
 from workbench.cli.options import settings_from
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.model import Model
 from workbench.form_rules import DECIDED_BY, NEEDED, needless
 from workbench.jobs import processes
 from workbench.jobs.queue import QUEUE
@@ -147,27 +146,6 @@ def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, w
     assert "only waiting runs have a position" in shell("runs", "move", "done", "1").err
 
 
-def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) -> None:
-    for name in ("one", "two", "three"):
-        write_run(workspace, name)
-    living(Run.open(workspace, "three"))
-    assert "rank study" not in shell("runs", "group", "two").out
-    for given in (("rank study",), ()):
-        assert shell("runs", "group", "two", *given).out.splitlines()[-1].split() == ["group", "rank", "study"]
-    heads, *lines = shell("runs", "--sort", "name").out.splitlines()
-    assert heads.split()[:2] == ["group", "run"]
-    assert [line.split()[0] for line in lines] == ["one", "three", "rank"]
-    assert [one["name"] for one in json.loads(shell("runs", "--search", "RANK", "--json").out)] == ["two"]
-    ungrouped = json.loads(shell("runs", "--group", "", "--sort", "name", "--json").out)
-    assert [one["name"] for one in ungrouped] == ["one", "three"]
-    assert shell("runs", "--search", "nothing").out.startswith("no run matches")
-    assert shell("runs", "rename", "two", "second").out == "second: was two\n"
-    assert re.search(r"^group +rank study$", shell("runs", "show", "second").out, re.MULTILINE)
-    assert "workbench runs stop three" in shell("runs", "rename", "three", "third").err
-    assert json.loads(shell("runs", "group", "second", "", "--json").out)["group"] == ""
-    assert shell("runs").out.split()[0] == "run"
-
-
 def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:
     run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
     error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
@@ -230,15 +208,6 @@ def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, wo
 
 
 # ---- weights in another layout
-
-
-def test_a_model_is_converted_there_and_back(shell: Shell, toy_model: Model, tmp_path: Path) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    assert str(there) in shell("convert", toy_model.source, there).out
-    assert "like is empty" in shell("convert", there, back).err
-    assert shell("convert", there, back, "--like", toy_model.source).code == 0
-    assert (back / "model_index.json").exists()
-    assert "already exists" in shell("convert", toy_model.source, there).err
 
 
 def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Workspace, not_started: None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, write_run
-from workbench import Run, Samples, jobs
+from workbench import jobs
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip, write_clips
@@ -108,17 +108,6 @@ def test_a_dataset_shows_its_clips_and_its_history(workspace: Workspace) -> None
     assert "No changes yet" in dataset.history._repr_html_()
     dataset.set_caption("a", "a dog")
     assert "caption of cat.mov" in dataset.history._repr_html_()
-
-
-def test_a_workspace_shows_what_is_in_it(workspace: Workspace) -> None:
-    Dataset.create(workspace, "cats")
-    (workspace.runs / ".hidden").mkdir()
-    shown = workspace._repr_html_()
-    assert str(workspace.root) in shown
-    assert "cats" in shown
-    assert ".hidden" not in shown
-    assert Run.all(workspace) == []
-    assert "no samples yet" in Samples(workspace)._repr_html_()
 
 
 # ---- the library
@@ -266,19 +255,6 @@ def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Datas
     assert cats.version == before
 
 
-def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    assert json.loads(shell("dataset", "rename", "squares", "My squares", "--json").out)["name"] == "my-squares"
-    assert shell("dataset", "note", "squares", "the good ones").code == 0
-    shown = shell("dataset", "show", "my-squares").out
-    assert "last changed" in shown
-    assert "the good ones" in shown
-    assert shell("dataset", "remove", "my-squares", "--yes").code == 0
-    assert json.loads(shell("dataset", "bin", "--json").out) == [{"id": "my-squares"}]
-    assert shell("dataset", "list").out.startswith("no dataset matches")
-    assert shell("dataset", "restore", "my-squares").code == 0
-    assert names(workspace) == ["my-squares"]
-
-
 # ---- snapshots
 
 
@@ -362,19 +338,6 @@ def test_what_came_of_a_task(name: Name, result: dict[str, Any], sentence: str, 
 
 def files_below(dataset: Dataset) -> set[str]:
     return {path.name for path in (dataset.folder / "clips").iterdir()}
-
-
-def test_a_caption_is_undone_and_done_again(dataset: Dataset) -> None:
-    clip = dataset.clips[1]
-    dataset.set_caption(clip.file_name, "new")
-    dataset.undo()
-    assert dataset.clip(clip.file_name) == clip
-    dataset.redo()
-    assert dataset.clip(clip.file_name).text == "new"
-    assert dataset.clip(clip.file_name).caption_by == "hand"
-    dataset.undo()
-    assert dataset.clip(clip.file_name) == clip
-    assert [entry.kind for entry in dataset.history] == ["note", "change", "undo", "redo", "undo"]
 
 
 def test_undoing_goes_back_step_by_step(dataset: Dataset) -> None:

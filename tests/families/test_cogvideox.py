@@ -155,35 +155,6 @@ def test_b11_rotary_positions_equal_the_pipelines_in_every_size(
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-@pytest.mark.parametrize("frames", FRAMES)
-def test_latents_have_the_shape_that_the_pipeline_draws(folder: Path, pipeline: Any, frames: int) -> None:
-    """b32, b39: 1.5 gets latent frames in pairs, and none more where they are paired already."""
-    config, seen = pipeline.transformer.config, []
-    stock = pipeline.prepare_latents
-
-    def spy(*args: Any, **kwargs: Any) -> Any:
-        seen.append(stock(*args, **kwargs))
-        raise InterruptedError
-
-    pipeline.prepare_latents = spy
-    image = {"image": torch.zeros(1, 3, 16, 16)} if config.in_channels > config.out_channels else {}
-    try:
-        with pytest.raises(InterruptedError):
-            pipeline(
-                prompt_embeds=torch.zeros(1, 16, 32),
-                num_frames=frames,
-                height=16,
-                width=16,
-                guidance_scale=1.0,
-                **image,
-            )
-    finally:
-        del pipeline.prepare_latents
-    latents, condition = seen[0] if image else (seen[0], None)
-    assert tuple(latents.shape[1:]) == FAMILY.latents_shape(folder, frames, 16, 16)
-    assert condition is None or condition.shape == latents.shape
-
-
 @pytest.mark.parametrize("group", [None, 1, 2, 3, 4])
 def test_b12_b32_b39_any_group_is_filled_by_copies_at_the_front(group: int | None) -> None:
     """Others pad at the end, by two where nothing is missing, by F % p, or not at all."""
@@ -457,20 +428,6 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
     assert torch.equal(every[:, 0], ours[:, 0])
 
 
-def test_b36_ofs_is_told_to_the_models_that_have_it_alone(case: Case) -> None:
-    told: list[Any] = []
-    handle = case.transformer.register_forward_pre_hook(
-        lambda module, args, kwargs: told.append(kwargs["ofs"]), with_kwargs=True
-    )
-    with torch.no_grad():
-        FAMILY.loss(case.transformer, FAMILY.noise_schedule(case.folder, CPU), our_inputs(case))
-    handle.remove()
-    if case.transformer.config.ofs_embed_dim is None:
-        assert told == [None]
-    else:
-        assert told[0].tolist() == [2.0]
-
-
 def test_b41_the_first_frame_is_noised_as_published() -> None:
     assert FAMILY.image_noise == (-3.0, 0.5)
 
@@ -591,17 +548,6 @@ def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
         torch.testing.assert_close(given[:, 0, :channels], a.sqrt() * 3.0 + (1 - a).sqrt() * noise)
 
 
-def test_a_drawing_that_is_given_up_leaves_the_model_as_it_was(drawer: Drawer) -> None:
-    before = drawer.latents()
-
-    def stop(done: int, total: int, latents: torch.Tensor) -> None:
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        drawer.latents(scheduler="DDIM", on_step=stop)
-    assert torch.equal(drawer.latents(), before)
-
-
 # ---- what the stock pipelines can be told, and what they cannot
 
 
@@ -614,13 +560,6 @@ def test_guidance_in_a_part_of_the_steps_makes_half_the_work_in_the_others(drawe
     handle.remove()
     assert sizes == [1, 2, 2, 1]
     assert torch.equal(drawer.latents(guidance=Guidance(3.0, end=0.0)), drawer.latents(guidance=Guidance(1.0)))
-
-
-def test_the_prediction_of_the_clean_latents_ends_as_the_result(drawer: Drawer) -> None:
-    predictions: list[torch.Tensor] = []
-    drawn = drawer.latents(scheduler="DDIM", on_step=lambda done, total, latents: predictions.append(latents))
-    assert len(predictions) == STEPS
-    torch.testing.assert_close(predictions[-1], drawn)
 
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])
@@ -659,25 +598,6 @@ def test_a_video_that_is_changed_equals_the_stock_pipelines(drawer: Drawer, stre
 @pytest.fixture(scope="module", params=["image", "image-1.5"])
 def image_drawer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Drawer:
     return Drawer(tmp_path_factory.mktemp("toy") / request.param, request.param)
-
-
-@pytest.mark.parametrize("scale", ["pipeline", "raw"])
-def test_b23_drawing_scales_the_first_frame_as_training_does(image_drawer: Drawer, scale: Any) -> None:
-    """A condition made as in training gives what the pipeline makes of the image at the same scale."""
-    drawer = image_drawer
-    shape = FAMILY.latents_shape(drawer.folder, 17, 16, 16)
-    noise = torch.Generator().manual_seed(1)  # the pipeline draws the posterior's noise first, then the latents
-    posterior = torch.randn(1, shape[1], 1, *shape[2:], generator=noise).permute(0, 2, 1, 3, 4)
-    encoded = FAMILY.encode_image(drawer.vae, None, drawer.image, 17, scale)
-    condition = FAMILY.given(encoded, posterior, shape).beside
-    seen: list[torch.Tensor] = []
-    handle = drawer.transformer.register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["hidden_states"][:1, :, shape[1] :]), with_kwargs=True
-    )
-    drawer.latents(image_scale=scale)
-    handle.remove()
-    torch.testing.assert_close(seen[0], condition, rtol=1e-5, atol=1e-6)
-    assert not seen[0][:, 1:].any()
 
 
 def test_a_condition_of_ones_own_takes_the_place_of_the_image(image_drawer: Drawer) -> None:

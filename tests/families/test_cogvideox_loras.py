@@ -16,7 +16,7 @@ from workbench.families.base import LoraWeights
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.models import NAMES
 from workbench.families.cogvideox.sat import transformer_to_sat, vae_to_sat
-from workbench.families.lora_files import read_safetensors, weights, without_alpha
+from workbench.families.lora_files import weights, without_alpha
 
 Tensors = dict[str, torch.Tensor]
 FORMATS = [one.id for one in FAMILY.lora_formats]
@@ -161,12 +161,6 @@ def test_a_dora_goes_where_it_can_be_read_and_nowhere_else(transformer: Any, fol
         FAMILY.export_lora(lora, "exl2")
 
 
-def test_a_damaged_file_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "a.safetensors").write_bytes(b"nothing")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_safetensors(tmp_path / "a.safetensors")
-
-
 # ---- files of other programs
 
 
@@ -230,18 +224,6 @@ def test_a_lora_of_sat_is_read_with_sats_alpha() -> None:
                 assert torch.equal(ours, given[f"{stem}.query_key_value.matrix_{matrix}.{part}"])
         ours = found.tensors[f"transformer_blocks.{layer}.attn1.to_out.0.lora_B.weight"]
         assert torch.equal(ours, given[f"{stem}.dense.matrix_B.0"])
-
-
-def test_a_lora_goes_to_sat_and_back_through_files(tmp_path: Path) -> None:
-    torch.save({"module": sat_lora()}, tmp_path / "mp_rank_00_model_states.pt")
-    said = FAMILY.convert(tmp_path / "mp_rank_00_model_states.pt", tmp_path / "a.safetensors", tmp_path)
-    assert "rank 3 from SAT" in said
-    assert FAMILY.convert(tmp_path / "a.safetensors", tmp_path / "b.pt", tmp_path).startswith("a LoRA for SAT: r 3")
-    back = torch.load(tmp_path / "b.pt", weights_only=True)["module"]
-    assert back.keys() == sat_lora().keys()
-    assert all(torch.equal(back[name], tensor) for name, tensor in sat_lora().items())
-    with pytest.raises(ConfigError, match=r"a.safetensors already exists: choose a new name"):
-        FAMILY.convert(tmp_path / "b.pt", tmp_path / "a.safetensors", tmp_path)
 
 
 def test_a_lora_for_sat_has_the_scale_in_its_matrices(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.lora_files import LoraWeights, file_in, plain_names, read_lora
-from workbench.families.lora_names import LayerNames, lines, match_report
-from workbench.families.low_rank import RankLimit, low_rank_of_kronecker
+from workbench.families.lora_names import lines, match_report
 
 Tensors = dict[str, torch.Tensor]
 QUERY, VALUE, PATCHES = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v", "patch_embed.proj"
@@ -202,12 +201,6 @@ def test_an_alpha_that_is_no_number_is_a_sentence(alpha: torch.Tensor, said: str
         read_of(tmp_path, KOHYA | {f"{of_kohya(QUERY)}.alpha": alpha})
 
 
-@pytest.mark.parametrize("alpha", ["eight", "nan", "[8]"])
-def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="notes on rank and alpha are damaged"):
-        read_of(tmp_path, matrices(of_diffusers), lora_alpha=alpha)
-
-
 # ---- what a LoRA has no place for
 
 
@@ -372,13 +365,6 @@ def test_what_a_limited_rank_loses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     assert f"{error * 100:.2g}% of the change is lost" in dict(lines(match_report(found)))["converted"]
 
 
-def test_a_kronecker_product_of_low_rank_keeps_it() -> None:
-    left, right = (values(6, 2), values(2, 5)), (values(7, 1), values(1, 4))
-    pair = low_rank_of_kronecker(left, right, RankLimit())
-    assert pair.down.shape[0] == 2
-    torch.testing.assert_close(pair.up @ pair.down, torch.kron(left[0] @ left[1], right[0] @ right[1]).double())
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -393,9 +379,3 @@ def test_factors_that_do_not_belong_together_are_a_sentence(
     change(given)
     with pytest.raises(ConfigError, match=said):
         read_of(tmp_path, {f"lycoris_{QUERY.replace('.', '_')}.{end}": one for end, one in given.items()})
-
-
-def test_names_of_a_family_are_found_behind_every_prefix() -> None:
-    names: LayerNames = FAMILY.layer_names
-    for prefix in ("", "model.", "net.", "pipe.transformer.", "base_model.model.transformer."):
-        assert names.layer_of(f"{prefix}{QUERY}") == QUERY

@@ -82,12 +82,6 @@ def test_the_loss_is_that_of_the_published_trainers(case: Case) -> None:
             torch.testing.assert_close(ours, torch.stack(theirs), rtol=1e-6, atol=1e-6)
 
 
-def test_noise_levels_are_uniform() -> None:
-    quantiles = torch.tensor([0.1, 0.5, 0.9])
-    found = FAMILY.noise_schedule(Path(), CPU).timesteps(quantiles, (12, 3, 4, 4))
-    torch.testing.assert_close(found, 1000 * quantiles)
-
-
 @pytest.mark.parametrize("negative", ["the video", ""])
 def test_a_video_equals_the_stock_pipelines(case: Case, negative: str) -> None:
     """Captions, masks, steps, guidance and decoding; an empty negative prompt has no tokens, as the authors zero it."""

@@ -238,26 +238,6 @@ def test_captions_are_cleaned_and_end_in_zeros(case: Case) -> None:
     assert not one[0, 8:].any()
 
 
-def test_known_frames_stay_and_are_not_trained_on(tmp_path: Path) -> None:
-    case = Case(tmp_path / "toy", "5b-image")
-    made, given = case.generated(), case.given()
-    assert given is not None
-    assert given.known is not None
-    assert torch.equal(made[:, :, :1], given.known)
-    schedule = FAMILY.noise_schedule(case.folder, CPU)
-    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]), case.given([True, False]))
-    changed = case.latents.clone()
-    changed[:, :, 0] += 1
-    other = ModelInputs(changed, case.text, case.noise, inputs.timesteps, inputs.given)
-    with torch.no_grad():
-        before, after = (FAMILY.loss(case.transformer, schedule, one) for one in (inputs, other))
-    assert before[0] == after[0]
-    assert before[1] != after[1]
-
-
-# ---- sizes
-
-
 # ---- other trainers' files
 
 

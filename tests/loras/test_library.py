@@ -269,32 +269,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     return Workspace.open()
 
 
-def test_the_library_is_listed_shown_and_cleaned(home: Workspace, capsys: Capsys) -> None:
-    assert "no LoRA yet" in run_command(capsys, "loras", "list").out
-    put_export(home, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 20, 30))
-    source = {"name": "runs/ring", "file": "lora.safetensors", "sha256": "0" * 64, "weight": 0.5}
-    put_lora(home, "made", layer(QUERY, 2, 8, 8), alpha=1.0, summary="merged from 0.5 x ring", made_of=[source])
-    listed = run_command(capsys, "loras", "list").out
-    assert "runs/ring" in listed
-    assert "4, alpha 2" in listed
-    assert "runs/ring@10" not in listed
-    assert "runs/ring@10" in run_command(capsys, "loras", "list", "--checkpoints").out
-    shown = run_command(capsys, "loras", "show", "loras/made").out
-    assert "merged from 0.5 x ring" in shown
-    assert "0.5 x runs/ring" in shown
-    run_command(capsys, "loras", "star", "runs/ring@10")
-    refused = run_command(capsys, "loras", "remove", "runs/ring@10", "--yes")
-    assert (refused.code, "is starred and stays" in refused.err) == (64, True)
-    cleaned = run_command(capsys, "loras", "clean", "--yes").out
-    assert "runs/ring@20" in cleaned
-    assert "runs/ring@10" not in cleaned
-    (gone,) = json.loads(run_command(capsys, "loras", "bin", "--json").out)
-    assert gone["title"] == "ring, step 20"
-    assert "runs/ring@20" in run_command(capsys, "loras", "restore", gone["id"]).out
-    assert "the bin is empty" in run_command(capsys, "loras", "bin").out
-    assert "nothing to remove" in run_command(capsys, "loras", "clean", "--checkpoints", "3").out
-
-
 def test_an_operation_is_followed_and_its_refusal_is_a_sentence(home: Workspace, capsys: Capsys) -> None:
     put_lora(home, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     done = run_command(capsys, "loras", "merge", "loras/a=2", "--name", "twice")

@@ -17,14 +17,11 @@ from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import weights
 from workbench.families.model import Model
-from workbench.jobs.devices import pick_device
 from workbench.loras import library, view
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, merge
 from workbench.loras.opened import opened
 from workbench.loras.settings import ConvertSettings, ExtractSettings, LoraImportSettings, MergeSettings
-from workbench.sampler.generate import Sampler
-from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 MODEL = "tiny-cogvideox"
@@ -285,13 +282,6 @@ def test_other_kinds_are_refused_by_name(
         imported_file(workspace, path)
 
 
-def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:
-    save_file({"lycoris_transformer_blocks_0_attn1_to_q.oft_blocks": torch.ones(2, 2)}, tmp_path / "k.safetensors")
-    settings = SampleSettings(prompt="x", steps=1, loras=(str(tmp_path / "k.safetensors"),), device="cpu")
-    with pytest.raises(ConfigError, match="this is an OFT"):
-        Sampler(MODEL, pick_device("cpu")).generate(workspace, settings)
-
-
 def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace, shell: Shell) -> None:
     put_lora(workspace, "a", layer(QUERY, 2, 8, 8), alpha=1.0)
     for format in FAMILY.lora_formats:
@@ -379,28 +369,6 @@ def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspa
     settings = ConvertSettings(lora=str(path), format="diffsynth")
     message = convert(workspace, settings, print, lambda *_: None).message
     assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
-
-
-def test_a_file_with_both_experts_becomes_two(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    joint = Tensors()
-    for number in (1, 2):
-        one = load_file(
-            file_of(tmp_path / f"{number}.safetensors", WAN, pairs_of(WAN, wan, f"blocks.{number - 1}"), "comfyui")
-        )
-        joint |= {
-            name.replace("diffusion_model.", f"diffusion_model.transformer_{number}."): t for name, t in one.items()
-        }
-    save_file(joint, tmp_path / "pair.safetensors")
-    settings = LoraImportSettings(source=str(tmp_path / "pair.safetensors"), model=wan.id)
-    done = import_lora(workspace, settings, print, lambda *_: None)
-    names = {"loras/pair-high-noise", "loras/pair-low-noise"}
-    assert {one.name for one in library.all_loras(workspace)} == names
-    assert done.message.startswith("two LoRAs, one for each expert: ")
-    assert all(name in done.message for name in names)
-    (low,) = opened(workspace, ["loras/pair-low-noise"])
-    assert {layer[:8] for layer in low.weights.layers} == {"blocks.1"}
 
 
 @pytest.mark.parametrize(("family", "variant"), [(WAN, "text"), (LTX, LTX.toys[0])], ids=["wan", "ltx"])

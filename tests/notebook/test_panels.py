@@ -90,11 +90,6 @@ def test_public_names_are_sorted_there_and_loaded_only_when_used() -> None:
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
-def test_panels_import_neither_torch_nor_gradio() -> None:
-    check = "import sys, workbench.notebook; sys.exit(any(m in sys.modules for m in ('torch', 'gradio', 'diffusers')))"
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
-
-
 # ---- messages
 
 
@@ -283,30 +278,6 @@ def test_files_are_imported_and_what_is_no_video_is_refused(workspace: Workspace
     assert "<i>" not in shown
     with pytest.raises(ConfigError, match="no panel for the task 'shave'"):
         task_panel(workspace, dataset.name, "shave")  # type: ignore[arg-type]
-
-
-def test_clips_are_split_after_a_preview(workspace: Workspace, tmp_path: Path) -> None:
-    one, two = (
-        np.stack([picture for _, picture in media.decode(path)]) for path in sorted(CLIPS.glob("*.mp4"))[2:10:6]
-    )
-    media.encode(np.concatenate([one, one[::-1], two, two[::-1]]), tmp_path / "recording.mp4", 8)
-    footage = Dataset.create(workspace, "footage")
-    footage.import_files([tmp_path / "recording.mp4"])
-    (recording,) = footage.clips
-    panel = task_panel(workspace, footage.name, "split", clips=[recording.id], threshold=200.0)
-    with pytest.raises(ConfigError, match="threshold is 200"):
-        panel.start()
-    panel.set(threshold=None, preview=True)
-    panel.start()
-    assert panel.wait(PATIENCE).state is State.FINISHED
-    assert panel.lines[0] == "1 clip would be cut into 2."
-    assert panel.lines[1].startswith("recording.mp4: 2 pieces: 0.00 to ")
-    assert len(footage.clips) == 1
-    panel.set(preview=False)
-    panel.start()
-    assert panel.wait(PATIENCE).state is State.FINISHED
-    assert panel.lines[0] == "1 clip was cut into 2."
-    assert [clip.frames for clip in footage.clips] == [18, 18]
 
 
 # ---- what stays in a notebook that is read without a kernel

@@ -178,18 +178,6 @@ def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Datas
 # ---- by models
 
 
-def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
-    makers = {one["id"]: one for one in call("clips/list-makers")}
-    assert [name for name, one in makers.items() if one["models"]] == ["depth", "pose"]
-    assert [one["setting"] for one in makers["box"]["numbers"]] == ["left", "top", "width", "height"]
-    assert makers["blur"]["numbers"] == [
-        {"setting": "amount", "title": "Blur radius in percent of the longer side", "start": 2, "low": 0.1, "high": 20}
-    ]
-    pose = makers["pose"]["models"][0]
-    assert (pose["title"], pose["download_gb"], pose["license"]) == ("ViTPose Base", 0.51, "Apache-2.0")
-    assert [one["id"] for one in call("clips/list-trackers")][0] == "facebook/sam2.1-hiera-tiny"
-
-
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [

@@ -62,16 +62,6 @@ def test_a_clip_is_cut_from_its_source_and_found_by_its_former_id(call: Call, sm
     assert call("clips/find-cuts", name="small", clip=made["id"])["seconds"] == []
 
 
-def test_a_caption_is_not_written_over_another_one(call: Call, small: Dataset) -> None:
-    clip = small.clips[0].id
-    assert call("clips/caption", name="small", clip=clip, text="mine", over="a red square")["caption"] == "mine"
-    with pytest.raises(ConfigError, match="'mine'") as refused:
-        call("clips/caption", name="small", clip=clip, text="yours", over="a red square")
-    assert list(refused.value.problems) == ["text"]
-    assert small.clips[0].text == "mine"
-    assert call("clips/mark", name="small", clips=[clip], word="night")["changed"] == 1
-
-
 def test_uploads_are_imported_kept_and_taken_back(
     call: Call, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -45,19 +44,6 @@ def test_a_damaged_file_falls_back_to_the_checkpoint_before(tmp_path: Path, name
         data[place] ^= 1
         path.write_bytes(data)
     assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
-
-
-def test_a_full_disk_while_saving_leaves_the_earlier_checkpoint_alone(tmp_path: Path) -> None:
-    checkpoints.publish(tmp_path, 1, fill)
-
-    def full(folder: Path) -> None:
-        fill(folder)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(CannotWrite, match="the disk is full"):
-        checkpoints.publish(tmp_path, 2, full)
-    assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
-    assert [path.name for path in (tmp_path / checkpoints.FOLDER).iterdir()] == ["step-00000001"]
 
 
 def test_a_disk_without_room_is_seen_before_anything_is_written(

@@ -153,13 +153,6 @@ def test_every_clip_comes_once_before_any_comes_again() -> None:
     assert all(len(set(order[start : start + 5])) == 5 for start in (0, 5, 10))
 
 
-def test_repeats_come_as_often_as_they_say() -> None:
-    found = batches([*items(LARGE, 2, repeats=3), *items(SMALL, 4)], batch_size=2)
-    seen = Counter(item.sha256 for number in range(50) for item in found.batch(number))
-    assert {seen[f"{LARGE} train {number}"] for number in range(2)} == {30}
-    assert {seen[f"{SMALL} train {number}"] for number in range(4)} == {10}
-
-
 def test_b37_batches_have_one_shape_and_shapes_are_mixed_in_every_pass() -> None:
     found = batches([*items(LARGE, 12), *items(SMALL, 6), *items(STILL, 3)], batch_size=2)
     shapes = []
@@ -232,15 +225,6 @@ def test_shares_hold_over_all_shapes_together() -> None:
     shapes = Counter((item.group, item.bucket) for number in range(1000) for item in found.batch(number))
     assert shapes["two", LARGE] == pytest.approx(shapes["two", STILL], rel=0.02)
     assert shapes["one", LARGE] == pytest.approx(3 * shapes["one", SMALL], rel=0.05)
-
-
-def test_a_batch_of_weighted_datasets_is_a_function_of_its_number() -> None:
-    data = [*grouped(LARGE, "one", 1.0, 5), *grouped(SMALL, "two", 0.3, 7), *grouped(LARGE, "two", 0.3, 2)]
-    forwards = [batches(data, batch_size=3).batch(number) for number in range(60)]
-    found = batches(data, batch_size=3)
-    backwards = {number: found.batch(number) for number in reversed(range(60))}
-    assert forwards == [backwards[number] for number in range(60)]
-    assert forwards != [batches(data, batch_size=3, seed=1).batch(number) for number in range(60)]
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])

@@ -199,11 +199,6 @@ def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, ru
     assert gpu_lock.holder(workspace.locks, "") is None  # the processor is another device
 
 
-def test_a_broken_queue_file_is_no_catastrophe(workspace: Workspace) -> None:
-    (workspace.runs / queue.QUEUE).write_text('["a", ')
-    assert queue.order(workspace) == []
-
-
 def test_a_run_that_waits_is_not_said_to_have_started(workspace: Workspace) -> None:
     """It waits for the one before it in the queue, or for the one that trains on its device."""
     for name in ("one", "two"):

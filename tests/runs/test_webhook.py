@@ -135,10 +135,6 @@ def test_an_address_that_cannot_be_used_is_never_repeated(
     assert "swordfish" not in printed
 
 
-def test_an_address_with_a_line_end_behind_it_is_used(receiver: Receiver) -> None:
-    assert webhook.send(f"{receiver.address}\n", {}) == ""
-
-
 def test_the_address_leaves_the_runs_own_environment(
     receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,35 +142,6 @@ def picture(tmp_path: Path) -> Path:
     return tmp_path / "first.png"
 
 
-def test_a_video_from_a_picture_is_the_stock_pipelines(
-    image_toy_folder: Path, workspace: Workspace, picture: Path
-) -> None:
-    import torch
-    from diffusers import CogVideoXImageToVideoPipeline
-
-    made = Sampler(str(image_toy_folder), pick_device("cpu")).generate(
-        workspace, settings(image_toy_folder, image=str(picture))
-    )
-    stock = CogVideoXImageToVideoPipeline.from_pretrained(image_toy_folder)
-    with Image.open(picture) as opened:
-        image = opened.convert("RGB")
-    expected = stock(
-        image,
-        PROMPT,
-        num_inference_steps=3,
-        num_frames=17,
-        height=16,
-        width=16,
-        generator=torch.Generator().manual_seed(0),
-        max_sequence_length=16,
-        output_type="np",
-    ).frames[0]
-    assert made.frames.shape == expected.shape
-    assert np.abs(made.frames - expected * 255).max() <= 1.0
-    assert len(made.record["image_sha256"]) == 64
-    assert made.record["kept_frames"] == 0
-
-
 def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp_path: Path) -> None:
     """With the built-in model, whose video encoder keeps what it sees: the frames come back, and then it goes on."""
     tiny = Sampler("tiny-cogvideox", pick_device("cpu"))

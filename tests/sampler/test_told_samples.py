@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.families.stock import whole_pipeline
 from workbench.clips import media
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.families.wan import FAMILY
 from workbench.form_rules import without_effect
 from workbench.jobs.devices import pick_device
@@ -51,33 +48,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def settings(model: str, **values: Any) -> SampleSettings:
     usual = {"prompt": "a red circle", "negative_prompt": "the video", "steps": 2, "seed": 1, "device": "cpu"}
     return SampleSettings().changed(**{"model": model, **usual, **values})
-
-
-def test_a_last_frame_equals_the_stock_pipeline(
-    workspace: Workspace, toys: dict[str, str], files: dict[str, str]
-) -> None:
-    """All of it, from the pictures' files to decoded frames."""
-    model = find_model(toys["a14b-image"]).model
-    sampler = Sampler(toys["a14b-image"], pick_device("cpu"))
-    asked = settings(model.source, image=files["first"], last_image=files["last"], guidance_scale=3.0)
-    made = sampler.generate(workspace, asked.changed(guidance_scale_2=2.0))
-    theirs = whole_pipeline(FAMILY, model)(
-        image=Image.open(files["first"]),
-        last_image=Image.open(files["last"]),
-        prompt="a red circle",
-        negative_prompt="the video",
-        num_frames=FRAMES,
-        height=SIZE,
-        width=SIZE,
-        num_inference_steps=2,
-        guidance_scale=3.0,
-        guidance_scale_2=2.0,
-        generator=torch.Generator().manual_seed(1),
-        output_type="np",
-    ).frames[0]
-    assert np.abs(made.frames.astype(int) - (theirs * 255).round()).max() <= 1
-    assert len(made.record["last_image_sha256"]) == 64
-    assert "control_sha256" not in made.record
 
 
 def test_each_thing_told_changes_the_video_and_is_made_again_alike(

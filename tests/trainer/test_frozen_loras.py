@@ -108,9 +108,7 @@ def test_what_is_added_equals_the_weights_with_the_lora_merged(
 @pytest.mark.parametrize(
     "values",
     [
-        {"base_model_precision": "int8"},
-        {"blocks_to_swap": 1, "gradient_checkpointing": "full"},
-        {"gradient_checkpointing": "keep attention"},
+        {"base_model_precision": "int8", "blocks_to_swap": 1, "gradient_checkpointing": "full"},
         {"lora_dropout": 0.2, "preservation_weight": 0.5},
     ],
 )

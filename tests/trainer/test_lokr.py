@@ -76,9 +76,7 @@ def test_it_computes_what_peft_would_and_its_size_is_known(toy_model: Model, val
 @pytest.mark.parametrize(
     "values",
     [
-        {},
-        {"gradient_checkpointing": "full", "ema_decay": 0.9, "batch_size": 2},
-        {"base_model_precision": "int8", "preservation_weight": 0.5},
+        {"base_model_precision": "int8", "preservation_weight": 0.5, "gradient_checkpointing": "full"},
         {"dora": True, "lora_dropout": 0.5, "lora_init": "pissa"},  # of plain LoRAs: no effect here
     ],
 )
@@ -160,9 +158,3 @@ def test_a_run_goes_on_from_one_and_is_refused_another(workspace: Workspace, fin
     for wrong in ({"lokr_factor": 8}, {"method": "lora", "lokr_factor": 8}):
         with pytest.raises(ConfigError, match="one has"):
             Run.create(workspace, TrainSettings().changed(**{**values, **wrong}), "three")
-
-
-def test_a_slider_can_be_one(workspace: Workspace, toy_model: Model) -> None:
-    prompts = {"slider_positive": ["a large ring"], "slider_negative": ["a small ring"], "slider_samples": 1}
-    made = go(create(workspace, toy_model.source, **LOKR, **prompts, dataset="", preview_steps=1, steps=2), 2)
-    assert made.step == 2

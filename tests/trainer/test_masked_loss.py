@@ -123,19 +123,6 @@ def test_known_frames_count_nowhere_and_nothing_left_is_no_error() -> None:
     )
 
 
-def test_what_lies_outside_has_no_gradient_and_a_small_part_counts_as_much_as_a_large_one() -> None:
-    family = families()[0]
-    predicted = torch.ones(2, 3, 4, 4, 4, requires_grad=True)
-    weights = torch.zeros(2, 3, 1, 4, 4)
-    weights[0, :, :, 0, 0] = 1
-    weights[1, :, :, :3] = 1
-    losses = family.error(predicted, torch.zeros(2, 3, 4, 4, 4), None, weights)
-    assert losses.tolist() == [1.0, 1.0]
-    losses.sum().backward()
-    assert predicted.grad is not None
-    assert not predicted.grad[weights.expand_as(predicted) == 0].any()
-
-
 def test_without_masks_no_bit_changes(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     plain = create(workspace, toy_model.source)
     go(plain, 3).close()
@@ -315,21 +302,6 @@ def test_the_visible_effect_is_measured_inside_and_outside_of_the_masks(
     preview(again)
     again.close()
     assert len([one for one in run.metrics if "visible_inside" in one]) == 1
-
-
-def test_memory_levels_change_no_bit(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    add_masks(dataset)
-    found = []
-    for values in (
-        {},
-        {"gradient_checkpointing": "full", "blocks_to_swap": 1},
-        {"gradient_checkpointing": "offloaded"},
-    ):
-        run = create(workspace, toy_model.source, **MASKED, **values)
-        go(run, 4).close()
-        found.append([(line["loss"], line["outside_loss"]) for line in run.metrics])
-    assert found[0][-1][1] > 0
-    assert found == [found[0]] * 3
 
 
 def test_it_holds_the_rest_to_the_base_model(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

@@ -88,10 +88,9 @@ def same_bits(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> 
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_interrupted_run_ends_with_the_same_bits(name: str, decay: float, tmp_path: Path) -> None:
-    settings = make_settings(name, weight_decay=decay)
+def test_an_interrupted_run_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    settings = make_settings(name, weight_decay=0.1)
     whole = Problem(settings)
     losses = whole.train(1, STEPS)
     assert losses[-1] < 0.97 * losses[0]
@@ -273,22 +272,6 @@ def test_the_average_follows_its_formula() -> None:
         decay = 0.0 if step == 1 else min(DECAY, step / (9 + step))
         expected = decay * expected + (1 - decay) * named[0][1].detach()
         torch.testing.assert_close(ema.tensors()["first"], expected)
-
-
-def test_an_interrupted_average_ends_with_the_same_bits(tmp_path: Path) -> None:
-    named = make()
-    whole = Ema(named, DECAY)
-    train(named, whole, range(1, 13))
-
-    named = make()
-    first = Ema(named, DECAY)
-    train(named, first, range(1, 6))
-    save_file(first.tensors(), tmp_path / "ema.safetensors")
-    named = make()
-    second = Ema(named, DECAY)
-    second.load(load_file(tmp_path / "ema.safetensors"))
-    train(named, second, range(6, 13))
-    assert all(torch.equal(value, second.tensors()[name]) for name, value in whole.tensors().items())
 
 
 def test_the_average_stands_in_for_the_weights_and_gives_way_again() -> None:

@@ -58,11 +58,10 @@ def test_whatever_is_trained_ends_in_the_same_bytes_when_resumed(
     assert_exact(workspace, toy, values if "buckets" in values else {**SMALL, **values})
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_each_memory_level_computes_what_the_plain_model_does(
-    workspace: Workspace, dataset: Dataset, variant: str, precision: str
+    workspace: Workspace, dataset: Dataset, variant: str
 ) -> None:
-    shared = {**SMALL, "batch_size": 2, "precision": precision}
+    shared = {**SMALL, "batch_size": 2, "precision": "bf16"}
     loss, plain = gradients(session(create(workspace, variant, **shared)))
     for values in (
         {"gradient_checkpointing": "full"},

@@ -43,7 +43,7 @@ STAND_IN = torch.device("meta")
 FAMILIES = (COGVIDEOX, LTX, WAN, PHENAKI)
 # One of each kind of positions, conditions and noise; other variants are these with other sizes.
 TRAINED = ["cogvideox-sincos", "cogvideox-image", "ltx-text", "wan-text", "phenaki-token"]
-SAMPLED = [*TRAINED, "cogvideox-rotary", "ltx-image", "wan-image-2.1"]
+SAMPLED = ["cogvideox-rotary", "ltx-image", "wan-image-2.1", "phenaki-token"]
 WITH_KNOWN_FRAMES = ["ltx-image", "wan-5b-image"]
 TOYS = {f"{family.name}-{variant}": (family, variant) for family in FAMILIES for variant in family.toys}
 

@@ -215,19 +215,6 @@ def test_the_trigger_word_is_written_out_once(dataset: Dataset) -> None:
     back()
 
 
-def test_many_findings_are_one_change(dataset: Dataset) -> None:
-    findings = of_kind(dataset, "blur") + of_kind(dataset, "still") + of_kind(dataset, "no_caption")
-    assert fixes.apply(dataset.folder, findings, "tag") == "Tagged 2 clips for later."
-    assert dataset.clip("still").tags == ("still", "no_caption")
-    assert fixes.preview(dataset.folder, findings, "tag") == "Nothing is left to do."
-    assert fixes.apply(dataset.folder, findings, "tag") == "Nothing was left to do."
-    assert fixes.preview(dataset.folder, findings, "remove") == "Remove 2 clips."
-    assert fixes.apply(dataset.folder, findings, "remove") == "Removed 2 clips."
-    dataset.undo()
-    dataset.undo()
-    assert dataset.clip("still").tags == ()
-
-
 def test_what_does_not_fit_changes_nothing(dataset: Dataset) -> None:
     before = dataset.clips
     with pytest.raises(ConfigError, match="'Crop the bars' does not fix 'Blurred': use 'Remove' or 'Tag for later'"):
@@ -366,15 +353,6 @@ def test_numbers_of_a_few_records() -> None:
 def test_an_empty_dataset_has_empty_statistics(tmp_path: Path) -> None:
     found = statistics(tmp_path)
     assert (found.clips, found.histograms, found.with_trigger, found.measured) == (0, {}, None, 0)
-
-
-def test_bins_are_round_and_few() -> None:
-    found = of_clips([clip(n, " ".join(["word"] * (n % 57 + 1)), n + 2) for n in range(1000)], DatasetInfo(), {})
-    for histogram in found.histograms.values():
-        assert sum(histogram.counts) == 1000
-        assert len(histogram.counts) <= 21
-        assert len(histogram.edges) == len(histogram.counts) + 1
-    assert found.histograms["words"].edges[:2] == (0, 5)
 
 
 def test_a_check_leaves_motion_and_tokens(checked: Path, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.cuts import cutting, scenes
-from workbench.dataset_builder.cuts import scenes as module
 from workbench.dataset_builder.cuts.cutting import Cut, checked, make_part, master_of
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, frames_from, scores
 from workbench.dataset_builder.cuts.splitting import plan_split
@@ -340,22 +339,6 @@ def test_each_frame_is_shown_at_its_time(tmp_path: Path, frames: int) -> None:
         assert place * share <= seconds < (place + 1) * share
         level = pixels[4:12, place * 32 + 8 : place * 32 + 24].mean()
         assert level == pytest.approx(20 + seconds * 10 * 200 / frames, abs=3)
-
-
-def test_it_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    media.encode(brightening(9), tmp_path / "clip.mp4", 10)
-    first = filmstrip(tmp_path / "clip.mp4", tmp_path / "cache")
-    with monkeypatch.context() as without:
-        without.setattr(module, "stills", None)
-        assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") == first
-    media.encode(brightening(8), tmp_path / "clip.mp4", 10)
-    assert filmstrip(tmp_path / "clip.mp4", tmp_path / "cache") != first
-
-
-def test_too_wide_is_told(tmp_path: Path) -> None:
-    media.encode(brightening(20), tmp_path / "clip.mp4", 10)
-    with pytest.raises(DataError, match="a strip of 20 frames of 4000 pixels is too wide: use 16 or fewer"):
-        filmstrip(tmp_path / "clip.mp4", tmp_path, frames=20, height=2000)
 
 
 # ---- splitting

@@ -418,13 +418,6 @@ def test_two_concatenated_recordings_have_their_total_length(tmp_path: Path, end
     assert not any("damaged" in note or "variable" in note for note in result.notes), result.sentence
 
 
-def test_an_avi_with_b_frames_is_read_in_order(tmp_path: Path) -> None:
-    path = h264(tmp_path / "a.avi")
-    assert np.abs(np.stack([picture for _, picture in media.decode(path)]).astype(int) - VIDEO).mean() < 8
-    times = [time for time, _ in media.decode(path)]
-    assert times == pytest.approx([number / 24 for number in range(24)], abs=1e-6)
-
-
 # ---- a picture that changes its size --------------------------------------------------------------------------------
 
 

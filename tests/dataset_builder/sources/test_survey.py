@@ -152,13 +152,6 @@ def test_the_poster_of_a_video_is_left_out(tmp_path: Path) -> None:
     assert any("pictures of videos that are also here, left out: 'IMG_1.JPG'" in line for line in found.sentences)
 
 
-def test_rare_extensions_are_known(tmp_path: Path) -> None:
-    names = ["a.jfif", "b.JPE", "c.pjpeg", "d.dib", "e.avifs", "f.mpe", "g.M2T", "h.divx", "i.264"]
-    for name in names:
-        touch(tmp_path / name)
-    assert sorted(source.name for source in survey([tmp_path]).sources) == names
-
-
 def test_thousands_of_files_are_surveyed_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2_000):
         (tmp_path / f"{number:05d}.mp4").touch()

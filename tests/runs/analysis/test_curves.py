@@ -16,7 +16,7 @@ from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
 from workbench.errors import ConfigError
 from workbench.runs.analysis.comparison import MOST, compare
-from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, grouped, smoothed
+from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, grouped
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.view import compared_charts
@@ -35,12 +35,6 @@ def filled(values: Iterable[tuple[int, float]], most: int = POINTS) -> Series:
 def typical(timestep: int) -> float:
     """A loss by noise level, shaped as that of a model that predicts velocity."""
     return 0.04 + 0.5 * math.exp(-timestep / 60) + 0.25 * math.exp(-timestep / 400)
-
-
-def test_short_series_are_kept_as_they_are() -> None:
-    values = [(step, math.sin(step)) for step in range(1, 400)]
-    assert filled(values).points() == values
-    assert filled([]).points() == []
 
 
 @pytest.mark.parametrize("count", [999, 1001, 4096, 100_000])
@@ -62,14 +56,6 @@ def test_sparse_steps_and_values_that_are_none() -> None:
     series = filled([(step, 1.0) for step in range(0, 1_000_000, 50)] + [(1_000_000, math.nan)])
     assert len(series.points()) <= POINTS
     assert series.last == (999_950, 1.0)
-
-
-def test_smoothing_keeps_a_level_and_starts_at_the_first_value() -> None:
-    level = smoothed(filled((step, 2.0) for step in range(50_000)).means())
-    assert {round(value, 9) for _, value in level} == {2.0}
-    rising = smoothed([Mean(1, 0.0, 1), Mean(2, 1.0, 1), Mean(3, 1.0, 1)])
-    assert rising[0] == (1, 0.0)
-    assert 0 < rising[1][1] < rising[2][1] < 1
 
 
 def test_grouped_means_weigh_what_they_hold() -> None:
@@ -115,18 +101,6 @@ def test_detrending_shows_the_expected_loss_with_far_less_noise(
     noise, left = math.sqrt(fmean(e * e for e in before)), math.sqrt(fmean(e * e for e in after))
     assert left < 0.45 * noise
     assert abs(fmean(after)) < abs(fmean(before)) + 0.003  # no bias of its own
-
-
-def test_a_young_run_is_not_made_worse() -> None:
-    draw = random.Random(1)
-    detrending, values = Detrending(), []
-    for step in range(1, 6):
-        timestep = draw.randrange(TIMESTEPS)
-        values.append(typical(timestep))
-        detrending.add(step, timestep, values[-1])
-    curve = [mean.value for mean in detrending.means()]
-    assert fmean(curve) == pytest.approx(fmean(values))
-    assert max(curve) - min(curve) <= max(values) - min(values)
 
 
 # ---- a run's file

@@ -20,7 +20,7 @@ from tests.written_run import add_preview, write_run
 from workbench.display.quantities import duration, loss_text, moment
 from workbench.jobs import State, Status
 from workbench.runs.analysis.curves import Curves, grouped
-from workbench.runs.analysis.diagnosis import RULES, Diagnosis, diagnose, mann_kendall, noise_of
+from workbench.runs.analysis.diagnosis import RULES, Diagnosis, diagnose
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line, measure
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.settings import TrainSettings
@@ -231,15 +231,6 @@ def test_a_model_that_broke_late_keeps_its_useful_checkpoint(tmp_path: Path) -> 
     found = diagnose(curves_of(tmp_path, late, falling), [500, 1500, 2000])
     assert found.kind == "destroyed"
     assert found.advice.startswith("Use the checkpoint from step 1500, or start over with a lower learning rate")
-
-
-def test_the_statistics_behind_it() -> None:
-    assert mann_kendall([1, 2, 3, 4, 5, 6]) == pytest.approx(14 / math.sqrt(6 * 5 * 17 / 18))
-    assert mann_kendall([2.0] * 9) == 0
-    draw = random.Random(0)
-    on_a_slope = [step / 10 + draw.gauss(0, 0.05) for step in range(400)]
-    assert noise_of(on_a_slope) == pytest.approx(0.05, rel=0.15)
-    assert noise_of([1.0, 2.0]) == 0.0
 
 
 # ---- each sentence against its numbers
@@ -604,29 +595,12 @@ def test_a_failure_is_named_and_comes_with_what_helps(tmp_path: Path, name: str)
     assert advice in found.advice
 
 
-def test_the_documents_table_has_the_failures_and_their_kinds() -> None:
-    rows = [line.split(" | ") for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    said = {row[0].removeprefix("| "): row[2] for row in rows if len(row) > 2}
-    assert {name: kind for name, (kind, *_) in CASES.items()}.items() <= {
-        name: kind.partition(":")[0].strip("*") for name, kind in said.items()
-    }.items()
-
-
 def test_a_run_that_shows_its_concept_is_not_told_so(tmp_path: Path) -> None:
     """Noise levels that lag are no failure by themselves: measured where 67% of the samples showed the concept."""
     bands: tuple[Shape, ...] = (falling, falling, falling, lambda share: 0.5 - 0.05 * share, lambda share: 0.5)
     curves = curves_of(tmp_path, falling, falling, OWN, bands=bands, moved=levels(34), controls=levels(8))
     found = diagnose(curves, [2000])
     assert (found.kind, found.tone) == ("learning", "good")
-
-
-def test_the_best_checkpoint_is_one_that_shows_something(tmp_path: Path) -> None:
-    """Though the loss was lowest while the previews were still those of the base model."""
-    curves = curves_of(tmp_path, turning, falling, OWN, moved=lambda share: 2 + 40 * share**2, controls=levels(7))
-    found = diagnose(curves, [800, 1200, 1600, 2000])
-    assert found.kind == "over-fitting"
-    assert found.best_step == 1200, "800 has the lowest loss"
-    assert "step 1200" in found.advice
 
 
 @pytest.mark.parametrize(
