@@ -35,7 +35,7 @@ from workbench.remote.ssh import SshBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-HISTORY = ROOT / "CHANGELOG.md"  # it names what was there once
+HISTORY = ROOT / "CHANGELOG.md"  # it names things that no longer exist
 
 
 def test_written_pages_are_up_to_date() -> None:
@@ -108,7 +108,7 @@ def test_paths_in_the_documents_exist() -> None:
 
 
 def test_tests_in_the_documents_exist() -> None:
-    """`tests/file.py::name`: the function stands in that file."""
+    """`tests/file.py::name`: that file defines the function."""
     named = [one for page in PAGES for one in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))]
     assert named
     missing = [f"{file}::{name}" for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text("utf-8")]
@@ -154,16 +154,16 @@ PROSE = {"or", "is", "with", "installed", "itself", "and", "on", "in", "from", "
 
 
 def code_of(page: Path) -> Iterator[str]:
-    """Fenced blocks and spans in backticks; lines that end in a backslash are joined."""
+    """Yield fenced blocks and spans in backticks."""
     text = page.read_text(encoding="utf-8")
     yield from re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
 def strings_of(module: Path) -> Iterator[str]:
-    """Messages and help texts of a module, and of other docstrings what stands in backticks or is indented as code.
+    """Yield a module's messages and help texts, and the code in its other docstrings.
 
-    What an f-string fills in is a capital letter.
+    Values of f-strings become a capital letter.
     """
     tree = ast.parse(module.read_text(encoding="utf-8"))
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -187,7 +187,7 @@ def strings_of(module: Path) -> Iterator[str]:
 def named() -> Iterator[tuple[Path, str]]:
     """(file, what follows the word workbench) of every command line."""
     for page in PAGES:
-        # The changelog's table names commands that there were.
+        # The changelog also names former commands.
         for code in code_of(page) if page.name != "CHANGELOG.md" else ():
             yield from ((page, found) for found in COMMAND.findall(code.replace("\\\n", " ")))
     for module in (ROOT / "workbench").rglob("*.py"):
@@ -201,7 +201,7 @@ def named() -> Iterator[tuple[Path, str]]:
 
 
 def wrong(line: str) -> str:
-    """What does not exist of a command line, "" when all of it does."""
+    """Return the part of a command line that does not exist, or ""."""
     words = line.split()
     command: click.Command = cli
     context = click.Context(cli)
@@ -228,7 +228,7 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 def documented() -> Iterator[tuple[Path, str]]:
-    """(page, arguments) of every whole command line: those in blocks, and those in backticks that have arguments."""
+    """Yield (page, arguments) of every complete command line, in blocks and in backticks."""
     for page in PAGES:
         for code in code_of(page) if page.name != "CHANGELOG.md" else ():
             for line in code.replace("\\\n", " ").splitlines():
@@ -237,7 +237,7 @@ def documented() -> Iterator[tuple[Path, str]]:
 
 
 def unfit(line: str) -> str:
-    """Why the command would refuse these arguments or a setting among them; "" when it takes them. Runs nothing."""
+    """Return why the command would refuse these arguments or settings, or "", without running it."""
     command, context, words = cli, click.Context(cli), shlex.split(line, comments=True)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         context = click.Context(command, parent=context)
@@ -295,7 +295,7 @@ def test_every_method_in_add_a_family_is_on_the_contract() -> None:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 NAME = re.compile(r"[A-Za-z0-9._-]+")
-# Beside what this project depends on: a package that is built for a machine's own CUDA, and what runs the tests.
+# Not dependencies of this project: a package built for the machine's own CUDA, and the test runner.
 ALSO = {"flash-attn", "pytest"}
 HINT = re.compile(r"pip install ((?:(?:-e )?'[^']+'|[a-z0-9][\w.-]*)(?: '[^']+')*)")
 PLACEHOLDERS = {"X", "NAME", "what", "--force-reinstall"}
@@ -311,7 +311,7 @@ KNOWN = ALSO | {requirement(one) for one in [*PROJECT["dependencies"], *(r for r
 
 
 def problem(hint: str) -> str:
-    """Why pip cannot follow it, "" when it can."""
+    """Return why pip cannot install it, or ""."""
     for word in shlex.split(hint):
         name, _, rest = word.partition("[")
         if word == "-e" or word in PLACEHOLDERS:

@@ -1,4 +1,4 @@
-"""What goes on in a workspace: runs by what they need, the newest samples and datasets, the next steps."""
+"""The overview of a workspace: runs by what they need, the newest samples and datasets, next steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(workspace: Workspace) -> Overview:
 
 
 def at_work(run: Run, **beat: object) -> None:
-    """As if this process trained it."""
+    """Make the run look as if this process were training it."""
     (run.folder / jobs.RESULT).unlink(missing_ok=True)
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
     write_json(run.folder / jobs.HEARTBEAT, {"phase": "train", "step": 5, "total": 20, "time": time.time(), **beat})

@@ -1,6 +1,6 @@
-"""Installing: what the lock says, the small build of torch without a GPU, the large one with; what is there is kept.
+"""Installation: locked packages, torch's CPU build without a GPU, its CUDA build with one, existing builds kept.
 
-The scripts for Windows are read, not run: that they name what is there, in the way that Windows needs.
+The Windows scripts are read, not run: they must name existing files and have Windows line endings.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PINNED = f"torch=={install.TORCH}"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """What pip is asked to install, on Linux without a GPU; nothing is installed."""
+    """The arguments that pip gets on Linux without a GPU; nothing is installed."""
     calls: list[tuple[str, ...]] = []
     monkeypatch.setattr(install, "pip", lambda python, *arguments, check=True: calls.append(arguments) or True)
     given(monkeypatch)
@@ -35,7 +35,7 @@ def given(
     answers: bool = True,
     at: str = "linux",
 ) -> None:
-    """A machine: which torch it has, whether it has a GPU, whether the indexes answer, its system."""
+    """Simulate a machine: its torch, whether it has a GPU, whether the indexes answer, its system."""
     monkeypatch.setattr(install, "installed_torch", lambda python: torch)
     monkeypatch.setattr(install, "has_gpu", lambda: gpu)
     monkeypatch.setattr(install, "reachable", lambda url: answers)

@@ -1,4 +1,4 @@
-"""What is declared is what was run: bounds on every package, and packages that can be loaded. Needs no torch.
+"""Every package has version bounds, the installed versions are within them and load. Needs no torch.
 
 `make versions` runs this and more with the lowest and with the newest versions (scripts/versions.py).
 """
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 OPTIONAL = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
-# Packages whose parts in C or own dependencies break first, by the names they are imported under; none needs torch.
+# Import names of the packages whose C parts or own dependencies break first; none needs torch.
 LOADED = "gradio, av, numpy, pydantic, psutil, PIL, click, rich, sentencepiece, google.protobuf, pynvml, "
 LOADED += "jupyterlab, ipywidgets, anywidget, scenedetect, cv2, httpx, regex, huggingface_hub, safetensors.numpy, "
 LOADED += "transformers"

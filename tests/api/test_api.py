@@ -1,4 +1,4 @@
-"""The HTTP API on a real server: the client's calls end in the library's, and nobody comes in without the token."""
+"""The HTTP API on a real server: the client's calls reach the library, and nothing works without the token."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from workbench.workspace import FORMER_NAMES, Workspace
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(GET|POST) (/\S+)` \| (?:`(.*)`)? ?\|$", re.MULTILINE)  # call and fields
-REFUSED = {  # calls of the table that squares without bars, in a task that has ended, cannot have -> why
+REFUSED = {  # calls of the table that fail on these clips or on a finished task -> why
     "crop-bars": "no bars were found",
     "stop": "only a running task can be stopped",
 }
@@ -169,8 +169,8 @@ def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written
     environment["SAMPLE"] = add_sample(workspace, "a cat")
     for example in examples:
         if not workspace.dataset("cats").exists() and "/removed-" not in example and "night-cats" not in example:
-            shutil.copytree(imported, workspace.dataset("cats"))  # the first time, and when it was renamed
-        if example.endswith("/lora"):  # the run was stopped above: as if it had finished
+            shutil.copytree(imported, workspace.dataset("cats"))  # created, then renamed
+        if example.endswith("/lora"):  # the run was stopped above: make it look finished
             run = Run.open(workspace, "cats")
             until(lambda run=run: not run.status.state.alive)
             put_export(workspace, "other", rank=4, alpha=4.0, step=1)

@@ -32,7 +32,7 @@ MODEL, IMAGE_MODEL = ASSETS / "tiny-cogvideox", ASSETS / "tiny-cogvideox-i2v"
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """The tensors are so small that a second thread only waits, above all on a busy machine."""
+    """Use one thread: the tensors are too small for a second one to help."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -52,13 +52,13 @@ def image_pipeline() -> CogVideoXImageToVideoPipeline:
 
 
 def clips_of(specs: list[tiny_world.Spec], seed: int = 0, size: int = tiny_world.SIZE) -> Tensor:
-    """Drawn clips [N, 3, F, H, W]."""
+    """Draw clips, [N, 3, F, H, W]."""
     rng = random.Random(seed)
     return torch.stack([tiny_world.draw(spec, rng, size) for spec in specs])
 
 
 def read_clip(file: Path) -> Tensor:
-    """A stored clip [3, F, H, W] in [-1, 1]."""
+    """Read a stored clip, [3, F, H, W] in [-1, 1]."""
     import av
 
     with av.open(str(file)) as container:
@@ -123,7 +123,7 @@ def test_the_check_tells_manners_of_moving_that_first_frames_do_not_give_away(ma
 
 
 def shows_what_it_should(clip: Tensor, spec: tiny_world.Spec) -> bool:
-    """Stripes where asked for; everything, where the background is plain and the check can name all of it."""
+    """Check for stripes where the spec has them; otherwise check everything that the spec names."""
     if spec.texture == "striped":
         return tiny_check.stripes(clip) > tiny_check.STRIPED
     return tiny_check.inspect(clip).matches(spec)["all"]
@@ -167,7 +167,7 @@ def test_videos_go_on_from_the_given_first_frame(image_pipeline: CogVideoXImageT
 
 @pytest.fixture
 def train(compute: Callable[..., object]) -> Callable[..., object]:
-    """The training script in miniature, in a process of its own: 3 + 2 + 3 + 3 steps."""
+    """Run the training script in its own process, for 3 + 2 + 3 + 3 steps."""
     few = ["--vae-steps", "3", "--decoder-steps", "2", "--transformer-steps", "3", "--image-steps", "3"]
     few += ["--vae-clips", "8", "--vae-batch", "1"]
     few += ["--renditions", "1", "--small-renditions", "1", "--combinations", "8"]

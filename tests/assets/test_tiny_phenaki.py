@@ -1,4 +1,4 @@
-"""The script that trains the tiny Phenaki: killed and continued it writes a model that the workbench knows."""
+"""The script that trains the tiny Phenaki: after a kill it resumes and writes a model that the workbench loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.release
 
 
 def sampled(folder: Path, frames: int, height: int, width: int) -> torch.Tensor:
-    """A video [1, 3, F, H, W] of a model that the script wrote."""
+    """Sample a video, [1, 3, F, H, W], from a model that the script wrote."""
     family, cpu = find_model(str(folder))[0], torch.device("cpu")
     encoder = family.load_text_encoder(folder, cpu, torch.float32)
     inputs = DenoiseInputs(

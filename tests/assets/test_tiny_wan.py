@@ -1,4 +1,4 @@
-"""The script that trains the tiny Wan: killed and continued it writes three models that the workbench knows."""
+"""The script that trains the tiny Wan: after a kill it resumes and writes three models that the workbench loads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEW += ["--check-clips", "0", "--threads", "1"]
 
 
 def sampled(folder: Path) -> torch.Tensor:
-    """A video [1, 3, F, H, W] of a model that the script wrote, told nothing but a caption."""
+    """Sample a video, [1, 3, F, H, W], from a model that the script wrote, given only a caption."""
     family, cpu = find_model(str(folder))[0], torch.device("cpu")
     encoder = family.load_text_encoder(folder, cpu, torch.float32)
     inputs = DenoiseInputs(
@@ -72,10 +72,10 @@ def test_the_script_goes_on_where_it_was_and_writes_three_models(
         family, model = found = find_model(str(folder))
         assert (family.name, model.task, found.facts.in_channels) == ("wan", task, channels)
         assert (family.refusal(model, "control") == "") == (suffix == "-control")
-        if suffix != "-i2v":  # which is always shown a picture
+        if suffix != "-i2v":  # it always takes a first frame
             seen[suffix] = sampled(folder)
     assert seen[""].shape == (1, 3, 9, 64, 64)
-    assert torch.allclose(seen[""], seen["-control"], atol=2e-2)  # what it is not told is zero
+    assert torch.allclose(seen[""], seen["-control"], atol=2e-2)  # missing conditions are zeros
 
 
 def test_the_vae_is_the_same_after_its_latents_were_moved_to_wans() -> None:

@@ -1,4 +1,4 @@
-"""`workbench dataset`: everything of the builder through the real command line, with real clips and real processes."""
+"""`workbench dataset` on the real command line, with real clips and real processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def clips(shell: Shell, dataset: str) -> list[dict[str, Any]]:
-    """A dataset's clips."""
+    """Return a dataset's clips."""
     found: list[dict[str, Any]] = json.loads(shell("dataset", "show", dataset, "--json").out)["clips"]
     return found
 
@@ -46,7 +46,7 @@ def made(shell: Shell, *command: str | Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def footage(tmp_path: Path, make_clip: MakeClip) -> Path:
-    """A folder with a source video of two shots of a second each, a plain clip, and a file that is none."""
+    """A folder with a source video of two one-second shots, a plain clip, and a file that is not a video."""
     folder = tmp_path / "given"
     shots = [draw(24, (96, 64), "red", (200, 200, 200)), draw(24, (96, 64), "blue", (10, 10, 10))]
     media.encode(np.concatenate(shots), folder / "two shots.mp4", 24)
@@ -161,11 +161,11 @@ def test_numbers(shell: Shell, dataset: Dataset) -> None:
 
 
 def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
-    # Ten-bit colors, so that each file is encoded anew and all of them take far longer than what is done here.
+    # 10-bit colors force each file to be re-encoded, so that the import outlasts this test.
     long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()
     (tmp_path / "many").mkdir()
     for number in range(40):
-        (tmp_path / "many" / f"{number}.mp4").write_bytes(long + bytes([number]))  # of different content
+        (tmp_path / "many" / f"{number}.mp4").write_bytes(long + bytes([number]))  # so that each has different content
     folder = workspace.datasets / "many" / ".import"
     try:
         given = ("dataset", "import", "many", str(tmp_path / "many"))
@@ -187,7 +187,7 @@ def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Wo
 
 
 def test_settings_of_a_task_come_from_a_file(shell: Shell, dataset: Dataset, tmp_path: Path) -> None:
-    """Such as the task's own, which also has what the command is given by place."""
+    """For example the task's own file, which also contains the command's positional arguments."""
     file = tmp_path / "config.json"
     ImportSettings(sources=("/nowhere",), dataset="other", trigger_word="qqy").save(file)
     said = shell("dataset", "import", "squares", dataset.path_of(dataset.clips[0]), "--config", file, "--detach")

@@ -1,4 +1,4 @@
-"""Runs in the shell: settings from flags and files, sweeps, clones and forks, and what is said of runs."""
+"""Runs in the shell: settings from flags and files, sweeps, clones and forks, and reports about runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from workbench.workspace import Workspace, write_json
 
 @pytest.fixture
 def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are written, no process begins."""
+    """Write runs without starting their processes."""
     monkeypatch.setattr(Run, "start", lambda run: run.status)
 
 
 def save(run: Run, step: int, settings: TrainSettings | None = None) -> None:
-    """A checkpoint that verifies."""
+    """Save a checkpoint that passes verification."""
 
     def fill(folder: Path) -> None:
         (folder / checkpoints.LORA).write_bytes(b"weights" * 100_000)
@@ -50,7 +50,7 @@ def save(run: Run, step: int, settings: TrainSettings | None = None) -> None:
 
 
 def living(run: Run) -> None:
-    """As if this process trained it."""
+    """Make the run look as if this process were training it."""
     (run.folder / jobs.RESULT).unlink()
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
 
@@ -288,7 +288,7 @@ def test_a_file_gives_a_prompt_a_line(shell: Shell, tmp_path: Path, monkeypatch:
 
 
 def test_a_setting_without_effect_names_the_one_that_decides() -> None:
-    """Guidance 1 and a negative prompt, a gamma without its weighting: every rule that forms hide by."""
+    """Guidance 1 and a negative prompt, a gamma without its weighting: every rule that hides a field of a form."""
     given = settings_from(SampleSettings, (), {"negative_prompt": "blurry", "guidance_scale": "1"}, prompt="a cat")
     assert needless(given, ["negative_prompt"]) == ["negative_prompt has no effect while guidance_scale is 1."]
     assert not needless(given.changed(guidance_scale=6.0), ["negative_prompt"])
@@ -299,7 +299,7 @@ def test_a_setting_without_effect_names_the_one_that_decides() -> None:
     ]
     assert not needless(run, []), "only what was given"
     named = {name for names in DECIDED_BY.values() for name in names}
-    refused = {"start_from", "train_also", "preservation_weight"}  # by runs.checks, in a sentence of their own
+    refused = {"start_from", "train_also", "preservation_weight"}  # runs.checks reports these in its own words
     assert all(set(rules) - refused <= named for rules in NEEDED.values())
 
 

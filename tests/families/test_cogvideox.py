@@ -65,7 +65,7 @@ def test_a_missing_model_names_the_remedy(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    # huggingface_hub 1.32 looks for the list of files first, 2 for a copy on this disk: the sentence says which.
+    # huggingface_hub 1.32 lists the files first, 2 looks for a local copy: the message says which failed.
     remedy = "THUDM/CogVideoX-2b cannot be (downloaded .*: check the network|reached: .*, try again later)"
     with pytest.raises(ModelUnavailable, match=remedy):
         FAMILY.fetch(find_model("cogvideox-2b")[1], report=lambda text: None)
@@ -234,7 +234,7 @@ def test_b24_what_no_position_was_learned_for_is_refused(learned: Path) -> None:
 
 
 def test_b24_the_cards_code_keeps_them_and_says_so(learned: Path) -> None:
-    """The lines are run on a pipeline that diffusers loaded: it then adds what training added."""
+    """Run the card's lines on a pipeline that diffusers loaded: it then adds the same positions as training."""
     from diffusers import CogVideoXImageToVideoPipeline
 
     model = FAMILY.describe_folder(learned)
@@ -266,7 +266,7 @@ TIMESTEPS = torch.tensor([1, 100, 600, 999])
 
 @dataclass
 class Case:
-    """One toy with a batch of four clips' latents, and the stock pipeline that its facts are asked of."""
+    """A toy with a batch of four clips' latents, and the stock pipeline to compare with."""
 
     folder: Path
     transformer: Any
@@ -333,7 +333,7 @@ def official_step(case: Case, transformer: Any, alphas: torch.Tensor, condition:
 
 
 def official_condition(case: Case, scale: float) -> torch.Tensor | None:
-    """The first frame's latents at index 0, zeros after it; the posterior's mean, so that nothing is drawn."""
+    """The first frame's latents at index 0, zeros after it; the posterior's mean, so that nothing is sampled."""
     if case.image is None:
         return None
     with torch.no_grad():
@@ -405,7 +405,7 @@ def test_min_snr_weights_are_the_published_ones(case: Case) -> None:
 
 @pytest.mark.parametrize("scale", ["pipeline", "raw"])
 def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, scale: str) -> None:
-    """Other trainers multiply where diffusers' 1.5 pipeline divides; b12: the image is in it, not noise alone."""
+    """Other trainers multiply where diffusers' 1.5 pipeline divides; b12: the image is part of it."""
     if case.image is None:
         assert isinstance(case.pipeline, CogVideoXPipeline)
         return
@@ -440,7 +440,7 @@ GUIDED = Guidance(3.0)
 
 
 class Drawer:
-    """A toy's parts, and a drawing of it."""
+    """A toy's parts, and videos sampled with them."""
 
     def __init__(self, folder: Path, variant: str) -> None:
         self.folder, self.model = folder, FAMILY.toy(folder, variant)
@@ -513,7 +513,7 @@ def test_b20_a_video_equals_the_stock_pipelines_at_its_own_number_of_frames(draw
 
 @pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])
 def test_a_prefix_stays_clean_and_the_rest_follows_it(drawer: Drawer, scheduler: str) -> None:
-    """Its frames come back; what stands in front, in 1.5, are copies of its first."""
+    """The prefix comes back unchanged; in 1.5 copies of its first frame precede it."""
     video = torch.rand(1, 3, 9, 16, 16, generator=torch.Generator().manual_seed(2)) * 2 - 1
     for frames in (1, 9):
         shape = FAMILY.latents_shape(drawer.folder, frames, 16, 16)
@@ -528,7 +528,7 @@ def test_a_prefix_stays_clean_and_the_rest_follows_it(drawer: Drawer, scheduler:
 
 
 def test_a_prefix_is_noised_to_the_level_of_each_step(drawer: Drawer) -> None:
-    """What the transformer sees of it is sqrt(a) * prefix + sqrt(1 - a) * the noise that the drawing began with."""
+    """The transformer sees sqrt(a) * prefix + sqrt(1 - a) * the initial noise."""
     seen: list[tuple[float, torch.Tensor]] = []
     handle = drawer.transformer.register_forward_pre_hook(
         lambda module, args, kwargs: seen.append((float(kwargs["timestep"][0]), kwargs["hidden_states"][:1])),
@@ -565,7 +565,7 @@ def test_guidance_in_a_part_of_the_steps_makes_half_the_work_in_the_others(drawe
 @pytest.mark.parametrize("scheduler", ["DDIM", "DPM"])
 @pytest.mark.parametrize("strength", [0.5, 1.0])
 def test_a_video_that_is_changed_equals_the_stock_pipelines(drawer: Drawer, strength: float, scheduler: str) -> None:
-    """The pipeline for it knows no first frame, and no number of latent frames that must be filled up."""
+    """That pipeline supports neither first frames nor padded latent frames."""
     from diffusers import CogVideoXVideoToVideoPipeline
 
     if of_image(drawer) or drawer.transformer.config.patch_size_t:
@@ -601,7 +601,7 @@ def image_drawer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 def test_a_condition_of_ones_own_takes_the_place_of_the_image(image_drawer: Drawer) -> None:
-    """Beside every frame, a whole clip of low resolution, or nothing at all."""
+    """Such as a low-resolution clip for every frame, or zeros."""
     shape = FAMILY.latents_shape(image_drawer.folder, 17, 16, 16)
     whole = torch.randn(1, *shape, generator=torch.Generator().manual_seed(8))
     drawn = [image_drawer.draw(given=Given(beside=condition)) for condition in (whole, torch.zeros(1, *shape))]

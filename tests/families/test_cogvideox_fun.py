@@ -47,7 +47,7 @@ class Case:
         return FAMILY.denoise(self.transformer, inputs)
 
     def channels(self, given: Given | None) -> torch.Tensor:
-        """What the transformer is called with behind the noisy latents, in training."""
+        """Return the channels that the transformer gets after the noisy latents in training."""
         seen: list[torch.Tensor] = []
         hook = self.transformer.register_forward_pre_hook(
             lambda module, args, kwargs: seen.append(kwargs["hidden_states"]), with_kwargs=True

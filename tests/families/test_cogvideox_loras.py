@@ -35,7 +35,7 @@ def transformer(folder: Path) -> Any:
 
 
 def drawn(transformer: Any, ranks: dict[str, int], alphas: dict[str, float] | None = None) -> LoraWeights:
-    """A LoRA on the given layers, with matrices that leave no layer unchanged."""
+    """Make a LoRA that changes every one of the given layers."""
     generator, found = torch.Generator().manual_seed(3), dict[str, torch.Tensor]()
     for layer, rank in ranks.items():
         weight = transformer.get_submodule(layer).weight
@@ -45,13 +45,13 @@ def drawn(transformer: Any, ranks: dict[str, int], alphas: dict[str, float] | No
 
 
 def attention(transformer: Any) -> LoraWeights:
-    """On all of the attention's projections."""
+    """Make a LoRA on all attention projections."""
     ranks = {f"transformer_blocks.{n}.attn1.{name}": 4 for n in (0, 1) for name in ("to_q", "to_k", "to_v", "to_out.0")}
     return drawn(transformer, ranks, dict.fromkeys(ranks, 8.0))
 
 
 def mixed(transformer: Any) -> LoraWeights:
-    """Several ranks, several alphas, on the attention alone (so that every format can hold it)."""
+    """Make a LoRA with several ranks and alphas, on attention only, so that every format can hold it."""
     ranks = {
         "transformer_blocks.0.attn1.to_q": 2,
         "transformer_blocks.1.attn1.to_v": 5,
@@ -61,7 +61,7 @@ def mixed(transformer: Any) -> LoraWeights:
 
 
 def deltas(lora: LoraWeights) -> Tensors:
-    """What the LoRA adds to each weight; layers that it does not change are left out."""
+    """Return what the LoRA adds to each weight, without unchanged layers."""
     found = {
         layer: lora.scale_of(layer)
         * (lora.tensors[f"{layer}.lora_B.weight"].double() @ lora.tensors[f"{layer}.lora_A.weight"].double())
@@ -77,7 +77,7 @@ def same(found: Tensors, wanted: Tensors) -> None:
 
 
 def through(lora: LoraWeights, format: str, folder: Path) -> LoraWeights:
-    """Written in a format, and read back from the file."""
+    """Write the LoRA in a format and read it back from the file."""
     tensors, metadata = FAMILY.export_lora(lora, format)
     path = folder / f"lora{next(one.suffix for one in FAMILY.lora_formats if one.id == format)}"
     if path.suffix == ".pt":
@@ -95,7 +95,7 @@ def test_a_format_gives_back_what_it_was_given(format: str, kind: Any, transform
 
 
 def test_comfyuis_names_are_those_of_its_own_model(transformer: Any) -> None:
-    """Every layer of the transformer has one, and the way back gives the layer."""
+    """Every layer of the transformer has a name, which maps back to the layer."""
     linear = [name for name, part in transformer.named_modules() if type(part).__name__ in ("Linear", "Conv2d")]
     names = {layer: NAMES.authors_name(layer) for layer in linear}
     assert names["transformer_blocks.0.attn1.to_out.0"] == "blocks.0.attn_out"
@@ -227,7 +227,7 @@ def test_a_lora_of_sat_is_read_with_sats_alpha() -> None:
 
 
 def test_a_lora_for_sat_has_the_scale_in_its_matrices(tmp_path: Path) -> None:
-    """SAT scales by 1 / r; what the LoRA lacks of query, key and value is zero."""
+    """SAT scales by 1 / r; missing query, key and value matrices are zeros."""
     notes = json.dumps({"transformer.r": 2, "transformer.lora_alpha": 8})
     save_file(prefixed(pair()), tmp_path / "lora.safetensors", metadata={"lora_adapter_metadata": notes})
     FAMILY.convert(tmp_path / "lora.safetensors", tmp_path / "sat.pt", tmp_path)

@@ -1,4 +1,4 @@
-"""LoRA files as other programs write them: the change of every weight is the one that the writer's program applies."""
+"""LoRA files of other programs change every weight as their own program does."""
 
 from __future__ import annotations
 

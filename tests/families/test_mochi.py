@@ -112,7 +112,7 @@ def test_a_video_equals_the_stock_pipelines(case: Case, negative: str) -> None:
 
 
 def inputs_again(inputs: DenoiseInputs) -> DenoiseInputs:
-    """The same, with noise from the beginning."""
+    """Return the inputs with their noise generator reset."""
     inputs.noise.manual_seed(1)
     return inputs
 
@@ -175,7 +175,7 @@ def test_flash_attention_refuses_padding(case: Case) -> None:
 
 
 def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
-    """On the linear layers of the blocks whose names have `part`, alpha unlike the rank."""
+    """Make a LoRA on the blocks' linear layers whose names contain `part`, with alpha unlike the rank."""
     random = torch.Generator().manual_seed(3)
     found: dict[str, torch.Tensor] = {}
     alphas: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Phenaki: what its tokenizer, objective and sampling promise, each bug of the seed's package among them."""
+"""Phenaki's tokenizer, objective and sampling, including every bug of the seed's package."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_the_critic_decides_and_a_model_without_one_uses_its_own_probabilities()
 
 
 def test_without_a_critic_what_a_step_kept_stays_as_in_maskgit() -> None:
-    """The probability that the transformer gives to a code that it is shown was never trained."""
+    """The transformer's probability of a visible code was never trained."""
     made, kept = transformer("none"), list[torch.Tensor]()
     original = Filling._masked
 

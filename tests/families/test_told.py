@@ -1,4 +1,4 @@
-"""What a model is told of a clip beforehand: kinds and their words, Wan's layouts, and the stock pipeline's videos."""
+"""Given frames, masks and controls: how they are written, Wan's layouts, and the stock pipeline's videos."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Case:
         return Image.fromarray(self.pixels[frame].numpy())
 
     def first_and_last(self, pipeline: Any, **more: Any) -> torch.Tensor:
-        """The latents that the stock pipeline generates between the clip's first and last frame."""
+        """Generate latents between the clip's first and last frame with the stock pipeline."""
         latents: torch.Tensor = pipeline(
             image=self.picture(0),
             last_image=self.picture(-1),

@@ -1,4 +1,4 @@
-"""Wan VACE: the stock pipeline's videos for all that it is told, the published trainers' objective, layers' names."""
+"""Wan VACE: the stock pipeline's videos for every condition, the published training objective, layer names."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_blocks_of_both_kinds_are_translated(case: Case) -> None:
 def test_the_cards_code_tells_the_pipeline_what_samples_are_told(
     case: Case, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the LoRA and the file of the video."""
+    """Runs everything but loading the LoRA and writing the video."""
     import diffusers
 
     frames = [Image.fromarray(np.full((SIZE, SIZE, 3), 20 * number, np.uint8)) for number in range(FRAMES)]

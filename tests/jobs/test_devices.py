@@ -1,4 +1,4 @@
-"""Which device a job takes. Apple's and AMD's GPUs are faked where torch says whether there is one: none is at hand."""
+"""Which device a job takes. Apple and AMD GPUs are simulated at torch's own queries, since none is available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of LoRAs changes every weight as it should: known matrices in, known changes out."""
+"""Operations on LoRAs change every weight correctly: known matrices in, known changes out."""
 
 from __future__ import annotations
 

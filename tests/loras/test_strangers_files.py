@@ -1,4 +1,4 @@
-"""LoRAs imported as people name them, of every kind, and what is said of those that fit in part or not."""
+"""Importing LoRAs of every kind under the names people type, and the messages about partial or no fit."""
 
 from __future__ import annotations
 

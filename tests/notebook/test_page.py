@@ -1,4 +1,4 @@
-"""`show_page` with a real page: started once, found again, shown in a notebook's frame by a browser, ended."""
+"""`show_page` with a real page: started once, found again, shown in a notebook's frame by a browser, stopped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory, warm: WarmHosts | None) -> I
 
 @pytest.fixture
 def notebook(shown: PageView, tmp_path: Path) -> Iterator[str]:
-    """The address of a page on another port, as Jupyter's, that has the view in it."""
+    """The address of a page on another port that embeds the view, as Jupyter does."""
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{shown._repr_html_()}</body>")
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""Panels by their messages, as a notebook's page sends them, and what they start, without a page."""
+"""Panels, driven by the messages that a notebook's page sends, and the work they start."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ CLIPS = ASSETS / "demo_clips" / "stripes"
 
 
 class Sent:
-    """What a view has sent. `last` waits for what a test asks about."""
+    """The messages that a view has sent."""
 
     def __init__(self, view: View, monkeypatch: pytest.MonkeyPatch) -> None:
         self.view, self.messages = view, list[tuple[Message, list[bytes]]]()
         monkeypatch.setattr(view, "send", lambda message, buffers=(): self.messages.append((message, list(buffers))))
 
     def ask(self, message: Message, *buffers: bytes) -> Message:
-        """The answer to a message."""
+        """Send a message and return its answer."""
         number = len(self.messages) + 1000
         self.view._heard(None, {"view": "a", "number": number, **message}, buffers)
         until(lambda: any(one.get("number") == number and "text" in one for one, _ in self.messages))
@@ -75,7 +75,7 @@ def sent(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 @pytest.fixture
 def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are written, no process begins."""
+    """Write runs without starting their processes."""
     monkeypatch.setattr(Run, "start", lambda run: run.status)
 
 
@@ -297,7 +297,7 @@ def test_videos_travel_inside_the_page(tmp_path: Path) -> None:
 
 
 def test_where_no_script_runs_pictures_are_shown(workspace: Workspace) -> None:
-    """As on GitHub, which also takes frames and videos away."""
+    """For example on GitHub, which also removes frames and videos."""
     grid, run = write_grid(workspace), Run.open(workspace, "first")
     pixels = np.zeros((9, 64, 64, 3), np.uint8)
     for cell in grid.state().all:

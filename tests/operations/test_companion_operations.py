@@ -1,4 +1,4 @@
-"""What lies beside a clip, as elements and programs ask for it: listed, attached, made, painted, tracked, detached."""
+"""Operations on a clip's companion files: list, attach, make, paint, track, detach."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finished(dataset: Dataset, task: TaskName) -> None:
 
 
 def runs_of(mask: np.ndarray) -> list[int]:
-    """The lengths of a mask's runs, outside first."""
+    """Return the run lengths of a mask, outside first."""
     flat = (mask > 127).ravel()
     lengths = [len(list(group)) for _, group in groupby(flat)]
     return [0, *lengths] if flat[0] else lengths

@@ -1,4 +1,4 @@
-"""What the page asks for of datasets and on Home: clips in pages, a clip, uploads, checks, what waits for somebody."""
+"""Operations behind the dataset pages and Home: pages of clips, one clip, uploads, checks, open tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows of a run, before it begins and as it goes on; what lists say of runs."""
+"""What the page shows about a run before it starts and while it runs, and in lists."""
 
 from __future__ import annotations
 

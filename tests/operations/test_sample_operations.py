@@ -1,4 +1,4 @@
-"""What the page asks of samples: what a form comes to, pages of the history, what fills a form, the queue."""
+"""Operations behind the Sample page: plans, pages of the history, filling a form, the queue."""
 
 from __future__ import annotations
 

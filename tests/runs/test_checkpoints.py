@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, refused for another run, and which are kept."""
+"""Checkpoints: complete or absent, refused for another run, and which ones are kept."""
 
 from __future__ import annotations
 

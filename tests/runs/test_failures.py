@@ -1,4 +1,4 @@
-"""Why a run failed: real messages of real failures, each to its cause and its next step."""
+"""Why a run failed: real messages of real failures, mapped to their cause and next step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run begins with: recipes, presets, sweeps, a LoRA to go on from, and what a device cannot do."""
+"""What a run starts with: recipes, presets, sweeps, an initial LoRA, and the limits of a device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of runs, with real processes that wait: order, changes of it, failures, deaths, foreign holders."""
+"""The run queue, with real waiting processes: order, reordering, failures, kills, other device holders."""
 
 from __future__ import annotations
 

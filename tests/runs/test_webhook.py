@@ -1,4 +1,4 @@
-"""A message when a run ends, whatever ended it, and none where nobody asked for one."""
+"""A message when a run ends, whatever ended it, and none unless it was requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drawing: exactly what the stock pipeline gives, and nothing left over from one request to the next."""
+"""Sampling: exactly what the stock pipeline generates, with nothing left over between requests."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def settings(model: Path | str, **values: object) -> SampleSettings:
 
 
 def stock(model: Path, loras: tuple[tuple[Path, float], ...] = (), scheduler: str = "", **values: object) -> np.ndarray:
-    """The same video from diffusers alone."""
+    """Generate the same video with diffusers alone."""
     import diffusers
     import torch
 
@@ -143,7 +143,7 @@ def picture(tmp_path: Path) -> Path:
 
 
 def test_a_continued_video_begins_with_the_last_frames(workspace: Workspace, tmp_path: Path) -> None:
-    """With the built-in model, whose video encoder keeps what it sees: the frames come back, and then it goes on."""
+    """Use the built-in model, whose trained VAE keeps the frames: they come back, and the video continues."""
     tiny = Sampler("tiny-cogvideox", pick_device("cpu"))
     before = tiny.generate(workspace, settings("tiny-cogvideox", steps=4)).frames
     still = np.repeat(before[:1], 3, axis=0)
@@ -224,7 +224,7 @@ def test_a_picture_is_turned_upright_and_cut_to_the_middle(tmp_path: Path) -> No
     wide = np.zeros((20, 60, 3), np.uint8)
     wide[:, 20:40] = 255
     turned = Image.Exif()
-    turned[0x0112] = 6  # to be shown turned by a quarter
+    turned[0x0112] = 6  # stored rotated by 90 degrees
     Image.fromarray(wide).save(tmp_path / "wide.png", exif=turned)
     frames = read_picture(tmp_path / "wide.png", 10, 10)
     assert frames.shape == (1, 10, 10, 3)

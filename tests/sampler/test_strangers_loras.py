@@ -1,4 +1,4 @@
-"""LoRA files of other programs in a loaded model: what is applied is what their own programs apply."""
+"""LoRA files of other programs change a loaded model as their own programs do."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dense(scale: float = 1.0) -> Tensors:
 
 
 def applied(adapters: Adapters, path: Path, cache: Path, force: bool = False) -> tuple[Tensors, dict[str, Any]]:
-    """What a LoRA adds to each weight of the loaded model; its record."""
+    """Apply a LoRA; return what it adds to each weight of the loaded model, and its record."""
     (record,) = adapters.apply([Lora(path.name, path, 1.0)], cache, force)
     found = {}
     for name, module in adapters._pipeline.transformer.named_modules():

@@ -1,4 +1,4 @@
-"""Samples that are told more than a first frame: a last one, keyframes, a mask, a control video, frames taken over."""
+"""Samples with a last frame, keyframes, a mask, a control video or continued frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Pictures and videos of noise, and a mask whose right half is white."""
+    """Write pictures and videos of noise, and a mask whose right half is white."""
     folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     for name in ("first", "last", "middle"):
         Image.fromarray(draw.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(folder / f"{name}.png")

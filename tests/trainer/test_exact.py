@@ -1,7 +1,7 @@
-"""A run that was interrupted equals one that was not, to the bit, whatever it is set to.
+"""An interrupted run ends with the same bits as an uninterrupted one, whatever its settings.
 
-The session is driven here in one process, so that many settings are tried in little time; tests/trainer/test_trainer.py
-kills real processes.
+The session runs in this process, so that many settings can be tested quickly; tests/trainer/test_trainer.py kills real
+processes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ PICTURES: dict[str, dict[str, Any]] = {
 
 
 def made_and_saved(run: Run, until: int) -> list[dict[str, Any]]:
-    """Make steps up to `until` and save; the metrics."""
+    """Train up to step `until` and save; return the metrics."""
     made = go(run, until)
     made.save()
     made.metrics.close()
@@ -99,7 +99,7 @@ def assert_exact(workspace: Workspace, model: str, values: dict[str, Any]) -> No
 
 @pytest.fixture
 def mixed(dataset: Dataset) -> Dataset:
-    """The six clips with one of them recorded as an image, and sizes that ask for more than one shape."""
+    """The six clips, one of them recorded as an image."""
     records = read_clips(dataset.folder)
     write_clips(dataset.folder, [records[0].changed(frames=1, fps=0.0), *records[1:]])
     return dataset
@@ -204,7 +204,7 @@ def test_a_picture_that_came_with_a_clip_is_what_the_model_is_shown(
 def test_controls_of_a_run_that_is_shown_pictures_are_clips_it_is_to_keep(
     workspace: Workspace, dataset: Dataset, picture_model: Model
 ) -> None:
-    """A picture of the new concept would be no control."""
+    """A picture of the new concept could not serve as a control."""
     known = {"regularization_dataset": "squares", "preview_every": 5, "preview_controls": 1}
     for more, count in (({}, 0), (known, 1)):
         made = session(create(workspace, picture_model.source, **more))

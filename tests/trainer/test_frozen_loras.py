@@ -1,4 +1,4 @@
-"""Frozen LoRAs beside the base model: where they are on, that off is exact, resume, and what is refused."""
+"""Frozen LoRAs on the base model: when they are active, exact results when off, resume, refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workbench.workspace import Workspace
 
 
 def write_lora(path: Path, seed: int, layers: tuple[str, ...] = ("to_q", "to_v", "to_out.0"), width: int = 16) -> Path:
-    """A LoRA of random numbers, of ComfyUI's kind, with an alpha of its own."""
+    """Write a LoRA of random numbers in ComfyUI's format, with its own alpha."""
     noise = torch.Generator().manual_seed(seed)
     tensors = dict[str, torch.Tensor]()
     for layer in layers:
@@ -51,7 +51,7 @@ def inputs_of(made: Session) -> EvaluationInput:
 
 
 def output(made: Session) -> torch.Tensor:
-    """The model's prediction for the first clip, half noised."""
+    """Return the model's prediction for the first clip at half noise."""
     probe, item = inputs_of(made), made.data.train[0]
     assert probe.moments is not None
     latents = made.family.sample_latents(probe.moments, made.inputs.noise(item, "probe"))

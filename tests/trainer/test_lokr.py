@@ -1,4 +1,4 @@
-"""A LoKr: trained, resumed exactly, proved, sampled, merged, exported and imported; what it cannot do is refused."""
+"""A LoKr is trained, resumed exactly, verified, sampled, merged, exported and imported; the rest is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_it_computes_what_peft_would_and_its_size_is_known(toy_model: Model, val
     "values",
     [
         {"base_model_precision": "int8", "preservation_weight": 0.5, "gradient_checkpointing": "full"},
-        {"dora": True, "lora_dropout": 0.5, "lora_init": "pissa"},  # of plain LoRAs: no effect here
+        {"dora": True, "lora_dropout": 0.5, "lora_init": "pissa"},  # settings of plain LoRAs, without effect here
     ],
 )
 def test_a_run_resumes_exactly(
@@ -93,7 +93,7 @@ def test_a_run_resumes_exactly(
 
 @pytest.fixture
 def finished(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Run:
-    """A LoKr that was trained, previewed, proved and exported."""
+    """A LoKr that was trained, previewed, verified and exported."""
     values = {**LOKR, "preview_every": 2, "preview_steps": 1, "preview_prompts": ["a ring"], "steps": 2}
     run = create(workspace, toy_model.source, **values)
     made = go(run, 2)

@@ -1,4 +1,4 @@
-"""Learning from a part of each clip: what counts, what is held to the base model, what is refused."""
+"""Learning from a masked part of each clip: the loss inside, the base model outside, refusals."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def family_config(folder: Path) -> Any:
 
 
 def test_a_trained_vae_keeps_a_frame_where_the_mask_puts_it() -> None:
-    """A change of one frame changes most the latent frame that the mask gives it."""
+    """Changing one frame changes most the latent frame that the mask assigns to it."""
     family, model = find_model(default_model())
     vae = family.load_vae(Path(model.source), CPU, torch.float32)
     video = torch.full((1, 3, 9, 40, 40), -0.3)
@@ -196,7 +196,7 @@ def test_clips_without_a_mask_are_named_or_learned_as_a_whole(
 def test_an_empty_mask_is_named_before_the_run_starts_and_by_the_run(
     workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(clip: Clip) -> np.ndarray:  # in the first clip white only where nothing is taken
+    def late(clip: Clip) -> np.ndarray:  # the first clip's mask is white only in frames that the run does not use
         mask = right_half(clip)
         return mask * (np.arange(clip.frames) >= clip.frames - 1)[:, None, None] if clip.source[0] == "0" else mask
 
@@ -204,7 +204,7 @@ def test_an_empty_mask_is_named_before_the_run_starts_and_by_the_run(
     sentence = "the mask of 0.mp4 marks nothing in the frames that the run uses: correct the mask, or remove"
     with pytest.raises(DataError, match=sentence):
         create(workspace, toy_model.source, held_out=0, **MASKED)
-    monkeypatch.setattr("workbench.runs.checks.FRAMES_LOOKED_AT", 0)  # as with very many clips
+    monkeypatch.setattr("workbench.runs.checks.FRAMES_LOOKED_AT", 0)  # as for very many clips
     run = create(workspace, toy_model.source, held_out=0, **MASKED)
     with pytest.raises(DataError, match=sentence):
         session(run)

@@ -1,4 +1,4 @@
-"""Every optimizer on a small LoRA-like problem: it learns, its options reach it, an interruption changes no bit."""
+"""Every optimizer on a small LoRA-like problem: it learns, gets its options, and resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS, STOP = 12, 5
 
 def make_settings(name: str, **more: Any) -> TrainSettings:
     given: dict[str, Any] = {"optimizer": name, "learning_rate": RATES.get(name, 0.01), **more}
-    if name == "prodigy":  # else its estimate would not move within so few steps
+    if name == "prodigy":  # otherwise its estimate would not move in so few steps
         given["optimizer_options"] = ["d0=0.001", "d_coef=8", *given.get("optimizer_options", [])]
     return parse(TrainSettings, given)
 
@@ -173,7 +173,7 @@ def test_a_fork_keeps_the_memory_and_takes_its_own_constants(tmp_path: Path) -> 
     fork.load(tmp_path)
     group, parent = fork.optimizer.param_groups[0], problem.optimizer.param_groups[0]
     assert (group["weight_decay"], group["betas"]) == (0.3, (0.8, 0.95))
-    assert parent["d"] > 0.001  # it has found something out
+    assert parent["d"] > 0.001  # its estimate has moved
     assert (group["d"], group["d_max"], group["step"]) == (parent["d"], parent["d_max"], parent["step"])
 
 
@@ -251,7 +251,7 @@ def make(dtype: torch.dtype = torch.float32) -> Named:
 
 
 def move(named: Named, step: int) -> None:
-    """Weights that a step leaves behind."""
+    """Set the weights as a step would."""
     with torch.no_grad():
         for number, (_, parameter) in enumerate(named):
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(10 * step + number)))

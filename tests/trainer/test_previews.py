@@ -1,4 +1,4 @@
-"""Previews as files: which there are, what they say of themselves, and that drawing them leaves the model as it was."""
+"""Previews as files: names, records, and no trace in the model after sampling them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAMILY = families()[0]
 
 
 class Toy:
-    """A previewer of a miniature with a LoRA, writing into a run's folder."""
+    """A previewer of a miniature with a LoRA that writes into a run's folder."""
 
     def __init__(self, model: Model, run: Path, **settings: Any) -> None:
         self.model, self.folder, self.run = model, Path(model.source), run

@@ -1,4 +1,4 @@
-"""What LTX-Video, CogVideoX-Fun and Wan are told of their clips in training: frames, masks, controls, references."""
+"""Training LTX-Video, CogVideoX-Fun and Wan with given frames, masks, control and reference clips."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
 def test_a_reference_of_the_clips_own_size_matches_it_frame_by_frame(
     workspace: Workspace, dataset: Dataset, models: dict[str, Model]
 ) -> None:
-    """The clip itself as its reference: planned alike, and averaged over the cells of the smaller one."""
+    """Use the clip itself as its reference: it gets the same frame plan, averaged down to the smaller size."""
     records = read_clips(dataset.folder)
     for clip in records:
         shutil.copyfile(dataset.folder / clip.file_name, dataset.folder / f"clips/{clip.id}.reference-00000000.mp4")
@@ -197,7 +197,7 @@ def test_the_fit_check_counts_a_references_tokens(models: dict[str, Model]) -> N
 def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     workspace: Workspace, dataset: Dataset, models: dict[str, Model]
 ) -> None:
-    """Its file says how much smaller the reference is, and sampling reads it there."""
+    """Its file records how much smaller the reference is, and sampling reads it from there."""
     attached(dataset, "reference")
     source = models["text-0.9.5"].source
     values = {"reference": True, "reference_downscale": 2, "steps": 2, "preview_every": 2, "preview_steps": 2}
@@ -242,7 +242,7 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
 def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     workspace: Workspace, models: dict[str, Model], variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the file: diffusers has no pipeline for Fun-InP, and that of Fun-Control takes no number of frames."""
+    """Runs all but writing the file. diffusers has no pipeline for Fun-InP, and Fun-Control's takes no frame count."""
     import diffusers
 
     from workbench.clips import media
@@ -281,7 +281,7 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
 
 
 def played(code: str, reference: Path, frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What a card's code generates, as [F, H, W, 3] in [0, 1]. diffusers reads videos with imageio; here with PyAV."""
+    """Run a card's code; return its video, [F, H, W, 3] in [0, 1]. Videos are read with PyAV instead of imageio."""
     import diffusers
 
     from workbench.clips import media
@@ -304,7 +304,7 @@ def played(code: str, reference: Path, frames: int, steps: int, monkeypatch: pyt
 def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     workspace: Workspace, tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the videos' files to decoded frames, with two experts, and where tokens have times of their own already."""
+    """From video files to decoded frames, also with two experts and with per-token times."""
     from workbench.clips import media
 
     model = WAN.toy(tmp_path / variant, variant)
@@ -342,4 +342,4 @@ def test_the_fit_check_counts_the_tokens_and_times_of_wans_reference() -> None:
     for model in ("wan2.1-t2v-1.3b", "wan2.2-i2v-a14b"):
         plain, told = estimated(model), estimated(model, reference=True)
         assert told[0] == 2 * plain[0]
-        assert told[1] > plain[1] + 20  # bytes a token and unit of width, for times of their own
+        assert told[1] > plain[1] + 20  # bytes per token and unit of width, for per-token times

@@ -1,5 +1,5 @@
-"""Sliders: both strengths in one step, of prompts and of pairs; clips that the base model generates, from pictures and
-with both experts; exact resume, refusals."""
+"""Sliders from prompts and from pairs: both strengths in one step, clips that the base model generates (also from
+pictures and with both experts), exact resume, refusals."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_clips_are_generated_from_pictures_by_both_experts_and_of_nothing_told(
     if "image" in variant:
         red, blue, again = (one.given.beside for one in given if one.given is not None and one.given.beside is not None)
         assert not torch.equal(red, blue)
-        if variant != "image":  # CogVideoX' pictures get noise of their own
+        if variant != "image":  # CogVideoX adds noise to each picture
             assert torch.equal(red, again)
     made.save()
     preview(made)
@@ -178,7 +178,7 @@ def test_pairs_are_learned_at_opposite_strengths_and_exactly_again(
 
 
 def learned_at(made: Any) -> list[float]:
-    """The strengths at which a batch is learned."""
+    """Return the strengths at which a batch is trained."""
     seen, loss = list[float](), type(made.family).loss
     own = next(one.scaling["default"] for one in made.bare_transformer.modules() if hasattr(one, "scaling"))
 

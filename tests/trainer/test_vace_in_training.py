@@ -1,4 +1,4 @@
-"""Runs of Wan VACE: what is told is drawn, encoded as one clip, resumed, previewed, sampled again, and fits."""
+"""Runs of Wan VACE: conditions are sampled, encoded as one clip, resumed, previewed, sampled again and estimated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def vace(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def pictured(dataset: Dataset) -> None:
-    """Every clip with a picture of another shape as its reference."""
+    """Give every clip a picture of another shape as its reference."""
     records = []
     for number, clip in enumerate(read_clips(dataset.folder)):
         name = f"clips/{clip.id}.reference-0000000{number}.png"
@@ -195,7 +195,7 @@ def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
 def test_each_memory_level_computes_what_the_plain_model_does(
     workspace: Workspace, dataset: Dataset, vace: Model
 ) -> None:
-    """The side branch's blocks are checkpointed, swapped and rounded as the others are."""
+    """The side branch's blocks are checkpointed, swapped and quantized like the others."""
     attached(dataset, "control")
     pictured(dataset)
 

@@ -1,4 +1,4 @@
-"""Clips are cut by hand, split at detected cuts, and made whole again; a killed split resumes."""
+"""Cutting clips by hand, splitting them at detected cuts, and undoing both; a killed split resumes."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def only(folder: Path) -> Clip:
 
 
 def stored(path: Path, start: int = 0, end: int | None = None) -> np.ndarray:
-    """Frames as they are stored, uint8 [F, 3/2 H, W]: no conversion of colors blurs the comparison."""
+    """Return the frames as stored, uint8 [F, 3/2 H, W], so that no color conversion blurs the comparison."""
     return np.stack(
         [frame.to_ndarray() for _, frame in itertools.islice(frames_from(path, start), (end or 10**6) - start)]
     )
 
 
 def psnr(a: np.ndarray, b: np.ndarray) -> float:
-    """The worst frame's, dB."""
+    """Return the worst frame's PSNR in dB."""
     assert a.shape == b.shape
     errors = ((a.astype(float) - b.astype(float)) ** 2).reshape(len(a), -1).mean(axis=1)
     return float(10 * np.log10(255**2 / max(errors.max(), 1e-9)))
@@ -97,7 +97,7 @@ def test_crop_and_rate_take_the_right_pixels_and_frames(folder: Path) -> None:
 
 
 def test_the_colors_stay_whatever_they_are_called(tmp_path: Path) -> None:
-    """A file whose colors have no name is taken byte for byte; its parts must not be shown in others."""
+    """A file without color tags is imported byte for byte; its parts must keep the same colors."""
     write_video(tmp_path / "plain.mp4", scenery(2, 12), fps=12)
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Plain")
     assert dataset.import_files([tmp_path / "plain.mp4"])[0].outcome == "taken"
@@ -254,7 +254,7 @@ def test_hard_cuts_are_found_at_their_frames(
 
 
 def test_stray_frames_of_another_shot_at_the_ends_are_found(tmp_path: Path) -> None:
-    """As they are left over where a tool has cut a frame too early or too late."""
+    """Tools that cut a frame too early or too late leave them."""
     media.encode(joined((1, 30, 2))[0], tmp_path / "stray.mp4", 8)
     assert cuts(scores(tmp_path / "stray.mp4", "adaptive", tmp_path), DETECTORS["adaptive"].threshold) == [1, 31]
 
@@ -304,7 +304,7 @@ def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_damaged_scores_are_made_again_and_none_are_in_a_format_that_threads_cannot_read(tmp_path: Path) -> None:
-    """numpy's own head is a Python expression, which several threads of Python 3.11 cannot always read at once."""
+    """numpy's header is a Python expression, which several threads of Python 3.11 cannot always parse at once."""
     media.encode(joined((5, 5))[0], tmp_path / "a.mp4", 8)
     found = scores(tmp_path / "a.mp4", "content", tmp_path / "kept")
     (kept,) = (tmp_path / "kept").iterdir()
@@ -322,7 +322,7 @@ def test_a_damaged_clip_is_told(tmp_path: Path) -> None:
 
 
 def brightening(frames: int) -> np.ndarray:
-    """Frame n is gray of level 20 + n * 200 / frames, so that a picture tells its number."""
+    """Draw frame n in gray level 20 + n * 200 / frames, so that a frame shows its number."""
     levels = 20 + np.arange(frames) * 200 / frames
     return np.broadcast_to(levels[:, None, None, None], (frames, 32, 64, 3)).astype(np.uint8)
 
@@ -370,7 +370,7 @@ def shots(tmp_path: Path, footage: Path) -> Path:
 
 
 def run(shots: Path, settings: SplitSettings) -> jobs.Status:
-    """The split as the real job, in a process of its own."""
+    """Run the split as a real job in its own process."""
     settings.save(shots / ".split" / jobs.CONFIG)
     jobs.start(shots / ".split", "workbench.dataset_builder")
     return jobs.wait(shots / ".split", PATIENCE)
@@ -421,7 +421,7 @@ def test_a_look_is_a_job_with_its_progress_and_changes_nothing(shots: Path) -> N
     status = run(shots, SplitTask(min_seconds=1, preview=True))
     frames = sum(clip.frames for clip in before)
     assert (status.state, status.phase) == (jobs.State.FINISHED, "finding cuts")
-    assert (status.step, status.total) == (frames - 1, frames)  # the picture needs no look
+    assert (status.step, status.total) == (frames - 1, frames)  # the picture is not scanned
     result = read_json(shots / ".split" / jobs.RESULT)
     assert (result["clips"], result["parts"], result["preview"]) == (2, 5, True)
     assert result["splits"][0] == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"

@@ -1,4 +1,4 @@
-"""Files that are refused, converted, copied or scaled, and odd streams, each with its message."""
+"""Files that are refused, converted, copied or scaled, and unusual streams, each with its message."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_a_damaged_file_is_not_copied(tmp_path: Path) -> None:
 
 
 def test_a_clip_does_not_reveal_where_its_source_was_made(tmp_path: Path) -> None:
-    """Datasets are published, and metadata of other programs may have paths, names and places."""
+    """Datasets get published, and other programs' metadata may contain paths, names and places."""
     notes = {
         "comment": '{"workflow": "/home/ann/models/secret.safetensors"}',
         "title": "Ann",

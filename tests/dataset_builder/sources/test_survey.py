@@ -1,4 +1,4 @@
-"""What an import finds in folders, through links and from a package's source, and reports before it begins."""
+"""What an import finds in folders, through links and in a package's own source, and reports before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves on data whose truth is known, of one run and of several beside one another."""
+"""Curves of one run and of several, on data with a known ground truth."""
 
 from __future__ import annotations
 

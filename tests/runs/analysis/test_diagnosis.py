@@ -1,4 +1,4 @@
-"""The verdict on runs of known shape and on random ones: it names what is there, and each sentence is true."""
+"""The diagnosis of runs with known and random curves: it names what happens, and every sentence is true."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_without_held_out_clips_the_training_loss_is_diagnosed(tmp_path: Path) -
 
 
 def test_it_waits_for_measurements_and_for_steps(tmp_path: Path) -> None:
-    """Ten measurements in the first 20 steps are those of a learning rate that still warms up."""
+    """Ten measurements in the first 20 steps only show the learning rate's warm-up."""
     assert diagnose(Curves(tmp_path), []).kind == "too early"
     writer = MetricsWriter(tmp_path, 0)
     for step in range(0, 21, 2):
@@ -219,7 +219,7 @@ def test_a_run_that_has_ended_is_too_short_not_too_early(tmp_path: Path) -> None
 
 
 def test_what_does_not_lower_the_loss_is_a_warning(tmp_path: Path) -> None:
-    """Its output changes, and its previews show it, while the held-out loss stays."""
+    """The output and the previews change while the held-out loss stays the same."""
     curves = curves_of(tmp_path, flat, falling, (growing, lambda share: 0.01), moved=lambda share: 30 * share)
     found = diagnose(curves, [])
     assert (found.kind, found.tone) == ("not better", "warn")
@@ -237,7 +237,7 @@ def test_a_model_that_broke_late_keeps_its_useful_checkpoint(tmp_path: Path) -> 
 
 
 RUNS = 300
-# What the numbers of the demo were, at its first measurements.
+# The demo's first measurements.
 DEMO = {0: 0.5771, 50: 0.2761, 100: 0.2572, 150: 0.2922}
 
 
@@ -295,7 +295,7 @@ def percent(text: str) -> float:
 
 
 def check_sentence(found: Diagnosis, curves: Curves, ended: bool) -> None:
-    """Each claim that the sentence makes."""
+    """Check every claim of the sentence."""
     sentence, losses = found.sentence, sorted(curves.held_out.items())
     measured = len(losses) > 1
     if measured:
@@ -342,7 +342,7 @@ def check_sentence(found: Diagnosis, curves: Curves, ended: bool) -> None:
 
 
 def check_trend(sentence: str, curves: Curves, first: float, newest: float) -> None:
-    """What it says of a part of the run."""
+    """Check what it says about a part of the run."""
     values, measured = list(curves.held_out.values()), len(curves.held_out) > 1
     if match := re.search(r"since step (\d+)", sentence):
         step = int(match[1])
@@ -357,7 +357,7 @@ def check_trend(sentence: str, curves: Curves, first: float, newest: float) -> N
 
 
 def check_changes(sentence: str, curves: Curves) -> None:
-    """What it says of noise levels, the output and the previews."""
+    """Check what it says about noise levels, the output and the previews."""
     if match := re.search(r"\((\S+) at low noise, .*?; (\S+) at high noise", sentence):
         little, much = ([curves.held_out_bands[band].points() for band in pair] for pair in ((0, 1), (3, 4)))
         for text, points in zip(match.groups(), (little, much), strict=True):
@@ -372,7 +372,7 @@ def check_changes(sentence: str, curves: Curves) -> None:
 
 
 def check_advice(found: Diagnosis, curves: Curves, saved: list[int], ended: bool, settings: TrainSettings) -> None:
-    """That what is advised can be done."""
+    """Check that the advice can be followed."""
     advice = found.advice
     for step in re.findall(r"checkpoint from step (\d+)", advice):
         assert int(step) in saved
@@ -544,12 +544,12 @@ OWN: tuple[Shape, Shape] = (growing, lambda share: 0.05 * share)  # the output's
 
 
 def levels(most: float) -> Shape:
-    """Previews whose change grows to so many levels of 255 in the first half of a run."""
+    """Previews whose change grows to this many levels of 255 in the first half of a run."""
     return lambda share: most * min(1.0, 2 * share)
 
 
 def failure(folder: Path, name: str) -> Diagnosis:
-    """What is said of a run that failed in that way."""
+    """Diagnose a run that failed in that way."""
     slow = lambda share: 0.5 - 0.02 * share  # noqa: E731
     settings = TrainSettings(dataset="cats")
     if name == "loss fell, nothing to see":
