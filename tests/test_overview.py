@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,16 +61,6 @@ def test_an_empty_workspace_offers_the_demo_and_then_clips_of_ones_own(workspace
     assert steps(seen) == [("demo", ""), ("import", "")]
 
 
-def test_a_line_of_a_run_that_trains_says_how_far_it_is_once(workspace: Workspace) -> None:
-    at_work(write_run(workspace, "working", 100), step=47, total=100)
-    reader = OverviewReader(workspace)
-    (line,) = reader.now(reader.read())
-    assert (line.claim, line.sentence) == ("Training 47%.", "")
-    at_work(Run.open(workspace, "working"), phase="encoding clips", step=3, total=10, step_seconds=40)
-    (line,) = reader.now(reader.read())
-    assert (line.claim, line.sentence) == ("Encoding clips 30%.", "About 4 min 40 s left.")
-
-
 def test_runs_stand_by_what_they_need(workspace: Workspace) -> None:
     for name in ("working", "broken", "old", "done"):
         write_run(workspace, name, 20)
@@ -117,13 +106,6 @@ def test_a_dataset_leads_to_its_captions_and_then_to_training(workspace: Workspa
     assert steps(read(workspace)) == [("train", "cats"), ("demo", "")]
 
 
-def test_a_task_at_work_is_named(workspace: Workspace) -> None:
-    folder = add_dataset(workspace, "cats", "a cat")
-    (folder / ".check").mkdir()
-    at_work(Run(folder / ".check"), phase="looking at clips", step=3, total=9)
-    assert read(workspace).datasets[0].activity == "looking at clips · 3 of 9"
-
-
 def test_only_the_newest_are_listed_and_what_is_broken_is_named(workspace: Workspace) -> None:
     made = [add_sample(workspace, f"prompt {number}") for number in range(8)]
     video_path(workspace, made[-1]).with_suffix(".json").write_text("{")
@@ -139,16 +121,6 @@ def test_only_the_newest_are_listed_and_what_is_broken_is_named(workspace: Works
     assert len(seen.datasets) == DATASETS
     assert seen.datasets[0].next_step.startswith("set-7/metadata.jsonl, line 1 is left out"), "it says what is broken"
     assert len(seen.ended) == RUNS
-
-
-def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_dataset(workspace, "cats", "a cat")
-    add_sample(workspace, "a cat")
-    reader = OverviewReader(workspace)
-    before = reader.read()
-    monkeypatch.setattr("workbench.overview.dataset_snapshot", None)
-    monkeypatch.setattr("workbench.overview.Samples", None)
-    assert replace(reader.read(), computer=before.computer) == before
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip, write_clips
-from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
@@ -396,23 +396,3 @@ def test_a_clip_is_followed_through_cuts_and_undoing(dataset: Dataset) -> None:
     assert dataset.successor(clip.file_name) == trimmed
     dataset.remove(trimmed.file_name)
     assert dataset.successor(clip.file_name) is None
-
-
-def test_a_change_that_does_not_fit_changes_nothing(dataset: Dataset) -> None:
-    before, lines = dataset.clips, len(dataset.history)
-    with pytest.raises(ConfigError, match="1 clip of this change left the dataset"):
-        history.change(dataset.folder, "x", {"clips/gone.mp4": ()})
-    with pytest.raises(ConfigError, match="two records would name the same file"):
-        history.change(dataset.folder, "x", added=[before[0]])
-    assert (dataset.clips, len(dataset.history)) == (before, lines)
-
-
-def test_the_content_hash_follows_what_a_model_could_learn(dataset: Dataset) -> None:
-    first = dataset.content_hash
-    dataset.set_caption(dataset.clips[0].file_name, "else")
-    second = dataset.content_hash
-    assert second != first
-    dataset.undo()
-    assert dataset.content_hash == first
-    dataset.remove(dataset.clips[0].file_name)
-    assert dataset.content_hash not in (first, second)

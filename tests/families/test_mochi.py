@@ -16,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.lora_files import LoraWeights, weights
 from workbench.families.lora_names import match_report
-from workbench.families.mochi import FAMILY, KWARGS, MODEL, lengths
+from workbench.families.mochi import FAMILY, KWARGS, lengths
 from workbench.families.model_inputs import ModelInputs
 
 CPU, STEPS = torch.device("cpu"), 4
@@ -259,15 +259,3 @@ def test_a_file_of_their_fine_tuner_is_read_with_its_strength(prefix: str) -> No
     del tensors[f"{prefix}blocks.0.attn.qkv_x.lora_B"]
     with pytest.raises(ConfigError, match="matrices of blocks.0.attn.qkv_x are incomplete"):
         FAMILY.lora_weights(tensors, {})
-
-
-def test_a_layer_outside_of_the_blocks_has_no_place_in_their_file() -> None:
-    tensors = {"proj_out.lora_A.weight": torch.ones(2, 8), "proj_out.lora_B.weight": torch.ones(8, 2)}
-    with pytest.raises(ConfigError, match="changes proj_out, which Mochi's own format does not have: choose portable"):
-        FAMILY.export_lora(weights(tensors, {}, "here"), "comfyui")
-
-
-def test_the_published_model_is_described_as_its_authors_do() -> None:
-    assert (MODEL.frames_in_words, MODEL.license) == ("1 or 6k+1, from 7 to 163", "Apache-2.0")
-    own = FAMILY.own_settings(MODEL)
-    assert str(own["timestep_density"]) == "uniform (as the authors' fine-tuner)"

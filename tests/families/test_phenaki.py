@@ -85,25 +85,6 @@ def test_later_frames_change_neither_codes_nor_pixels_of_earlier_ones(tokenizer:
         torch.testing.assert_close(tokenizer.decode(whole[:, :, :2]), tokenizer.decode(whole)[:, :, :3])
 
 
-def test_an_image_is_a_clip_of_one_frame(tokenizer: PhenakiTokenizer) -> None:
-    clip = torch.rand(1, 3, 5, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    with torch.no_grad():
-        torch.testing.assert_close(tokenizer.encode(clip[:, :, :1]), tokenizer.encode(clip)[:, :, :1])
-        assert tokenizer(clip[:, :, :1]).shape == (1, 3, 1, 8, 8)
-        assert tokenizer(clip).shape == clip.shape
-    with pytest.raises(ValueError, match="use 1 \\+ 2k"):
-        tokenizer.encode(clip[:, :, :4])
-
-
-def test_codes_are_on_the_grid_and_gradients_pass_the_rounding(tokenizer: PhenakiTokenizer) -> None:
-    clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
-    found = tokenizer.encode(clip)
-    torch.testing.assert_close(points(ids(found.detach(), LEVELS), LEVELS), found.detach())
-    tokenizer.decode(found).square().mean().backward()
-    assert tokenizer.to_code.weight.grad.abs().sum() > 0
-    tokenizer.zero_grad()
-
-
 # ---- the objective
 
 

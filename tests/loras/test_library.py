@@ -78,13 +78,6 @@ def test_the_best_is_also_the_one_of_the_lowest_held_out_loss(workspace: Workspa
     assert best == [20]
 
 
-def test_looking_again_reads_a_file_that_has_changed(workspace: Workspace) -> None:
-    path = put_lora(workspace, "grows", layer(QUERY, 2, 8, 8))
-    assert library.find(workspace, "loras/grows").rank == 2
-    write_lora(path, layer(QUERY, 6, 8, 8))
-    assert library.find(workspace, "loras/grows").rank == 6
-
-
 # ---- triggers
 
 

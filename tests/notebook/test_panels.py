@@ -175,14 +175,6 @@ def test_attaching_to_nothing_says_so(workspace: Workspace) -> None:
         attach(workspace, "x")
 
 
-def test_starting_with_a_bad_setting_says_so(workspace: Workspace) -> None:
-    panel = train_panel(workspace, TrainSettings(dataset=""))
-    with pytest.raises(ConfigError, match="dataset is empty"):
-        panel.start()
-    with pytest.raises(ConfigError, match="no run was started here"):
-        panel.wait()
-
-
 @pytest.mark.usefixtures("not_started")
 def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset: Dataset) -> None:
     settings = TrainSettings(dataset=dataset.name, steps=20)

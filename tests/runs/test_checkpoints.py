@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.errors import CannotWrite, ResumeRefused
 from workbench.runs import checkpoints
 from workbench.runs.metrics import METRICS
 from workbench.runs.settings import TrainSettings
@@ -188,10 +188,3 @@ def test_leftovers_are_swept_but_not_what_a_living_process_writes(run: Path) -> 
     (folder / f".tmp-110-{os.getppid()}").mkdir()
     checkpoints.retire(run, keep=100)
     assert [path.name for path in folder.glob(".*")] == [f".tmp-110-{os.getppid()}"]
-
-
-def test_only_what_is_there_can_be_starred(run: Path) -> None:
-    with pytest.raises(ConfigError, match="no checkpoint of step 7"):
-        checkpoints.star(run, 7)
-    (run / checkpoints.STARS).write_text("[")
-    assert checkpoints.starred(run) == []

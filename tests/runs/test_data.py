@@ -26,10 +26,6 @@ def data_of(workspace: Workspace, **values: object) -> TrainingData:
     return load_data(workspace, TrainSettings().changed(dataset="squares", **values))
 
 
-def test_captions_carry_the_trigger_word(workspace: Workspace, dataset: Dataset) -> None:
-    assert all(item.caption.startswith("zwx a ") for item in data_of(workspace).items)
-
-
 def test_held_out_clips_are_never_trained_on_and_do_not_depend_on_the_order(
     workspace: Workspace, dataset: Dataset
 ) -> None:
@@ -173,14 +169,6 @@ def test_a_shape_with_fewer_clips_than_a_batch_gets_its_due_all_the_same() -> No
     assert abs(seen[STILL] / 360 - 1 / 9) < 0.01
 
 
-def test_the_share_of_pictures_is_that_of_the_batches_that_hold_them() -> None:
-    assert batches(items(LARGE, 4), batch_size=2).pictures == 0
-    assert batches(items(STILL, 4), batch_size=2).pictures == 1
-    mixed = batches([*items(LARGE, 4), *items(STILL, 12)], items(LARGE, 4, "known"), regularization_share=0.5)
-    assert mixed.pictures == 0.6  # of 8 clips, half of them known, and 12 pictures
-    assert sum(mixed.batch(number)[0].bucket == STILL for number in range(100)) == 60
-
-
 def test_pictures_come_as_often_as_their_share_says_and_clips_as_often_as_before() -> None:
     every = [*items(LARGE, 8), *items(SMALL, 4), *items(STILL, 24)]
     found = batches(every, batch_size=2, picture_share=0.25)
@@ -233,8 +221,3 @@ def test_known_clips_have_their_share_in_every_stretch(share: float) -> None:
     roles = [Counter(item.role for item in found.batch(number)) for number in range(100)]
     assert sum(counts["known"] for counts in roles) == round(400 * share)
     assert all(abs(counts["known"] - 4 * share) < 1 for counts in roles)
-
-
-def test_the_last_batches_of_a_long_run_are_found_at_once() -> None:
-    found = batches([*items(LARGE, 500), *items(SMALL, 300)])
-    assert len(found.batch(999_999)) == 1

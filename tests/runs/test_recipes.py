@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from workbench.dataset_builder import Dataset
-from workbench.demo import teach
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
@@ -75,14 +74,6 @@ def test_steps_follow_the_number_of_clips() -> None:
 def test_too_few_clips_are_a_warning() -> None:
     assert "10 clips, but published runs had 25 or more" in suggest("style", find_model("cogvideox-5b"), 10).warning
     assert not suggest("style", find_model("cogvideox-5b"), 0).warning
-
-
-def test_the_built_in_models_recipe_is_that_of_the_demo() -> None:
-    """Which has fewer steps: stripes are learned sooner than most."""
-    demo = teach("stripes", "known").model_dump(mode="json")
-    settings = suggest("style", find_model("tiny-cogvideox")).settings
-    assert settings == {name: demo[name] for name in settings} | {"steps": settings["steps"]}
-    assert settings["steps"] > demo["steps"]
 
 
 def test_what_nobody_published_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

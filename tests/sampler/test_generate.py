@@ -13,7 +13,7 @@ from workbench.families.phenaki import FAMILY as PHENAKI
 from workbench.jobs.devices import pick_device
 from workbench.paths import ASSETS
 from workbench.sampler.generate import Sampler
-from workbench.sampler.inputs import inputs_of, last_frames, portable, read_picture
+from workbench.sampler.inputs import inputs_of, last_frames, read_picture
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
@@ -184,15 +184,6 @@ def test_a_missing_or_wrong_picture_is_named_before_the_weights_are_loaded(
     with pytest.raises(ConfigError, match=match) as caught:
         inputs_of(workspace, settings(image_toy_folder, **values))
     assert list(caught.value.problems) == list(asked or ["image"])
-
-
-def test_a_picture_is_refused_by_a_model_that_takes_none(
-    toy_folder: Path, workspace: Workspace, picture: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(ConfigError, match="toy starts from the prompt alone: leave it empty"):
-        inputs_of(workspace, settings(toy_folder, image=str(picture)))
-    monkeypatch.chdir(picture.parent)
-    assert portable(workspace, settings(toy_folder, image="first.png")).image == str(picture)
 
 
 def test_a_picture_is_a_video_of_one_frame(sampler: Sampler, workspace: Workspace) -> None:

@@ -12,7 +12,6 @@ from PIL import Image
 from workbench.clips import media
 from workbench.errors import ConfigError
 from workbench.families.wan import FAMILY
-from workbench.form_rules import without_effect
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import first_frames, inputs_of, kept, portable, told_beforehand
@@ -158,13 +157,6 @@ def test_a_wrong_keyframe_is_refused(lines: list[str], sentence: str) -> None:
         SampleSettings().changed(keyframes=lines)
 
 
-def test_a_keyframe_behind_the_end_is_refused(
-    workspace: Workspace, toys: dict[str, str], files: dict[str, str]
-) -> None:
-    with pytest.raises(ConfigError, match=r"keyframes has middle.png at frame 9, .*: use at most 8"):
-        inputs_of(workspace, settings(toys["control"], keyframes=[f"{files['middle']}=9"]))
-
-
 def test_files_that_are_told_are_kept_and_named_as_all_others(
     workspace: Workspace, toys: dict[str, str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,19 +171,3 @@ def test_files_that_are_told_are_kept_and_named_as_all_others(
     record = workspace.root / "one.json"
     record.write_text(SampleSettings().changed(**{**one.model_dump(mode="json")}).model_dump_json())
     assert settings_of(record).keyframes == one.keyframes
-
-
-def test_a_form_shows_what_the_model_can_be_told(toys: dict[str, str], files: dict[str, str]) -> None:
-    def hidden(variant: str, **values: Any) -> set[str]:
-        return set(without_effect(SampleSettings, settings(toys[variant], **values).model_dump()))
-
-    told = {"last_image", "keyframes", "mask", "control"}
-    assert told <= hidden("text")
-    assert hidden("control") & {*told, "video"} == {"mask"}  # until there is a video
-    assert not hidden("control", video=files["video"]) & told
-    assert "following_frames" in hidden("control")
-    assert "following_frames" not in hidden("control", continue_to=files["video"])
-    assert hidden("5b-image") & {*told, "tell_frames"} == {*told, "tell_frames"}
-    assert "tell_frames" not in hidden("5b-image", continue_from=files["video"])
-    assert "control" in hidden("a14b-image")
-    assert "last_image" not in hidden("a14b-image")

@@ -199,16 +199,3 @@ def test_a_picture_that_came_with_a_clip_is_what_the_model_is_shown(
     assert [round(float(value)) for value in shown] == [10, 200, 30]
     assert all((picture != pictures[given.id]).any() for name, picture in pictures.items() if name != given.id)
     made.metrics.close()
-
-
-def test_controls_of_a_run_that_is_shown_pictures_are_clips_it_is_to_keep(
-    workspace: Workspace, dataset: Dataset, picture_model: Model
-) -> None:
-    """A picture of the new concept could not serve as a control."""
-    known = {"regularization_dataset": "squares", "preview_every": 5, "preview_controls": 1}
-    for more, count in (({}, 0), (known, 1)):
-        made = session(create(workspace, picture_model.source, **more))
-        controls = made.preview_inputs.controls(made.inputs)
-        assert [one.prompt for one in controls] == [item.caption for item in made.data.regularization[:count]]
-        assert all(one.image is not None and one.control == 0 for one in controls)
-        made.close()

@@ -11,7 +11,7 @@ import torch
 
 from tests.driving import create, go, session
 from tests.masked import add_masks, right_half
-from workbench.clips.records import Clip, read_clips
+from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError, ResumeRefused
 from workbench.families import default_model, families, find_model
@@ -214,16 +214,6 @@ def test_an_empty_mask_is_named_before_the_run_starts_and_by_the_run(
         create(workspace, toy_model.source, loss_mask="outside")
 
 
-def test_a_mask_whose_file_is_gone_leaves_its_clip_out(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
-) -> None:
-    add_masks(dataset)
-    clip = read_clips(dataset.folder)[0]
-    (dataset.folder / clip.mask).unlink()
-    run = create(workspace, toy_model.source, **MASKED)
-    assert [one for one in load_data(workspace, run.settings).dropped if "its mask's file is missing" in one]
-
-
 def test_a_run_does_not_go_on_with_another_mask(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
     add_masks(dataset)
     made = go(create(workspace, toy_model.source, **MASKED), 2)
@@ -302,16 +292,6 @@ def test_the_visible_effect_is_measured_inside_and_outside_of_the_masks(
     preview(again)
     again.close()
     assert len([one for one in run.metrics if "visible_inside" in one]) == 1
-
-
-def test_it_holds_the_rest_to_the_base_model(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    add_masks(dataset)
-    last = []
-    for weight in (0.001, 30.0):
-        run = create(workspace, toy_model.source, loss_mask="inside", outside_weight=weight, batch_size=2)
-        go(run, 7).close()
-        last.append(run.metrics[-1]["outside_loss"])
-    assert last[0] > last[1] > 0
 
 
 def families_with_masks() -> list[Any]:

@@ -22,7 +22,6 @@ from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.operations.overview import overview
-from workbench.operations.plans import look
 from workbench.runs import checkpoints
 from workbench.runs.checks import check
 from workbench.runs.report import run_html
@@ -222,10 +221,3 @@ def test_what_does_not_belong_together_is_refused(
     check(workspace, settings)
     with pytest.raises(ConfigError, match=said):
         check(workspace, settings.changed(**values))
-
-
-def test_the_form_names_and_estimates_a_run_without_a_dataset(workspace: Workspace, toy_model: Model) -> None:
-    found = look(workspace, settings={"model": toy_model.source, **ALONE})
-    assert found.problems == {}
-    assert found.name == "slider"
-    assert Run.create(workspace, TrainSettings(model=toy_model.source).changed(**ALONE)).name == "slider"

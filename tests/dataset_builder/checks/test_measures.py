@@ -89,14 +89,6 @@ def test_a_flash_is_no_cut_and_a_brighter_scene_no_flash(tmp_path: Path) -> None
     assert found.flashes == ()
 
 
-def test_a_joint_is_as_large_as_the_jump_at_it() -> None:
-    one, other = footage.pan(1, 24), footage.pan(2, 12)
-    assert frame_metrics.joint(one, 9) == pytest.approx(1, abs=0.3)
-    assert (frame_metrics.joint(np.concatenate([one[:9], other]), 9) or 0) > 3
-    assert frame_metrics.joint(np.repeat(one[:1], 12, axis=0), 9) == 1  # nothing moves
-    assert frame_metrics.joint(one, 0) is None
-
-
 def test_copies_are_told_from_clips_that_are_merely_dark() -> None:
     scene, other = footage.ground(1), footage.ground(2)
     grain = np.random.default_rng(0).normal(0, 10, scene.shape)
@@ -202,13 +194,6 @@ def test_noise_and_a_logo_in_the_bars(tmp_path: Path) -> None:
     noisy = video + np.random.default_rng(0).normal(0, 6, video.shape)
     box = found(noisy.clip(0, 255).astype(np.uint8), tmp_path, crf=28)
     assert box == (0, 20, 192, 88)
-
-
-def test_an_odd_edge_is_cut_to_even_pixels_inside(tmp_path: Path) -> None:
-    left, top, width, height = found(barred(0, 15, 0, 17), tmp_path) or (0, 0, 0, 0)
-    assert (left, width) == (0, 192)
-    assert top == 16
-    assert top + height in (108, 110)
 
 
 def test_broad_black_stripes_are_no_bars(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip, read_clips, write_clips
 from workbench.dataset_builder import Dataset, history
-from workbench.dataset_builder.cuts import cutting, scenes
-from workbench.dataset_builder.cuts.cutting import Cut, checked, make_part, master_of
+from workbench.dataset_builder.cuts import cutting
+from workbench.dataset_builder.cuts.cutting import Cut, make_part
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, frames_from, scores
 from workbench.dataset_builder.cuts.splitting import plan_split
 from workbench.dataset_builder.settings import SplitSettings, SplitTask
@@ -198,18 +198,6 @@ def test_illegal_cuts_name_the_nearest_legal_one(folder: Path) -> None:
     assert not (folder / ".masters").exists()
 
 
-def test_what_is_advised_is_legal(folder: Path) -> None:
-    master = master_of(folder, only(folder))
-    sides = (-7, 0, 5, 40, 127, 500)
-    for box in itertools.product(sides, repeat=4):
-        try:
-            checked(Cut(0, 9, box), master)
-        except ConfigError as error:
-            left, top, width, height = map(int, str(error).rpartition("use ")[2].split(", "))
-            advised = (left, top, width, height)
-            assert checked(Cut(0, 9, advised), master).crop in (advised, None)
-
-
 def test_a_picture_can_be_cropped_but_not_split(tmp_path: Path) -> None:
     (tmp_path / "clips").mkdir()
     media.encode(scenery(1, 1), tmp_path / "clips/a.mp4", 8)
@@ -289,18 +277,6 @@ def test_scores_agree_with_the_library_itself(tmp_path: Path, detector: Detector
     key = "content_val" if detector == "content" else theirs.get_metrics()[-1]
     kept = [theirs.stats_manager.get_metrics(times[number], [key])[0] for number in found]
     assert ours[found] == pytest.approx(kept, rel=0.001)
-
-
-def test_scores_are_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    media.encode(joined((12, 12))[0], tmp_path / "a.mp4", 8)
-    first = scores(tmp_path / "a.mp4", "content", tmp_path / "cache")
-    (tmp_path / "a.mp4").rename(tmp_path / "b.mp4")
-    with monkeypatch.context() as without:
-        without.setattr(scenes, "frames_from", None)  # decoding would fail
-        again = scores(tmp_path / "b.mp4", "content", tmp_path / "cache")
-    assert (again == first).all()
-    media.encode(joined((6, 18), seed=9)[0], tmp_path / "b.mp4", 8)
-    assert cuts(scores(tmp_path / "b.mp4", "content", tmp_path / "cache"), 27) == [6]
 
 
 def test_damaged_scores_are_made_again_and_none_are_in_a_format_that_threads_cannot_read(tmp_path: Path) -> None:

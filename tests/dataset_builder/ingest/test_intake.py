@@ -28,11 +28,9 @@ from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.cuts import scenes
 from workbench.dataset_builder.cuts.scenes import filmstrip
-from workbench.dataset_builder.cuts.splitting import plan_split
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
-from workbench.dataset_builder.settings import SplitSettings
 from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.files import keep_uploads
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -422,13 +420,3 @@ def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, d
     assert last.mean() == pytest.approx(brightness(FRAMES - 2 * FPS - 1), abs=2)
     wide = dataset.trim(part.id, 0, end)
     assert (wide.frames, wide.master) == (FRAMES, "")
-
-
-def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: list[int]) -> None:
-    settings = SplitSettings(mode="windows", window_seconds=7, min_seconds=2)
-    (plan,) = plan_split(dataset.folder, settings)
-    assert len(plan.spans) == 257
-    assert plan.dropped == ((257 * 7, FRAMES),)
-    assert decoded == []
-    with pytest.raises(ConfigError, match="1790 to 1810 s, but must lie within the source video's 0 to 1800 s"):
-        dataset.trim(dataset.clips[0].id, 1790, 1810)

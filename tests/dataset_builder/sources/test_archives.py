@@ -267,35 +267,6 @@ def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path
     assert sorted(right) == names
 
 
-def test_reading_members_in_order_decompresses_a_tar_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_tar(tmp_path / "a.tar.gz", {f"{n:03d}.mp4": os.urandom(10_000) for n in range(100)}, "w:gz")
-    read = 0
-    original = gzip.GzipFile.read
-
-    def counting(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-        nonlocal read
-        data = original(self, size)
-        read += len(data)
-        return data
-
-    monkeypatch.setattr(gzip.GzipFile, "read", counting)
-    rewinds = []
-    rewind = gzip._GzipReader._rewind  # type: ignore[attr-defined]
-    monkeypatch.setattr(gzip._GzipReader, "_rewind", lambda self: (rewinds.append(1), rewind(self)))  # type: ignore[attr-defined]
-    for source in survey([path]).sources:
-        extract(source, tmp_path / "out", 1_000_000)
-    assert not rewinds
-    assert read < 2_500_000
-
-
-def test_members_can_have_any_name(tmp_path: Path) -> None:
-    odd = "clips/é\u202e\n%03d $(x).MP4"
-    path = write_zip(tmp_path / "a.zip", {odd: b"x"})
-    (source,) = survey([path]).sources
-    assert (source.member, source.name) == (odd, odd.removeprefix("clips/"))
-    assert taken(path, source.member, tmp_path) == b"x"
-
-
 AB = ("a.mp4", "b.mp4")
 TABLE = "file_name,text\na.mp4,A\nb.mp4,B\n"
 Members = Mapping[str, bytes] | Iterable[str]

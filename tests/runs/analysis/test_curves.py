@@ -14,9 +14,8 @@ import pytest
 from tests.counting import calls
 from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
-from workbench.errors import ConfigError
-from workbench.runs.analysis.comparison import MOST, compare
-from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, grouped
+from workbench.runs.analysis.comparison import compare
+from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.view import compared_charts
@@ -56,11 +55,6 @@ def test_sparse_steps_and_values_that_are_none() -> None:
     series = filled([(step, 1.0) for step in range(0, 1_000_000, 50)] + [(1_000_000, math.nan)])
     assert len(series.points()) <= POINTS
     assert series.last == (999_950, 1.0)
-
-
-def test_grouped_means_weigh_what_they_hold() -> None:
-    groups = grouped([Mean(1, 1.0, 1), Mean(2, 4.0, 2), Mean(3, 0.0, 1)], 2)
-    assert groups == [Mean(2, 3.0, 3), Mean(3, 0.0, 1)]
 
 
 # ---- detrending
@@ -196,21 +190,6 @@ def runs(workspace: Workspace) -> list[Run]:
     return [write_run(workspace, "slow"), write_run(workspace, "fast", 100, learning_rate=3e-4, targets="to_q")]
 
 
-def test_what_differs_and_what_came_of_it(runs: list[Run]) -> None:
-    made = compare(runs)
-    assert made.names == ["slow", "fast"]
-    assert made.settings == [
-        ("Steps", ["200", "100"]),
-        ("Learning rate", ["0.0001", "0.0003"]),
-        ("Trained layers", ["attention", "to_q"]),
-    ]
-    results = dict(made.results)
-    assert results["steps"] == ["200", "100"]
-    assert results["best checkpoint"] == ["step 200", "step 100"]
-    assert all("(0.10 of the change)" in drift for drift in results["prior drift"])
-    assert results["state"] == ["finished", "finished"]
-
-
 def test_a_run_without_the_pairs_is_compared_by_what_both_have(runs: list[Run], workspace: Workspace) -> None:
     old = write_run(workspace, "old")
     writer = MetricsWriter(old.folder, 0)
@@ -235,8 +214,3 @@ def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_cl
     assert prompt == "a cat"
     assert [one and one.step for one in found] == [0, 200, 100]
     assert [prompt for prompt, _ in compare(runs[:1]).previews] == ["a cat", "a dog"]
-
-
-def test_more_than_can_be_told_apart_are_refused(runs: list[Run]) -> None:
-    with pytest.raises(ConfigError, match=f"at most {MOST}"):
-        compare(runs[:1] * (MOST + 1))
