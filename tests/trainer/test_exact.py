@@ -34,7 +34,13 @@ STEPS, BREAK = 5, 2
 CASES: dict[str, dict[str, Any]] = {
     "8-bit": {"optimizer": "adamw-8bit", "optimizer_options": ["min_8bit_size=1"]},
     "schedule-free": {"optimizer": "schedule-free"},
-    "EMA, cosine, accumulation": {"ema_decay": 0.9, "lr_schedule": "cosine", "gradient_accumulation": 2},
+    "EMA, cosine, accumulation, weights beside the LoRA, dropout": {
+        "ema_decay": 0.9,
+        "lr_schedule": "cosine",
+        "gradient_accumulation": 2,
+        "train_also": ["norm_final"],
+        "lora_dropout": 0.3,
+    },
     "shapes, flipped, min-SNR": {
         "buckets": ["9x16x16", "9x24x16", "1x16x16"],
         "horizontal_flip": 0.5,
@@ -43,18 +49,18 @@ CASES: dict[str, dict[str, Any]] = {
         "batch_size": 2,
     },
     "everything trained, restarts": {"method": "full", "lr_schedule": "cosine_with_restarts", "lr_cycles": 2.0},
-    "weights beside the LoRA, dropout": {"train_also": ["norm_final"], "lora_dropout": 0.3, "lr_schedule": "linear"},
     "regularization dataset, checkpointing": {
         "regularization_dataset": "squares",
         "batch_size": 3,
         "gradient_checkpointing": "full",
     },
-    "output preservation": {"preservation_weight": 0.5, "lora_dropout": 0.3, "gradient_accumulation": 2},
-    "regularization towards the base model": {
+    "regularization towards the base model, output preservation": {
         "regularization_dataset": "squares",
         "regularization_target": "base model",
         "regularization_share": 0.5,
         "batch_size": 3,
+        "preservation_weight": 0.5,
+        "lora_dropout": 0.3,
     },
     "windows, random crop": {"frame_sampling": "windows", "crop": "random", "fps": 16.0},
 }
