@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-# Colors do not depend on the size, nor widths on the theme: three states at every change, all before a release. Contrast
-# takes half of the time and is the same on a narrow screen.
+# Colors do not depend on the size, nor widths on the theme: three states at every change, all before a release. The
+# narrow screen is checked without contrast, which is the same there and takes half of the time.
 USUAL: dict[tuple[tuple[int, int], str], dict[str, Any]] = {
     ((1280, 800), "light"): {},
     ((1280, 800), "dark"): {},
