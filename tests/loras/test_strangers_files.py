@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -226,16 +227,22 @@ def scales(path: Path) -> dict[str, float]:
     return {one: lora.scale_of(one) for one in lora.layers}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What peft's `save_pretrained` leaves: alpha in adapter_config.json alone, for one layer another one."""
+@pytest.fixture(scope="module")
+def saved_by_peft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of peft's `save_pretrained`: alpha only in adapter_config.json, and another one for one layer."""
     from peft import LoraConfig, get_peft_model
 
     transformer = FAMILY.load_transformer(FOLDER, torch.device("cpu"), torch.float32)
     config = LoraConfig(r=4, lora_alpha=6, target_modules=[QUERY, VALUE], alpha_pattern={VALUE: 2}, use_rslora=True)
     model = get_peft_model(transformer, config)
-    model.save_pretrained(tmp_path / "cats")
-    return tmp_path / "cats"
+    folder = tmp_path_factory.mktemp("peft")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved_by_peft: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved_by_peft, tmp_path / "cats"))
 
 
 def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
