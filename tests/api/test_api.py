@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -31,15 +30,11 @@ from workbench.families.model import Model
 from workbench.loras import tasks
 from workbench.operations.registry import operations
 from workbench.runs.run import Run
-from workbench.workspace import FORMER_NAMES, Workspace
+from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(GET|POST) (/\S+)` \| (?:`(.*)`)? ?\|$", re.MULTILINE)  # call and fields
-REFUSED = {  # calls of the table that fail on these clips or on a finished task -> why
-    "crop-bars": "no bars were found",
-    "stop": "only a running task can be stopped",
-}
 
 
 @pytest.fixture(scope="module")
@@ -182,44 +177,6 @@ def test_the_examples_of_the_document_are_every_call_and_run_as_they_are_written
         assert done.returncode == 0, (example, done.stdout, done.stderr)
         assert done.stdout or " -o " in example, example
     assert Run.open(workspace, "cats").settings.steps == 500
-
-
-def test_the_calls_of_the_table_run_as_they_are_written(
-    client: Client, workspace: Workspace, imported: Path, tmp_path: Path
-) -> None:
-    (workspace.datasets / FORMER_NAMES).unlink(missing_ok=True)  # an earlier test renamed its cats
-    folder, prepared = workspace.dataset("cats"), tmp_path / "prepared"
-
-    def fresh(source: Path) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(source, folder)
-
-    fresh(imported)
-    shutil.copytree(imported / "clips", tmp_path / "footage" / "cats")
-    jobs.wait(Path(client.call("POST", "datasets", "cats", "check", body={})["folder"]))
-    shutil.copytree(folder, prepared)
-    words = {"$CLIP": read_clips(imported)[0].id, "/footage": f"{tmp_path}/footage", "/backup": f"{tmp_path}/backup"}
-    for method, path, fields in ROW.findall(DOCUMENT):
-        if "$CLIP" in fields and not path.endswith("restore-clips"):
-            fresh(prepared)  # an earlier row may have cut or removed it
-        for word, meaning in words.items():
-            path, fields = path.replace(word, meaning), fields.replace(word, meaning)
-        parts = path.removeprefix("/").split("/")
-        query = dict(one.split("=") for one in fields.split("&")) if method == "GET" and fields else {}
-        ask = partial(client.call, method, *parts, body=json.loads(fields) if method == "POST" else None, **query)
-        if parts[-1] in REFUSED:
-            with pytest.raises(Refused, match=REFUSED[parts[-1]]):
-                ask()
-            continue
-        answer = ask()
-        if isinstance(answer, dict) and "state" in answer:
-            words["$RECONSTRUCTION"] = answer["id"]
-            state = jobs.wait(Path(answer["folder"])).state
-            # There is no such server, and tags need no job.
-            expected = {"auto-caption": jobs.State.FAILED, "fix": jobs.State.NEW}
-            assert state is expected.get(parts[-1], jobs.State.FINISHED), answer
-    assert (tmp_path / "backup" / "cats.zip").stat().st_size > 1000
-    assert Dataset.open(workspace, client.call("POST", "removed-datasets", "cats", "restore")["name"]).clips
 
 
 def _method(example: str) -> str:

@@ -26,14 +26,6 @@ def _datasets(site: Site) -> None:
         write_dataset(site.workspace.datasets / name, CAPTIONS)
 
 
-def barred(path: Path) -> Path:
-    """A video with black bars above and below."""
-    frames = np.random.default_rng(0).integers(60, 255, (16, 96, 96, 3), dtype=np.uint8)
-    frames[:, :20] = frames[:, -20:] = 0
-    media.encode(frames, path, 8)
-    return path
-
-
 def films(folder: Path) -> list[Path]:
     found = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))[:2]
     given = [Path(shutil.copy(one, folder / f"walk_{number}.mp4")) for number, one in enumerate(found)]

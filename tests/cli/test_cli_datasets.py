@@ -152,14 +152,6 @@ def test_what_a_model_sees(shell: Shell, dataset: Dataset, tmp_path: Path) -> No
     assert "0 of 6 clips are used" in said.out
 
 
-def test_numbers(shell: Shell, dataset: Dataset) -> None:
-    said = shell("dataset", "stats", "squares")
-    assert said.out.startswith("6 clips")
-    assert "Duration (seconds)" in said.out
-    assert re.search(r"64x64  #+ 6", said.out)
-    assert re.search(r"square  #+ 6", said.out)
-
-
 def test_ctrl_c_leaves_a_task_alone_and_stop_ends_it(shell: Shell, workspace: Workspace, tmp_path: Path) -> None:
     # 10-bit colors force each file to be re-encoded, so that the import outlasts this test.
     long = write_video(tmp_path / "long.mp4", draw(300, (320, 180)), pixels="yuv420p10le").read_bytes()

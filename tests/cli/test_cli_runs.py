@@ -17,7 +17,6 @@ from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, two_sessions, write_run
 from workbench import jobs
-from workbench.cli import samples as samples_command
 from workbench.cli.options import settings_from
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
@@ -262,29 +261,6 @@ def test_files_of_settings_win_in_their_order_and_flags_over_all(
     assert fit(shell, *both) == {"dataset": "squares", "rank": 32, "alpha": 4.0, "steps": 70}
     assert fit(shell, *both, "--steps", "9")["steps"] == 9
     assert fit(shell, *reversed([one, "--config", two, "--config"]))["rank"] == 8
-
-
-def test_the_length_of_a_run_is_said_once(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    refused = shell("train", "--dataset", "squares", "--steps", "20", "--epochs", "3")
-    assert refused.code == ExitCode.BAD_CONFIG
-    assert "--steps and --epochs both set the length of the run" in refused.err
-    write_run(workspace, "old", epochs=3.0)
-    assert fit(shell, "--clone", "old")["epochs"] == 3.0
-    longer = fit(shell, "--clone", "old", "--steps", "77")
-    assert (longer.get("epochs"), longer["steps"]) == (None, 77)
-
-
-def test_a_file_gives_a_prompt_a_line(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many: list[SampleSettings] = []
-    monkeypatch.setattr(samples_command, "generate_all", lambda workspace, wanted, chains: many.extend(wanted) or [])
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("a cat\n\n a dog, at night \n", encoding="utf-8")
-    with pytest.raises(IndexError):  # nothing was generated
-        shell("sample", f"@{prompts}", "--seed", "3")
-    assert [(one.prompt, one.seed) for one in many] == [("a cat", 3), ("a dog, at night", 3)]
-    missing = shell("sample", f"@{tmp_path / 'none.txt'}")
-    assert missing.code == ExitCode.BAD_CONFIG
-    assert "none.txt, not a UTF-8 text file" in missing.err
 
 
 def test_a_setting_without_effect_names_the_one_that_decides() -> None:

@@ -332,23 +332,6 @@ def test_every_layout_gives_them_back(base: Path, dataset: Dataset, layout: str)
         assert records.file_sha256(back.folder / clip.companions[kind]) == records.file_sha256(dataset.folder / name)
 
 
-def test_a_folder_of_our_own_comes_back_with_the_same_records(base: Path, dataset: Dataset) -> None:
-    attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
-    back = Dataset.create(Workspace.open(base / "workspace"), "Back")
-    back.import_files([dataset.folder])
-    (clip,) = back.clips
-    digest = only(dataset).mask.rpartition("-")[2]
-    assert clip.mask == f"clips/{clip.id}.mask-{digest}"
-
-
-def test_what_the_dataset_has_already_stays(base: Path, dataset: Dataset) -> None:
-    clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
-    media.encode(255 - mask_video(), base / "walk.mask.mp4", FPS)
-    (result,) = dataset.import_files([base / "walk.mp4", base / "walk.mask.mp4"])
-    assert result.left_out == ("its mask was left out: the clip already has a different mask, which is kept",)
-    assert only(dataset) == clip
-
-
 def test_a_lost_file_is_a_problem_and_stops_no_cut(base: Path, dataset: Dataset) -> None:
     clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
     (dataset.folder / clip.mask).unlink()

@@ -256,14 +256,6 @@ def test_a_lora_that_changes_nothing_says_so(tensors: Tensors, why: str, tmp_pat
     assert read_of(tmp_path, matrices(of_diffusers)).nothing == ""
 
 
-def test_lengths_of_columns_are_refused_although_as_many_as_rows(tmp_path: Path) -> None:
-    square = {f"{QUERY}.lora_A.weight": values(2, 8), f"{QUERY}.lora_B.weight": values(8, 2)}
-    rows = read_of(tmp_path, square | {f"{QUERY}.dora_scale": torch.ones(8, 1)})
-    assert rows.tensors[f"{QUERY}.lora_magnitude_vector"].shape == (8,)
-    with pytest.raises(ConfigError, match="lengths of columns"):
-        read_of(tmp_path, square | {f"{QUERY}.dora_scale": torch.ones(1, 8)})
-
-
 # ---- LyCORIS
 
 
@@ -363,19 +355,3 @@ def test_what_a_limited_rank_loses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found.lost == pytest.approx(error, abs=1e-4)
     assert error == pytest.approx(float(best[3:].norm() / best.norm()), abs=1e-4), "no pair of that rank is nearer"
     assert f"{error * 100:.2g}% of the change is lost" in dict(lines(match_report(found)))["converted"]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda given: given.pop("lokr_w2_a"), "lacks lokr_w2_a"),
-        (lambda given: given.update(lokr_w2_b=values(5, 4)), "sizes that do not belong together"),
-    ],
-)
-def test_factors_that_do_not_belong_together_are_a_sentence(
-    change: Callable[[Tensors], object], said: str, tmp_path: Path
-) -> None:
-    given, _ = lokr(True, False, 1.0)
-    change(given)
-    with pytest.raises(ConfigError, match=said):
-        read_of(tmp_path, {f"lycoris_{QUERY.replace('.', '_')}.{end}": one for end, one in given.items()})

@@ -366,18 +366,6 @@ def test_a_conversion_says_what_was_read(workspace: Workspace, foreign: Path, tm
     assert found["left_out"][0]["names"] == ["diffusion_model.blocks.0.norm3"]
 
 
-def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
-    tensors = pairs_of(WAN, wan, "")
-    for name, linear in WAN.facts(wan).named():
-        if name == "proj_out":
-            tensors["proj_out.lora_A.weight"] = torch.ones(2, linear.inputs)
-            tensors["proj_out.lora_B.weight"] = torch.ones(linear.outputs, 2)
-    path = file_of(tmp_path / "head.safetensors", WAN, tensors, "diffusers")
-    settings = ConvertSettings(lora=str(path), format="diffsynth")
-    message = convert(workspace, settings, print, lambda *_: None).message
-    assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
-
-
 @pytest.mark.parametrize(("family", "variant"), [(WAN, "text"), (LTX, LTX.toys[0])], ids=["wan", "ltx"])
 @pytest.mark.parametrize("part", ["", "attn1"])
 def test_the_family_of_a_file_is_found_without_being_named(

@@ -9,28 +9,16 @@ import pytest
 
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
-from workbench.families import families, find_model, models
+from workbench.families import find_model, models
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
-from workbench.families.recipes import MODES, SUBJECTS, Source
+from workbench.families.recipes import MODES, SUBJECTS
 from workbench.jobs.devices import Device
 from workbench.runs.checks import check_device, initial_lora
 from workbench.runs.recipes import NOT_SHARED, UNKNOWN, load_preset, preset_names, refusal, save_preset, suggest
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import created, parse_values
 from workbench.workspace import Workspace
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-def sources() -> list[Source]:
-    """List every source that a recipe cites, once each."""
-    found: dict[Source, None] = {}
-    for family in families():
-        for recipe in (recipe for model in family.models for recipe in family.recipes(model)):
-            for advice in (recipe.clips, recipe.captions, recipe.why_steps, *(why for *_, why in recipe.settings)):
-                found |= dict.fromkeys(advice.sources)
-    return list(found)
 
 
 @pytest.mark.parametrize("subject", SUBJECTS)

@@ -27,7 +27,6 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.cuts import scenes
-from workbench.dataset_builder.cuts.scenes import filmstrip
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
@@ -397,17 +396,6 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def brightness(number: int) -> float:
     return 20 + number * 200 / FRAMES
-
-
-def test_its_filmstrip_looks_at_few_frames_all_over_it(dataset: Dataset, tmp_path: Path, decoded: list[int]) -> None:
-    path = dataset.path_of(dataset.clips[0])
-    strip = filmstrip(path, tmp_path, 24, 74)
-    share = 60 * MINUTES / 24
-    assert [int(seconds // share) for seconds in strip.times] == list(range(24))
-    assert len(decoded) <= 24 * 31, "from keyframe to keyframe, never the whole source video"
-    count = len(decoded)
-    assert filmstrip(path, tmp_path, 24, 74) == strip
-    assert len(decoded) == count, "the second time it is read from the cache"
 
 
 def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, decoded: list[int]) -> None:

@@ -539,7 +539,6 @@ def test_a_checkpoint_between_two_previews_counts_with_the_nearer_ones() -> None
 # ---- named failures
 
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "diagnosis.md"
 OWN: tuple[Shape, Shape] = (growing, lambda share: 0.05 * share)  # the output's change, on its own captions and others
 
 
