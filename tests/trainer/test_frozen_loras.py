@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -13,14 +12,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from tests.driving import create, go, session
-from workbench.clips.records import file_sha256
+from tests.driving import create, go, saved, session
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ResumeRefused
 from workbench.families.model import Model
-from workbench.runs import checkpoints
 from workbench.runs.checks import check
-from workbench.runs.run import Run
 from workbench.trainer.evaluation import EvaluationInput
 from workbench.trainer.loop import export, preview
 from workbench.trainer.session import Session
@@ -119,20 +115,12 @@ def test_memory_levels_and_an_exact_resume(
     adapter = write_lora(tmp_path / "adapter.safetensors", 1, width=width)
     values = {**values, "base_lora": str(path), "training_adapter": f"{adapter}=-1", "steps": 4}
 
-    def trained(run: Run, *stops: int) -> str:
-        for stop in stops:
-            made = go(run, stop)
-            made.save()
-            made.metrics.close()
-            del made
-            gc.collect()
-        return file_sha256(checkpoints.folder_of(run.folder, 4) / "lora.safetensors")
-
     whole = create(workspace, toy_model.source, **values)
-    want = trained(whole, 4)
+    want = saved(whole, 4)
     shutil.rmtree(whole.folder)
     broken = create(workspace, toy_model.source, **values)
-    assert trained(broken, 2, 4) == want
+    saved(broken, 2)
+    assert saved(broken, 4) == want
     write_lora(path, 7, width=width)
     with pytest.raises(ResumeRefused, match="base_lora has changed"):
         session(broken)

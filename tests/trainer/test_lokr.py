@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -13,8 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.driving import create, go, session
-from workbench.clips.records import file_sha256
+from tests.driving import create, go, saved, session
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
 from workbench.families import find_model
@@ -23,7 +21,6 @@ from workbench.families.model import Model
 from workbench.fit.gpus import HERE, gpu_of
 from workbench.fit.memory import sizes
 from workbench.loras.library import find
-from workbench.runs import checkpoints
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.adapters import Adapters
@@ -34,15 +31,6 @@ from workbench.workspace import Workspace
 
 LOKR: dict[str, Any] = {"method": "lokr", "rank": 2, "alpha": 4.0, "lokr_factor": 4}
 CPU = torch.device("cpu")
-
-
-def saved(run: Run, step: int) -> str:
-    made = go(run, step)
-    made.save()
-    made.metrics.close()
-    del made
-    gc.collect()
-    return file_sha256(checkpoints.folder_of(run.folder, step) / "lora.safetensors")
 
 
 @pytest.mark.parametrize("factor", [2, 3, 4, 5, 8, 12, 16, 32])

@@ -3,7 +3,6 @@ pictures and with both experts), exact resume, refusals."""
 
 from __future__ import annotations
 
-import gc
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +12,16 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.driving import create, go, session
+from tests.driving import create, go, saved, session
 from tests.trainer.test_told_in_training import attached
-from workbench.clips.records import file_sha256
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.operations.overview import overview
-from workbench.runs import checkpoints
 from workbench.runs.checks import check
 from workbench.runs.report import run_html
-from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import slider
 from workbench.trainer.loop import base_prediction, export, preview
@@ -39,15 +35,6 @@ PROMPTS: dict[str, Any] = {
     "preview_steps": 2,
 }
 ALONE: dict[str, Any] = {**PROMPTS, "dataset": "", "held_out": 2}
-
-
-def saved(run: Run, step: int) -> str:
-    made = go(run, step)
-    made.save()
-    made.metrics.close()
-    del made
-    gc.collect()
-    return file_sha256(checkpoints.folder_of(run.folder, step) / "lora.safetensors")
 
 
 @pytest.mark.parametrize(
