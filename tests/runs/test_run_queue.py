@@ -24,6 +24,8 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, write_json
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def runs(workspace: Workspace) -> Iterator[Callable[[str], Run]]:

@@ -26,6 +26,8 @@ from workbench.trainer.loop import preservation_loss, preview, train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 PROMPTS = ("a blue circle", "a green triangle", "a dog", "a cat", "a house")
 
 

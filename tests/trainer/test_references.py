@@ -41,6 +41,8 @@ from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.lora_names import FILE
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:

@@ -27,6 +27,8 @@ from workbench.trainer import slider
 from workbench.trainer.loop import base_prediction, export, preview
 from workbench.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 PROMPTS: dict[str, Any] = {
     "slider_positive": ["a large ring"],
     "slider_negative": ["a small ring"],

@@ -207,18 +207,15 @@ def test_each_memory_level_computes_what_the_plain_model_does(
     assert any("vace_blocks" in name for name in plain)
     for values in (
         {"gradient_checkpointing": "keep attention"},
-        {"gradient_checkpointing": "full"},
-        {"gradient_checkpointing": "offloaded"},
         {"gradient_checkpointing": "full", "blocks_to_swap": 5},
         {"gradient_checkpointing": "offloaded", "blocks_to_swap": 2},
     ):
         found, ours = outcome(**values)
         assert found == loss
         assert all(torch.equal(ours[name], plain[name]) for name in plain), values
-    for how, least in (("int8", 0.99), ("nf4", 0.9)):
-        found, ours = outcome(base_model_precision=how, gradient_checkpointing="full", blocks_to_swap=1)
-        assert found == pytest.approx(loss, rel=0.05)
-        assert cosine(ours, plain) > least, how
+    found, ours = outcome(base_model_precision="nf4", gradient_checkpointing="full", blocks_to_swap=1)
+    assert found == pytest.approx(loss, rel=0.05)
+    assert cosine(ours, plain) > 0.9
 
 
 def test_the_fit_check_counts_the_side_branch(vace: Model, tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ from workbench.trainer.loop import train_step
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 STAND_IN = torch.device("meta")
 FAMILIES = (COGVIDEOX, LTX, WAN, PHENAKI)
 # One of each kind of positions, conditions and noise; the other variants only differ in size.
