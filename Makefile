@@ -1,7 +1,7 @@
 # make demo     the whole loop on the built-in model: clips, training, before and after      (installs what it needs)
 # make test     every test, with a real browser                                               (installs what it needs)
 # make check    ruff, mypy and the tests that catch most, in about a minute                   (installs what it needs)
-# make release-checks  wheel, agent skill, scripts of the built-in models; make benchmarks: that each runs, smallest
+# make release-checks  wheel, agent skill, all models, all notebooks, remote jobs; make benchmarks: that each runs, smallest
 # make versions the lowest and the newest packages and the newest Python, with chosen tests    (installs what it needs)
 # make webui    the page                                                                      (installs what it needs)
 PYTHON ?= python3

@@ -15,9 +15,9 @@ from workbench.cli.options import SettingOption
 from workbench.compare.settings import GridSettings
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.settings import CaptionSettings
-from workbench.families import families, find_model, models
+from workbench.families import families, find_model
 from workbench.fit.gpus import gpu_of
-from workbench.form_rules import adapted, owners, summary, without_effect
+from workbench.form_rules import adapted, without_effect
 from workbench.loras.settings import MergeSettings
 from workbench.operations import settings as operations
 from workbench.operations.settings import FORMS
@@ -99,11 +99,6 @@ def test_checkpoints_are_those_of_the_chosen_run(full: Workspace) -> None:
     assert [choice.value for choice in choices_of(spec, full, {"run": "ring"})] == ["base", "5", "final"]
 
 
-def test_without_a_workspace_only_what_needs_none_is_offered() -> None:
-    assert choices_of(of(TrainSettings, "dataset"), None) == []
-    assert choices_of(of(TrainSettings, "model"), None)[0].value == "tiny-cogvideox"
-
-
 # ---- rules of forms
 
 
@@ -154,11 +149,3 @@ def test_another_model_keeps_what_applies_and_names_the_rest() -> None:
     assert drawn.values == {"scheduler": "model"}
     assert drawn.notes == ["Scheduler was DPM, is the model's own: Wan 2.2 5B has UniPC."]
     assert not adapted(TrainSettings, run(model="some/folder", frames=50)).values
-
-
-def test_every_model_is_described_in_a_line() -> None:
-    for model in models():
-        assert model.license in summary(model.id)
-    assert summary("wan2.1-t2v-14b").startswith("text to video, 14.3B parameters, 81 frames of 832x480 at 16 fps")
-    assert summary("nonsense") == ""
-    assert owners("timestep_shift") == "CogVideoX, LTX-Video, Mochi and Wan"

@@ -1,4 +1,4 @@
-"""The documents tell the truth: file tree, paths, settings, dependencies, links, commands, what pip is told."""
+"""Documents name files, settings, dependencies, links, commands and pip packages that exist."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-import yaml
 from packaging.requirements import Requirement
 
 import workbench
@@ -37,45 +35,7 @@ from workbench.remote.ssh import SshBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-HISTORY = ROOT / "CHANGELOG.md"  # it names what was there once
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-
-
-def tree() -> Iterator[tuple[str, str]]:
-    """(path, phrase) of every line of the file tree."""
-    block = re.search(r"<!-- tree -->\n```\n(.*?)```", ARCHITECTURE, re.DOTALL)
-    assert block, "docs/architecture.md has a file tree after <!-- tree -->"
-    folders: list[str] = []
-    for line in block[1].splitlines():
-        found = re.match(r"( *)(\S+)  +(\S.*)", line)
-        assert found, f"a line of the tree is a name and a phrase: {line!r}"
-        depth = len(found[1]) // 2
-        folders = [*folders[:depth], found[2]]
-        yield "".join(folders), found[3]
-
-
-def tracked() -> set[str]:
-    """The project's files: those that git knows, and new ones that it does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    return {path for path in listed.stdout.splitlines() if (ROOT / path).exists()}
-
-
-def test_the_file_tree_names_only_what_is_there() -> None:
-    for path, phrase in tree():
-        assert (ROOT / path).exists(), f"the tree in docs/architecture.md names {path}, which is not there"
-        assert phrase
-
-
-def test_the_file_tree_names_every_part() -> None:
-    named = {path for path, _ in tree()}
-    below = {path.split("/")[1] for path in tracked() if path.startswith("workbench/") and not path.endswith("_.py")}
-    parts = {f"workbench/{name}{'' if name.endswith('.py') else '/'}" for name in below}
-    top = {path.split("/")[0] + ("/" if "/" in path else "") for path in tracked()}
-    missing = sorted((parts | top) - named - {".gitignore", ".ci/", ".gitattributes", ".github/"})
-    assert not missing, f"the tree in docs/architecture.md lacks {', '.join(missing)}"
+HISTORY = ROOT / "CHANGELOG.md"  # it names things that no longer exist
 
 
 def test_written_pages_are_up_to_date() -> None:
@@ -148,7 +108,7 @@ def test_paths_in_the_documents_exist() -> None:
 
 
 def test_tests_in_the_documents_exist() -> None:
-    """`tests/file.py::name`: the function stands in that file."""
+    """`tests/file.py::name`: that file defines the function."""
     named = [one for page in PAGES for one in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text("utf-8"))]
     assert named
     missing = [f"{file}::{name}" for file, name in named if f"\ndef {name}(" not in (ROOT / file).read_text("utf-8")]
@@ -173,56 +133,7 @@ def test_exit_codes_and_states_are_documented() -> None:
         assert f"`{state.value}`" in text, f"state {state.value}"
 
 
-def test_every_command_has_help() -> None:
-    asked = subprocess.run([sys.executable, "-m", "workbench", "--help"], capture_output=True, text=True, check=True)
-    for name in COMMANDS:
-        assert re.search(rf"^  {name} +\w", asked.stdout, re.MULTILINE)
-
-
 # ---- the site
-
-
-REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
-
-
-class Loader(yaml.SafeLoader):
-    """Of mkdocs.yml, which names a Python function."""
-
-
-Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
-SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
-
-
-@pytest.mark.parametrize(
-    ("address", "link", "turned"),
-    [
-        ("guide.md", "[x](memory.md#presets)", "[x](memory.md#presets)"),
-        ("guide.md", "[x](../README.md)", "[x](index.md)"),
-        ("guide.md", "[x](../workbench/paths.py)", f"[x]({REPOSITORY}/blob/main/workbench/paths.py)"),
-        ("guide.md", "[x](decisions/)", "[x](decisions/README.md)"),
-        ("guide.md", "[x](screenshots.py)", f"[x]({REPOSITORY}/blob/main/docs/screenshots.py)"),
-        ("guide.md", "[x](https://a.b/c.md), [y](#here)", "[x](https://a.b/c.md), [y](#here)"),
-        ("index.md", "![x](docs/images/home.webp)", "![x](images/home.webp)"),
-        ("index.md", "[x](notebooks/)", f"[x]({REPOSITORY}/tree/main/notebooks)"),
-        ("decisions/gradio.md", "[x](../../CHANGELOG.md)", "[x](../CHANGELOG.md)"),
-    ],
-)
-def test_a_link_leads_to_the_page_or_to_the_repository(address: str, link: str, turned: str) -> None:
-    assert docs_site.with_links(link, address, REPOSITORY) == turned
-
-
-def pages(nav: Any) -> list[str]:
-    """Addresses in the navigation, whatever their depth."""
-    if isinstance(nav, str):
-        return [nav]
-    return [page for one in (nav.values() if isinstance(nav, dict) else nav) for page in pages(one)]
-
-
-def test_every_document_is_in_the_navigation() -> None:
-    documents = {path.name for path in (ROOT / "docs").glob("*.md")} | {docs_site.PYTHON_API, "decisions/README.md"}
-    named = pages(SITE["nav"])
-    assert sorted(named) == sorted({*named})
-    assert set(named) - {*docs_site.BESIDE} == documents
 
 
 def test_the_python_api_names_what_is_exported() -> None:
@@ -231,16 +142,6 @@ def test_the_python_api_names_what_is_exported() -> None:
     assert exported <= {name for _, name in targets}
     for module, name in targets:
         assert hasattr(import_module(module), name)
-
-
-def test_the_repository_has_one_address() -> None:
-    assert SITE["repo_url"] == REPOSITORY
-    files = ("CITATION.cff", ".github/ISSUE_TEMPLATE/config.yml", "docs/hosts.md", "notebooks/1_quickstart.ipynb")
-    owner = REPOSITORY.rpartition("/")[0]
-    for name in files:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert REPOSITORY in text, name
-        assert not [one for one in re.findall(r"https://github\.com/video-lora[\w-]*", text) if one != owner], name
 
 
 # ---- commands that are named
@@ -253,16 +154,16 @@ PROSE = {"or", "is", "with", "installed", "itself", "and", "on", "in", "from", "
 
 
 def code_of(page: Path) -> Iterator[str]:
-    """Fenced blocks and spans in backticks; lines that end in a backslash are joined."""
+    """Yield fenced blocks and spans in backticks."""
     text = page.read_text(encoding="utf-8")
     yield from re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
 
 
 def strings_of(module: Path) -> Iterator[str]:
-    """Messages and help texts of a module, and of other docstrings what stands in backticks or is indented as code.
+    """Yield a module's messages and help texts, and the code in its other docstrings.
 
-    What an f-string fills in is a capital letter.
+    Values of f-strings become a capital letter.
     """
     tree = ast.parse(module.read_text(encoding="utf-8"))
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -286,7 +187,7 @@ def strings_of(module: Path) -> Iterator[str]:
 def named() -> Iterator[tuple[Path, str]]:
     """(file, what follows the word workbench) of every command line."""
     for page in PAGES:
-        # The changelog's table names commands that there were.
+        # The changelog also names former commands.
         for code in code_of(page) if page.name != "CHANGELOG.md" else ():
             yield from ((page, found) for found in COMMAND.findall(code.replace("\\\n", " ")))
     for module in (ROOT / "workbench").rglob("*.py"):
@@ -300,7 +201,7 @@ def named() -> Iterator[tuple[Path, str]]:
 
 
 def wrong(line: str) -> str:
-    """What does not exist of a command line, "" when all of it does."""
+    """Return the part of a command line that does not exist, or ""."""
     words = line.split()
     command: click.Command = cli
     context = click.Context(cli)
@@ -327,7 +228,7 @@ def test_every_command_that_is_named_exists() -> None:
 
 
 def documented() -> Iterator[tuple[Path, str]]:
-    """(page, arguments) of every whole command line: those in blocks, and those in backticks that have arguments."""
+    """Yield (page, arguments) of every complete command line, in blocks and in backticks."""
     for page in PAGES:
         for code in code_of(page) if page.name != "CHANGELOG.md" else ():
             for line in code.replace("\\\n", " ").splitlines():
@@ -336,7 +237,7 @@ def documented() -> Iterator[tuple[Path, str]]:
 
 
 def unfit(line: str) -> str:
-    """Why the command would refuse these arguments or a setting among them; "" when it takes them. Runs nothing."""
+    """Return why the command would refuse these arguments or settings, or "", without running it."""
     command, context, words = cli, click.Context(cli), shlex.split(line, comments=True)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         context = click.Context(command, parent=context)
@@ -394,7 +295,7 @@ def test_every_method_in_add_a_family_is_on_the_contract() -> None:
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 NAME = re.compile(r"[A-Za-z0-9._-]+")
-# Beside what this project depends on: a package that is built for a machine's own CUDA, and what runs the tests.
+# Not dependencies of this project: a package built for the machine's own CUDA, and the test runner.
 ALSO = {"flash-attn", "pytest"}
 HINT = re.compile(r"pip install ((?:(?:-e )?'[^']+'|[a-z0-9][\w.-]*)(?: '[^']+')*)")
 PLACEHOLDERS = {"X", "NAME", "what", "--force-reinstall"}
@@ -410,7 +311,7 @@ KNOWN = ALSO | {requirement(one) for one in [*PROJECT["dependencies"], *(r for r
 
 
 def problem(hint: str) -> str:
-    """Why pip cannot follow it, "" when it can."""
+    """Return why pip cannot install it, or ""."""
     for word in shlex.split(hint):
         name, _, rest = word.partition("[")
         if word == "-e" or word in PLACEHOLDERS:

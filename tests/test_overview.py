@@ -1,21 +1,18 @@
-"""What goes on in a workspace: runs by what they need, the newest samples and datasets, the next steps."""
+"""The overview of a workspace: runs by what they need, the newest samples and datasets, next steps."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.shell import Shell
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.clips import records
-from workbench.dataset_builder import Dataset
 from workbench.jobs import processes
 from workbench.overview import DATASETS, RUNS, Overview, OverviewReader
 from workbench.runs.run import Run
@@ -30,7 +27,7 @@ def read(workspace: Workspace) -> Overview:
 
 
 def at_work(run: Run, **beat: object) -> None:
-    """As if this process trained it."""
+    """Make the run look as if this process were training it."""
     (run.folder / jobs.RESULT).unlink(missing_ok=True)
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
     write_json(run.folder / jobs.HEARTBEAT, {"phase": "train", "step": 5, "total": 20, "time": time.time(), **beat})
@@ -62,16 +59,6 @@ def test_an_empty_workspace_offers_the_demo_and_then_clips_of_ones_own(workspace
     seen = read(workspace)
     assert seen.empty
     assert steps(seen) == [("demo", ""), ("import", "")]
-
-
-def test_a_line_of_a_run_that_trains_says_how_far_it_is_once(workspace: Workspace) -> None:
-    at_work(write_run(workspace, "working", 100), step=47, total=100)
-    reader = OverviewReader(workspace)
-    (line,) = reader.now(reader.read())
-    assert (line.claim, line.sentence) == ("Training 47%.", "")
-    at_work(Run.open(workspace, "working"), phase="encoding clips", step=3, total=10, step_seconds=40)
-    (line,) = reader.now(reader.read())
-    assert (line.claim, line.sentence) == ("Encoding clips 30%.", "About 4 min 40 s left.")
 
 
 def test_runs_stand_by_what_they_need(workspace: Workspace) -> None:
@@ -119,13 +106,6 @@ def test_a_dataset_leads_to_its_captions_and_then_to_training(workspace: Workspa
     assert steps(read(workspace)) == [("train", "cats"), ("demo", "")]
 
 
-def test_a_task_at_work_is_named(workspace: Workspace) -> None:
-    folder = add_dataset(workspace, "cats", "a cat")
-    (folder / ".check").mkdir()
-    at_work(Run(folder / ".check"), phase="looking at clips", step=3, total=9)
-    assert read(workspace).datasets[0].activity == "looking at clips · 3 of 9"
-
-
 def test_only_the_newest_are_listed_and_what_is_broken_is_named(workspace: Workspace) -> None:
     made = [add_sample(workspace, f"prompt {number}") for number in range(8)]
     video_path(workspace, made[-1]).with_suffix(".json").write_text("{")
@@ -143,16 +123,6 @@ def test_only_the_newest_are_listed_and_what_is_broken_is_named(workspace: Works
     assert len(seen.ended) == RUNS
 
 
-def test_what_did_not_change_is_not_read_again(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_dataset(workspace, "cats", "a cat")
-    add_sample(workspace, "a cat")
-    reader = OverviewReader(workspace)
-    before = reader.read()
-    monkeypatch.setattr("workbench.overview.dataset_snapshot", None)
-    monkeypatch.setattr("workbench.overview.Samples", None)
-    assert replace(reader.read(), computer=before.computer) == before
-
-
 @pytest.mark.parametrize(
     ("lora", "sampled"),
     [
@@ -167,15 +137,3 @@ def test_a_run_counts_as_sampled_once_its_own_lora_was_used(workspace: Workspace
     write_run(workspace, "cats", 20)
     add_sample(workspace, "a cat", lora)
     assert ("sample" in {step.kind for step in read(workspace).next_steps}) is not sampled
-
-
-def test_the_shell_shows_the_same(workspace: Workspace, dataset: Dataset, shell: Shell) -> None:
-    write_run(workspace, "done", 20)
-    add_sample(workspace, "a red ball")
-    text = shell("status").out
-    for word in ("done", "finished", "squares", "a red ball", "workbench sample PROMPT --loras done"):
-        assert word in text
-    found = json.loads(shell("status", "--json").out)
-    assert [one["name"] for one in found["ended"]] == ["done"]
-    assert found["datasets"][0]["name"] == "squares"
-    assert found["samples"][0]["prompt"] == "a red ball"

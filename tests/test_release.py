@@ -1,4 +1,4 @@
-"""What a release consists of: its notes, the locks, the workflows, the image."""
+"""The parts of a release: notes, locks, workflows, image."""
 
 from __future__ import annotations
 
@@ -83,19 +83,19 @@ SYSTEMS = {
     "macos": {"sys_platform": "darwin", "platform_system": "Darwin", "os_name": "posix", "platform_machine": "arm64"},
 }
 PYTHONS = [f"3.{minor}" for minor in range(install.OLDEST_PYTHON[1], install.NEWEST_PYTHON[1] + 1)]
-# What builds of torch for a GPU bring and pin themselves.
+# Installed and pinned by GPU builds of torch.
 WITH_TORCH = re.compile(r"torch|triton|cuda-\w+|nvidia-(?!ml-py)\S+")
 LOCKS = pytest.mark.parametrize("lock", sorted([*EXTRAS, *GROUPS]))
 
 
 def blocks(lock: str) -> list[str]:
-    """A package each, with its hashes and who needs it."""
+    """Split a lock into packages, each with its hashes and dependents."""
     text = (ROOT / "locks" / f"{lock}.txt").read_text(encoding="utf-8")
     return re.split(r"\n(?=[a-z])", text)[1:]
 
 
 def wanted(lock: str) -> list[Requirement]:
-    """What the project names, other than torch."""
+    """Return the project's own requirements, without torch."""
     if lock in GROUPS:
         return [Requirement(line) for line in PYPROJECT["dependency-groups"][lock]]
     project = PYPROJECT["project"]
@@ -105,7 +105,7 @@ def wanted(lock: str) -> list[Requirement]:
 
 
 def locked(lock: str, environment: dict[str, str]) -> dict[str, str]:
-    """Version by name, of what is installed there."""
+    """Return name -> version of the packages installed in that environment."""
     found: dict[str, str] = {}
     for block in blocks(lock):
         one = Requirement(block.splitlines()[0].rstrip(" \\"))
@@ -144,7 +144,7 @@ def test_both_locks_have_the_same_versions() -> None:
 
 
 def test_what_torch_needs_is_locked() -> None:
-    """It is installed after the lock, so that nothing but torch itself and what builds for GPUs pin is fetched."""
+    """torch is installed after the lock, so that only torch and the packages its GPU builds pin are downloaded."""
     named = [Requirement(line) for line in requires("torch") or []]
     group = {one.name: one for one in map(Requirement, PYPROJECT["dependency-groups"]["lock"])}
     for one in named:
@@ -190,7 +190,7 @@ def test_a_job_may_do_little_ends_and_uses_actions_that_are_pinned_to_a_commit()
 
 
 def test_a_package_is_built_and_tried_with_locked_packages() -> None:
-    """Else what passes changes with the index: an older checker refused what a newer build backend had written."""
+    """Otherwise results change with the index: an older checker once refused a newer backend's metadata."""
     for workflow, job in (("ci", "package"), ("release", "build")):
         steps = WORKFLOWS[workflow]["jobs"][job]["steps"]
         lines = [line.strip() for step in steps for line in step.get("run", "").splitlines()]
@@ -206,12 +206,6 @@ def test_a_package_is_built_and_tried_with_locked_packages() -> None:
     lines = (ROOT / "pre-requirements.txt").read_text(encoding="utf-8").splitlines()
     (torch,) = [Requirement(line) for line in lines if not line.startswith(("#", "--"))]
     assert str(torch) == f"torch=={install.TORCH}+cpu"
-
-
-def test_the_site_of_documents_is_made_with_locked_packages() -> None:
-    recipe = MAKEFILE.partition("$(VENV)-docs/.installed:")[2].partition("\n\n")[0]
-    assert re.findall(r"pip install (.+)", recipe) == ["$(LOCKED) --requirement locks/docs.txt"]
-    assert "--require-hashes" in MAKEFILE.partition("\nLOCKED =")[2].splitlines()[0]
 
 
 def test_what_a_job_runs_is_here() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -112,13 +111,6 @@ def test_a_file_that_is_no_object_is_refused(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ConfigError, match="must hold a JSON object"):
             Toy.load(tmp_path / "config.json")
-
-
-def test_rules_are_written_as_people_write_numbers() -> None:
-    rules = {spec.name: spec.rule for spec in specs(TrainSettings)}
-    assert rules["steps"] == "1 to 1000000 steps"
-    assert rules["learning_rate"] == "1e-08 to 10"
-    assert json.loads(json.dumps(rules)) == rules
 
 
 def test_the_name_of_another_trainer_is_found_and_answered_with_ours() -> None:

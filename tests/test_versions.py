@@ -1,4 +1,4 @@
-"""What is declared is what was run: bounds on every package, and packages that can be loaded. Needs no torch.
+"""Every package has version bounds, the installed versions are within them and load. Needs no torch.
 
 `make versions` runs this and more with the lowest and with the newest versions (scripts/versions.py).
 """
@@ -15,14 +15,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from scripts import install, versions
+from scripts import install
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 REQUIRED = [Requirement(line) for line in PROJECT["dependencies"]]
 OPTIONAL = [Requirement(line) for lines in PROJECT["optional-dependencies"].values() for line in lines]
-# Packages whose parts in C or own dependencies break first, by the names they are imported under; none needs torch.
+# Import names of the packages whose C parts or own dependencies break first; none needs torch.
 LOADED = "gradio, av, numpy, pydantic, psutil, PIL, click, rich, sentencepiece, google.protobuf, pynvml, "
 LOADED += "jupyterlab, ipywidgets, anywidget, scenedetect, cv2, httpx, regex, huggingface_hub, safetensors.numpy, "
 LOADED += "transformers"
@@ -56,17 +56,3 @@ def test_the_supported_pythons_are_those_that_are_run() -> None:
     oldest = install.OLDEST_PYTHON[1]
     said = {minor for minor in range(8, 20) if f"{major}.{minor}.1" in pythons}
     assert said == set(range(oldest, newest + 1))
-
-
-def test_the_newest_python_that_runs_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyenv's shims are on the PATH and may still not run."""
-    asked = {"shim": "", "real": "3.13", sys.executable: "3.11"}
-    monkeypatch.setattr(versions, "version_of", lambda python: asked.get(python.name, ""))
-    monkeypatch.setattr(versions.shutil, "which", lambda name: f"/bin/{'shim' if name.endswith('13') else 'none'}")
-    monkeypatch.setattr(versions.Path, "home", lambda: tmp_path)
-    assert versions.newest_python() == Path(sys.executable)
-    place = tmp_path / ".pyenv" / "versions" / "3.13.0" / "bin"
-    place.mkdir(parents=True)
-    (place / "python").touch()
-    monkeypatch.setattr(versions, "version_of", lambda python: "3.13" if "3.13.0" in str(python) else "")
-    assert versions.newest_python() == (place / "python" if sys.version_info < (3, 13) else Path(sys.executable))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from workbench.api.app import ROOT, api
 from workbench.api.watching import MOST_WATCHED, Watching
 from workbench.errors import ConfigError
 from workbench.jobs.queue import REQUESTS
-from workbench.operations.registry import operations
 from workbench.sampler import queue
 from workbench.sampler.queue import RequestState, worker_folder
 from workbench.sampler.settings import MOST_AT_ONCE, BatchSettings, SampleSettings, expand
@@ -149,19 +147,6 @@ def test_a_stream_tells_at_once_and_after_each_change(page: Page) -> None:
         assert told[1]["value"][0]["name"] == told[2]["value"]["name"] == "cats"
         other.post("/api/v1/call/runs/note", json={"name": "cats", "text": "what I saw"}).raise_for_status()
         assert "what I saw" in json.dumps(next(stream))
-
-
-def test_what_several_show_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watching = Watching(Workspace.open(tmp_path))
-    read: list[str] = []
-    listed = next(one for one in operations("targets") if one.verb == "list")
-    monkeypatch.setattr(type(listed), "call", lambda one, workspace, inputs: read.append(one.verb) or [])
-    shown = [watching.open('[[1, "targets/list", {}]]')[1] for _ in range(50)]
-    assert {one.text() for one in shown} == {'"value":[]'}
-    assert read == ["list"]
-    asyncio.run(watching.call("runs/remove", {"names": ["none"]}))
-    assert {one.text() for one in shown} == {'"value":[]'}
-    assert read == ["list", "remove", "list"], "a change is seen at once"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The script that trains the tiny Phenaki: killed and continued it writes a model that the workbench knows."""
+"""The script that trains the tiny Phenaki: after a kill it resumes and writes a model that the workbench loads."""
 
 from __future__ import annotations
 
@@ -15,16 +15,14 @@ from workbench.paths import ASSETS
 
 sys.path.insert(0, str(ASSETS))
 
-import tiny_card
 import tiny_clips
 import tiny_training
-import train_tiny_phenaki
 
 pytestmark = pytest.mark.release
 
 
 def sampled(folder: Path, frames: int, height: int, width: int) -> torch.Tensor:
-    """A video [1, 3, F, H, W] of a model that the script wrote."""
+    """Sample a video, [1, 3, F, H, W], from a model that the script wrote."""
     family, cpu = find_model(str(folder))[0], torch.device("cpu")
     encoder = family.load_text_encoder(folder, cpu, torch.float32)
     inputs = DenoiseInputs(
@@ -59,19 +57,6 @@ def test_a_run_may_be_ended_early_its_rate_falls_from_there() -> None:
     assert long[100:2100] == [1.0] * 2000
     assert short[850] == pytest.approx(0.5)
     assert short[-1] == 0.03
-
-
-def test_the_card_states_command_and_measurements(tmp_path: Path) -> None:
-    parts = ("background", "colour", "shape", "motion", "all")
-    report = {f"{kind} {part}": 0.875 for kind in ("known", "new") for part in parts}
-    report |= {"known PSNR": 24.6, "new PSNR": 23.8, "stripes": 1.0}
-    options = train_tiny_phenaki.parse(["--transformer-steps", "123"])
-    facts = train_tiny_phenaki.card_facts(options, [torch.nn.Linear(1000, 1000)])
-    tiny_card.write_phenaki_card(tmp_path, facts, report, dict.fromkeys(parts, 0.25))
-    text = (tmp_path / "README.md").read_text()
-    assert "--transformer-steps 123 --critic-part 0.15 --seed 0" in text
-    assert "| generated from prompts not seen in training | 25% | 25% | 25% | 25% | 25% |" in text
-    assert "1.0 million parameters" in text
 
 
 def test_the_built_in_model_is_small_and_generates_held_out_prompts() -> None:

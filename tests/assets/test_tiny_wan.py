@@ -1,4 +1,4 @@
-"""The script that trains the tiny Wan: killed and continued it writes three models that the workbench knows."""
+"""The script that trains the tiny Wan: after a kill it resumes and writes three models that the workbench loads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from workbench.paths import ASSETS
 sys.path.insert(0, str(ASSETS))
 
 import tiny_accuracy
-import tiny_card
 import tiny_check
 import tiny_world
 import train_tiny_wan
@@ -32,7 +31,7 @@ FEW += ["--check-clips", "0", "--threads", "1"]
 
 
 def sampled(folder: Path) -> torch.Tensor:
-    """A video [1, 3, F, H, W] of a model that the script wrote, told nothing but a caption."""
+    """Sample a video, [1, 3, F, H, W], from a model that the script wrote, given only a caption."""
     family, cpu = find_model(str(folder))[0], torch.device("cpu")
     encoder = family.load_text_encoder(folder, cpu, torch.float32)
     inputs = DenoiseInputs(
@@ -73,10 +72,10 @@ def test_the_script_goes_on_where_it_was_and_writes_three_models(
         family, model = found = find_model(str(folder))
         assert (family.name, model.task, found.facts.in_channels) == ("wan", task, channels)
         assert (family.refusal(model, "control") == "") == (suffix == "-control")
-        if suffix != "-i2v":  # which is always shown a picture
+        if suffix != "-i2v":  # it always takes a first frame
             seen[suffix] = sampled(folder)
     assert seen[""].shape == (1, 3, 9, 64, 64)
-    assert torch.allclose(seen[""], seen["-control"], atol=2e-2)  # what it is not told is zero
+    assert torch.allclose(seen[""], seen["-control"], atol=2e-2)  # missing conditions are zeros
 
 
 def test_the_vae_is_the_same_after_its_latents_were_moved_to_wans() -> None:
@@ -91,24 +90,6 @@ def test_the_vae_is_the_same_after_its_latents_were_moved_to_wans() -> None:
     mean, deviation = torch.tensor(vae.config.latents_mean), torch.tensor(vae.config.latents_std)
     assert torch.allclose(latents.mean((0, 2, 3, 4)), mean, atol=1e-3)
     assert torch.allclose(latents.std((0, 2, 3, 4)), deviation, atol=1e-3)
-
-
-def test_the_cards_state_command_and_measurements(tmp_path: Path) -> None:
-    parts = ("background", "colour", "shape", "motion", "all")
-    report = {f"{kind} {part}": 0.875 for kind in ("known", "new", "small") for part in parts}
-    report |= {"known PSNR": 32.6, "new PSNR": 31.8}
-    options = train_tiny_wan.parse(["--transformer-steps", "123"])
-    model, vae = (torch.nn.Linear(1000, 1000) for _ in range(2))
-    prompts = dict.fromkeys((*parts, "small"), 0.25) | {"first": 30.0, "last": 29.0}
-    for suffix in train_tiny_wan.CHANNELS:
-        (tmp_path / f"tiny-wan{suffix}").mkdir()
-    tiny_card.write_wan_cards(tmp_path / "tiny-wan", train_tiny_wan.card_facts(options, model, vae), report, prompts)
-    text = (tmp_path / "tiny-wan" / "README.md").read_text()
-    assert "--transformer-steps 123 --seed 0" in text
-    assert "| sampled from prompts not seen in training | 25% | 25% | 25% | 25% | 25% |" in text
-    assert "2.0 million parameters" in text
-    for suffix in ("-i2v", "-control"):
-        assert f'find_model("tiny-wan{suffix}")' in (tmp_path / f"tiny-wan{suffix}" / "README.md").read_text()
 
 
 @pytest.mark.skipif(not wan.BUILT_IN, reason="its weights are not in this checkout")

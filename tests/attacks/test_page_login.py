@@ -15,8 +15,7 @@ import pytest
 
 from tests.patience import PATIENCE
 from tests.serving import Page
-from workbench.api.client import Client, Refused
-from workbench.api.key import KEY_FILE, api_token_of
+from workbench.api.key import KEY_FILE
 from workbench.ui.server.login import COOKIE, Access
 from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
 
@@ -118,15 +117,6 @@ def test_a_prefix_of_the_path_changes_no_rule(page: Page) -> None:
                 assert answer.headers["content-security-policy"].startswith("sandbox "), file
             assert client.get(f"{prefix}/gradio_api/file={imported}/note.txt").text == "plain"
         assert client.get(f"{PREFIX}/config").json()["root"].endswith(PREFIX)
-
-
-def test_the_client_calls_a_page_behind_a_prefix_by_either_address(page: Page) -> None:
-    for address in (page.url, f"{page.url}{PREFIX}/"):  # the proxy strips the prefix, or passes it on
-        with Client(address, api_token_of(page.workspace)) as client:
-            assert client.call("GET", "runs") == []
-            with pytest.raises(Refused) as refused:
-                client.call("GET", "runs", "none")
-            assert refused.value.status == 404
 
 
 def held_back(port: int, number: int, go: threading.Event, answers: list[int]) -> None:

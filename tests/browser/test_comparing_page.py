@@ -118,14 +118,6 @@ def test_a_blind_vote_hides_names_until_its_end(site: Site, grid: Grid, page: Pa
     assert len(grid.marked.votes) == votes + 3
 
 
-def test_settings_of_a_video_fill_the_form_of_a_sample(site: Site, grid: Grid, page: Page) -> None:
-    site.open(page, f"#/compare/{grid.name}")
-    page.locator(".cell[data-id='1-1']").click()
-    page.get_by_role("link", name="Use these settings").click()
-    page.wait_for_function("document.querySelector('textarea[name=prompt]')?.value === 'a cat'")
-    page.wait_for_function("location.hash === '#/sample'")
-
-
 def test_a_comparison_is_proposed_changed_removed_and_brought_back(site: Site, grid: Grid, page: Page) -> None:
     site.open(page, "#/compare")
     page.locator(".tile", has_text="base, 2 checkpoints").wait_for()

@@ -26,14 +26,6 @@ def _datasets(site: Site) -> None:
         write_dataset(site.workspace.datasets / name, CAPTIONS)
 
 
-def barred(path: Path) -> Path:
-    """A video with black bars above and below."""
-    frames = np.random.default_rng(0).integers(60, 255, (16, 96, 96, 3), dtype=np.uint8)
-    frames[:, :20] = frames[:, -20:] = 0
-    media.encode(frames, path, 8)
-    return path
-
-
 def films(folder: Path) -> list[Path]:
     found = sorted((demo.DEMO_CLIPS / demo.concept()).glob("*.mp4"))[:2]
     given = [Path(shutil.copy(one, folder / f"walk_{number}.mp4")) for number, one in enumerate(found)]
@@ -160,28 +152,6 @@ def test_an_export_to_the_hub_lists_its_files_first(site: Site, page: Page) -> N
     expect(plan.locator("summary")).to_contain_text("to ann/cutting")
     plan.locator("summary").click()
     expect(plan.get_by_role("cell", name="README.md")).to_be_visible()
-
-
-def test_home_says_what_waits_and_leads_there(site: Site, page: Page) -> None:
-    site.open(page, "#/")
-    steps = page.get_by_label("Training step")
-    expect(page.locator(".duo figcaption b")).to_have_text("step 900")
-    steps.focus()
-    page.keyboard.press("Home")
-    expect(page.locator(".duo figcaption b")).to_have_text("before training")
-    line = page.locator('[data-id="dataset-cutting"]')
-    expect(line).to_contain_text("2 clips have no caption")
-    line.get_by_role("link", name="Write captions").click()
-    expect(page.locator("wb-clip h1")).to_have_text("private name 1.mov")
-
-
-def test_a_finding_says_what_its_fix_does_and_how_long_it_takes(site: Site, page: Page, tmp_path: Path) -> None:
-    dataset = Dataset.create(site.workspace, "Bars")
-    dataset.import_files([barred(tmp_path / "bars.mp4")])
-    dataset.check()
-    site.open(page, "#/dataset/bars")
-    finding = page.locator("wb-checks li", has_text="Black bars")
-    expect(finding).to_contain_text(re.compile(r"Crop the bars of 1 clip\. About \d+ s\."))
 
 
 def test_a_dataset_is_renamed_and_moved_to_the_bin_with_a_way_back(site: Site, page: Page) -> None:

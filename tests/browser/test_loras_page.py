@@ -67,13 +67,6 @@ def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     page.wait_for_selector("wb-lora .lora-facts:has-text('0.5 × ')")
 
 
-def test_a_task_without_its_lora_says_so_at_the_field(site: Site, page: Page) -> None:
-    site.open(page, "#/loras")
-    page.click(".head .button:has-text('Import')")
-    page.click("wb-lora-task .primary")
-    page.wait_for_selector("wb-lora-task .field [role=alert]:has-text('source is empty')")
-
-
 def test_what_is_moved_to_the_bin_comes_back_by_undo(site: Site, page: Page) -> None:
     site.open(page, "#/loras")
     page.check("[aria-label='Choose boat']")
@@ -88,17 +81,6 @@ def test_what_is_moved_to_the_bin_comes_back_by_undo(site: Site, page: Page) -> 
     page.click(".menu :text('Open the bin')")
     page.click("dialog :text('Restore')")
     page.wait_for_selector("dialog :text('The bin is empty.')")
-
-
-def test_a_starred_one_stays(site: Site, page: Page) -> None:
-    site.open(page, "#/loras/loras%2Fring")
-    page.click("wb-lora [aria-pressed=false]")
-    page.wait_for_selector("wb-lora [aria-pressed=true]")
-    page.click("wb-lora summary")
-    page.click("wb-lora .menu :text('Move to the bin')")
-    page.wait_for_selector(".toast.bad:has-text('ring is starred and stays')")
-    page.click("wb-lora [aria-pressed=true]")
-    page.wait_for_selector("wb-lora [aria-pressed=false]")
 
 
 def test_a_dropped_file_is_imported(site: Site, page: Page, tmp_path: Path) -> None:

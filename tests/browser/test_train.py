@@ -220,16 +220,6 @@ def test_a_choice_and_a_switch_are_tried_with_several_values(site: Site, page: P
             jobs.kill(run.folder)
 
 
-def test_an_empty_field_is_no_mistake_before_the_form_is_sent(site: Site, page: Page) -> None:
-    page.route("**/call/overview/overview", lambda route: route.fulfill(json={"datasets": []}))  # none is proposed
-    site.open(page, "#/train/new")
-    start = page.locator("wb-new-run .start-bar .primary:not(:disabled)")
-    start.wait_for()
-    assert not page.locator("wb-new-run .hint.bad").count()
-    start.click()
-    page.locator("[data-id=setting-dataset] .hint.bad").wait_for()
-
-
 def test_a_run_is_started_once_however_often_it_is_clicked(site: Site, page: Page) -> None:
     before = {run.name for run in Run.all(site.workspace)}
     site.open(page, "#/train/new/from/stripes-high")

@@ -1,4 +1,4 @@
-"""--json: every command that shows something prints one JSON document with the keys that docs/json.md names."""
+"""--json: every command that prints data prints one JSON document with the keys listed in docs/json.md."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ FILLED |= {"runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_strangers_files.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
-# Of other clips, findings and tasks: tests/cli/test_cli_datasets.py has them.
+# They need other clips, findings or tasks. Their operations are tested in tests/dataset_builder and tests/operations.
 ELSEWHERE |= {
     f"dataset {verb}"
     for verb in (
@@ -93,7 +93,7 @@ ELSEWHERE |= {
         *("crop-bars", "uncrop", "set-fps", "reset-cut", "remove-clips", "attach", "track", "mask-edge"),
     )
 }
-# What is done by the others is in their exit codes, and their one or two lines are for people.
+# These report success in their exit code and print a line or two for people.
 ACTING = {
     "": ("train", "encode", "convert", "record", "replay", "webui", "notebooks", "mcp", "demo"),
     "runs": ("start",),
@@ -102,7 +102,7 @@ ACTING = {
     "targets": ("add hf-jobs", "add slurm", "add ssh"),
     "publish": ("dataset", "lora", "model", "space"),
 }
-# They show something, and why that is no document.
+# These print data that is not one document, and why.
 NO_DOCUMENT = {
     "dataset follow": "lines over a time; dataset tasks --json gives the state at a moment",
     "runs follow": "lines over a time; runs show --json gives the state at a moment",
@@ -111,7 +111,7 @@ NO_DOCUMENT = {
 
 
 def commands(with_json: bool) -> Iterator[str]:
-    """Every command that does something by itself and has --json, or has not."""
+    """Yield every command that runs on its own and has --json, or lacks it."""
 
     def below(command: click.Command, name: str) -> Iterator[str]:
         itself = not isinstance(command, click.Group) or command.invoke_without_command

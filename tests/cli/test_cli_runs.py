@@ -1,4 +1,4 @@
-"""Runs in the shell: settings from flags and files, sweeps, clones and forks, and what is said of runs."""
+"""Runs in the shell: settings from flags and files, sweeps, clones and forks, and reports about runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, two_sessions, write_run
 from workbench import jobs
-from workbench.cli import samples as samples_command
 from workbench.cli.options import settings_from
 from workbench.dataset_builder import Dataset
 from workbench.errors import ExitCode
-from workbench.families.model import Model
 from workbench.form_rules import needless
 from workbench.jobs import processes
 from workbench.jobs.queue import QUEUE
@@ -35,12 +33,12 @@ from workbench.workspace import Workspace, write_json
 
 @pytest.fixture
 def not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are written, no process begins."""
+    """Write runs without starting their processes."""
     monkeypatch.setattr(Run, "start", lambda run: run.status)
 
 
 def save(run: Run, step: int, settings: TrainSettings | None = None) -> None:
-    """A checkpoint that verifies."""
+    """Save a checkpoint that passes verification."""
 
     def fill(folder: Path) -> None:
         (folder / checkpoints.LORA).write_bytes(b"weights" * 100_000)
@@ -51,7 +49,7 @@ def save(run: Run, step: int, settings: TrainSettings | None = None) -> None:
 
 
 def living(run: Run) -> None:
-    """As if this process trained it."""
+    """Make the run look as if this process were training it."""
     (run.folder / jobs.RESULT).unlink()
     write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": 1.0})
 
@@ -147,27 +145,6 @@ def test_the_list_tells_the_diagnosis_and_the_place_in_the_queue(shell: Shell, w
     assert "only waiting runs have a position" in shell("runs", "move", "done", "1").err
 
 
-def test_runs_are_found_grouped_and_renamed(shell: Shell, workspace: Workspace) -> None:
-    for name in ("one", "two", "three"):
-        write_run(workspace, name)
-    living(Run.open(workspace, "three"))
-    assert "rank study" not in shell("runs", "group", "two").out
-    for given in (("rank study",), ()):
-        assert shell("runs", "group", "two", *given).out.splitlines()[-1].split() == ["group", "rank", "study"]
-    heads, *lines = shell("runs", "--sort", "name").out.splitlines()
-    assert heads.split()[:2] == ["group", "run"]
-    assert [line.split()[0] for line in lines] == ["one", "three", "rank"]
-    assert [one["name"] for one in json.loads(shell("runs", "--search", "RANK", "--json").out)] == ["two"]
-    ungrouped = json.loads(shell("runs", "--group", "", "--sort", "name", "--json").out)
-    assert [one["name"] for one in ungrouped] == ["one", "three"]
-    assert shell("runs", "--search", "nothing").out.startswith("no run matches")
-    assert shell("runs", "rename", "two", "second").out == "second: was two\n"
-    assert re.search(r"^group +rank study$", shell("runs", "show", "second").out, re.MULTILINE)
-    assert "workbench runs stop three" in shell("runs", "rename", "three", "third").err
-    assert json.loads(shell("runs", "group", "second", "", "--json").out)["group"] == ""
-    assert shell("runs").out.split()[0] == "run"
-
-
 def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, workspace: Workspace) -> None:
     run = write_run(workspace, "cats", batch_size=4, gradient_checkpointing="full")
     error = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB"
@@ -232,15 +209,6 @@ def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, wo
 # ---- weights in another layout
 
 
-def test_a_model_is_converted_there_and_back(shell: Shell, toy_model: Model, tmp_path: Path) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    assert str(there) in shell("convert", toy_model.source, there).out
-    assert "like is empty" in shell("convert", there, back).err
-    assert shell("convert", there, back, "--like", toy_model.source).code == 0
-    assert (back / "model_index.json").exists()
-    assert "already exists" in shell("convert", toy_model.source, there).err
-
-
 def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Workspace, not_started: None) -> None:
     said = shell("recipes", "effect", "--model", "cogvideox-5b").out
     assert "2,000" not in said
@@ -295,31 +263,8 @@ def test_files_of_settings_win_in_their_order_and_flags_over_all(
     assert fit(shell, *reversed([one, "--config", two, "--config"]))["rank"] == 8
 
 
-def test_the_length_of_a_run_is_said_once(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    refused = shell("train", "--dataset", "squares", "--steps", "20", "--epochs", "3")
-    assert refused.code == ExitCode.BAD_CONFIG
-    assert "--steps and --epochs both set the length of the run" in refused.err
-    write_run(workspace, "old", epochs=3.0)
-    assert fit(shell, "--clone", "old")["epochs"] == 3.0
-    longer = fit(shell, "--clone", "old", "--steps", "77")
-    assert (longer.get("epochs"), longer["steps"]) == (None, 77)
-
-
-def test_a_file_gives_a_prompt_a_line(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many: list[SampleSettings] = []
-    monkeypatch.setattr(samples_command, "generate_all", lambda workspace, wanted, chains: many.extend(wanted) or [])
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("a cat\n\n a dog, at night \n", encoding="utf-8")
-    with pytest.raises(IndexError):  # nothing was generated
-        shell("sample", f"@{prompts}", "--seed", "3")
-    assert [(one.prompt, one.seed) for one in many] == [("a cat", 3), ("a dog, at night", 3)]
-    missing = shell("sample", f"@{tmp_path / 'none.txt'}")
-    assert missing.code == ExitCode.BAD_CONFIG
-    assert "none.txt, not a UTF-8 text file" in missing.err
-
-
 def test_a_setting_without_effect_names_the_one_that_decides() -> None:
-    """Guidance 1 and a negative prompt, a gamma without its weighting: every rule that forms hide by."""
+    """Guidance 1 and a negative prompt, a gamma without its weighting: every rule that hides a field of a form."""
     given = settings_from(SampleSettings, (), {"negative_prompt": "blurry", "guidance_scale": "1"}, prompt="a cat")
     assert needless(given, ["negative_prompt"]) == ["negative_prompt has no effect while guidance_scale is 1."]
     assert not needless(given.changed(guidance_scale=6.0), ["negative_prompt"])
@@ -329,13 +274,6 @@ def test_a_setting_without_effect_names_the_one_that_decides() -> None:
         "snr_gamma has no effect while loss_weighting is none.",
     ]
     assert not needless(run, []), "only what was given"
-    pictures = TrainSettings(model="cogvideox-5b-i2v", dataset="cats", condition="low resolution")
-    assert not needless(pictures, ["condition"])
-    assert needless(pictures.changed(control=True), ["condition"]) == ["condition has no effect while control is on."]
-    full = TrainSettings(dataset="cats", method="full", rank=8, start_from="dogs")
-    assert needless(full, ["rank", "start_from"]) == ["rank has no effect while method is full."], (
-        "the other is refused"
-    )
 
 
 @pytest.mark.parametrize("state", ["finished", "new"])

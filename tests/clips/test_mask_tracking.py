@@ -137,10 +137,3 @@ def test_what_cannot_be_tracked_is_a_sentence(painted: dict[int, tuple[int, int]
     frames, _ = moving(lambda n: (40, 60, 22))
     with pytest.raises(ConfigError, match=sentence):
         track(frames, {number: np.zeros(size, np.uint8) for number, size in painted.items()})
-
-
-def test_the_same_masks_come_out_twice() -> None:
-    frames, truth = moving(lambda n: (40 + 4 * n, 60, 22))
-    one, other = (track(frames, {0: truth[0]}) for _ in range(2))
-    assert (one.masks == other.masks).all()
-    assert (one.confidence == other.confidence).all()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.drawing import MakeClip, draw
 from workbench.clips import media
@@ -73,12 +71,6 @@ def test_failed_writing_leaves_the_old_file_and_nothing_else(tmp_path: Path, mak
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotWrite, match="cannot write"):
         media.encode(draw(2), tmp_path / "file" / "clip.mp4", 8)
-
-
-def test_thumbnail_is_a_small_jpeg(tmp_path: Path, make_clip: MakeClip) -> None:
-    media.thumbnail(make_clip(tmp_path / "clip.mp4", 4, (400, 200)), tmp_path / "thumb.jpg")
-    picture = Image.open(io.BytesIO((tmp_path / "thumb.jpg").read_bytes()))
-    assert (picture.format, picture.size) == ("JPEG", (320, 160))
 
 
 def test_importing_media_loads_nothing_heavy() -> None:

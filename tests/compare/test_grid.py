@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -21,8 +20,6 @@ from workbench.clips import media
 from workbench.compare import CellState, Grid, GridSettings, GridState
 from workbench.compare.export import export_cell, export_page
 from workbench.compare.grid import tallies
-from workbench.compare.snapshot import snapshot
-from workbench.compare.suggestions import suggested
 from workbench.errors import ConfigError
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import LORA, folder_of
@@ -199,31 +196,6 @@ def test_a_cell_is_exported_as_mp4_and_gif(grid: Grid) -> None:
     with pytest.raises(ConfigError, match="has no such video"):
         export_cell(grid, "0" * 20, "gif")
     assert not list((grid.folder / "export").glob(".*"))
-
-
-def test_an_empty_grid_has_nothing_to_export(workspace: Workspace, toy_folder: Path, write_lora: WriteLora) -> None:
-    written(workspace, toy_folder, write_lora)
-    with pytest.raises(ConfigError, match="has no video yet"):
-        export_page(Grid.create(workspace, GridSettings(run="demo", checkpoints=("10",))))
-
-
-def test_a_snapshot_is_json_with_all_that_faces_show(grid: Grid) -> None:
-    data = json.loads(json.dumps(snapshot(grid, details=True)))
-    assert [row["prompt"] for row in data["rows"]] == list(PROMPTS[:2])
-    assert [head["text"] for head in data["heads"][0]] == [column["name"] for column in data["columns"]]
-    assert data["progress"]["done"] == len(grid.state().all)
-    cell = data["cells"][0][1]
-    assert cell["url"] == str(grid.video(cell["key"]))
-    assert [one["name"] for one in cell["measurements"]][:3] == ["distance", "motion", "sharpness"]
-    assert dict(cell["details"])["Prompt"] == PROMPTS[0]
-
-
-def test_the_first_example_is_one_setting(served: Workspace) -> None:
-    settings = suggested(served, "demo")
-    grid = Grid.create(served, settings)
-    names = [column.name for column in grid.plan.columns]
-    assert (len(grid.plan.rows), len(names), names[0], names[-1]) == (3, 10, "base model", "step 30, scale 1")
-    grid.delete()
 
 
 def test_measurements_of_known_clips(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, companions
 from workbench.dataset_builder.companions import attach, attach_all, companion_path, detach, problems
 from workbench.dataset_builder.cuts.painted import info_of, keep_info, painted_frames, read_painted
-from workbench.dataset_builder.export import contents, export
+from workbench.dataset_builder.export import export
 from workbench.dataset_builder.masking import paint, refine, track_clip
 from workbench.dataset_builder.settings import ExportSettings, MaskEdges
 from workbench.dataset_builder.sources.layouts import LAYOUTS
@@ -333,23 +332,6 @@ def test_every_layout_gives_them_back(base: Path, dataset: Dataset, layout: str)
         assert records.file_sha256(back.folder / clip.companions[kind]) == records.file_sha256(dataset.folder / name)
 
 
-def test_a_folder_of_our_own_comes_back_with_the_same_records(base: Path, dataset: Dataset) -> None:
-    attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
-    back = Dataset.create(Workspace.open(base / "workspace"), "Back")
-    back.import_files([dataset.folder])
-    (clip,) = back.clips
-    digest = only(dataset).mask.rpartition("-")[2]
-    assert clip.mask == f"clips/{clip.id}.mask-{digest}"
-
-
-def test_what_the_dataset_has_already_stays(base: Path, dataset: Dataset) -> None:
-    clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
-    media.encode(255 - mask_video(), base / "walk.mask.mp4", FPS)
-    (result,) = dataset.import_files([base / "walk.mp4", base / "walk.mask.mp4"])
-    assert result.left_out == ("its mask was left out: the clip already has a different mask, which is kept",)
-    assert only(dataset) == clip
-
-
 def test_a_lost_file_is_a_problem_and_stops_no_cut(base: Path, dataset: Dataset) -> None:
     clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
     (dataset.folder / clip.mask).unlink()
@@ -357,19 +339,3 @@ def test_a_lost_file_is_a_problem_and_stops_no_cut(base: Path, dataset: Dataset)
     with pytest.raises(DataError, match="the mask of walk.mp4, is missing"):
         companions.companion_path(dataset.folder, clip, "mask")
     assert dataset.trim(clip.file_name, 0, 1).mask == ""
-
-
-def test_a_push_takes_them_along(base: Path, dataset: Dataset) -> None:
-    clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4", made=True)
-    files = contents(dataset.folder, ExportSettings(repo_id="me/hills"))
-    assert files[f"masks/{clip.id}.mp4"] == dataset.folder / clip.mask
-    (row,) = (json.loads(line) for line in bytes(files["metadata.jsonl"]).splitlines())
-    assert row["mask_path"] == f"masks/{clip.id}.mp4"
-
-
-def test_what_a_model_could_learn_includes_them(base: Path, dataset: Dataset) -> None:
-    before = dataset.content_hash
-    attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
-    assert dataset.content_hash != before
-    dataset.undo()
-    assert dataset.content_hash == before

@@ -14,11 +14,11 @@ import pytest
 from tests.shell import Shell
 from tests.test_overview import at_work
 from tests.written_run import ended, write_run
-from workbench import Run, Samples, jobs
+from workbench import jobs
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip, write_clips
-from workbench.dataset_builder import Dataset, history
+from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
@@ -108,17 +108,6 @@ def test_a_dataset_shows_its_clips_and_its_history(workspace: Workspace) -> None
     assert "No changes yet" in dataset.history._repr_html_()
     dataset.set_caption("a", "a dog")
     assert "caption of cat.mov" in dataset.history._repr_html_()
-
-
-def test_a_workspace_shows_what_is_in_it(workspace: Workspace) -> None:
-    Dataset.create(workspace, "cats")
-    (workspace.runs / ".hidden").mkdir()
-    shown = workspace._repr_html_()
-    assert str(workspace.root) in shown
-    assert "cats" in shown
-    assert ".hidden" not in shown
-    assert Run.all(workspace) == []
-    assert "no samples yet" in Samples(workspace)._repr_html_()
 
 
 # ---- the library
@@ -266,19 +255,6 @@ def test_datasets_of_a_group_stand_together(workspace: Workspace, dataset: Datas
     assert cats.version == before
 
 
-def test_the_shell_renames_notes_removes_and_restores(shell: Shell, workspace: Workspace, dataset: Dataset) -> None:
-    assert json.loads(shell("dataset", "rename", "squares", "My squares", "--json").out)["name"] == "my-squares"
-    assert shell("dataset", "note", "squares", "the good ones").code == 0
-    shown = shell("dataset", "show", "my-squares").out
-    assert "last changed" in shown
-    assert "the good ones" in shown
-    assert shell("dataset", "remove", "my-squares", "--yes").code == 0
-    assert json.loads(shell("dataset", "bin", "--json").out) == [{"id": "my-squares"}]
-    assert shell("dataset", "list").out.startswith("no dataset matches")
-    assert shell("dataset", "restore", "my-squares").code == 0
-    assert names(workspace) == ["my-squares"]
-
-
 # ---- snapshots
 
 
@@ -364,19 +340,6 @@ def files_below(dataset: Dataset) -> set[str]:
     return {path.name for path in (dataset.folder / "clips").iterdir()}
 
 
-def test_a_caption_is_undone_and_done_again(dataset: Dataset) -> None:
-    clip = dataset.clips[1]
-    dataset.set_caption(clip.file_name, "new")
-    dataset.undo()
-    assert dataset.clip(clip.file_name) == clip
-    dataset.redo()
-    assert dataset.clip(clip.file_name).text == "new"
-    assert dataset.clip(clip.file_name).caption_by == "hand"
-    dataset.undo()
-    assert dataset.clip(clip.file_name) == clip
-    assert [entry.kind for entry in dataset.history] == ["note", "change", "undo", "redo", "undo"]
-
-
 def test_undoing_goes_back_step_by_step(dataset: Dataset) -> None:
     before = dataset.clips
     dataset.set_caption(before[0].file_name, "first")
@@ -433,23 +396,3 @@ def test_a_clip_is_followed_through_cuts_and_undoing(dataset: Dataset) -> None:
     assert dataset.successor(clip.file_name) == trimmed
     dataset.remove(trimmed.file_name)
     assert dataset.successor(clip.file_name) is None
-
-
-def test_a_change_that_does_not_fit_changes_nothing(dataset: Dataset) -> None:
-    before, lines = dataset.clips, len(dataset.history)
-    with pytest.raises(ConfigError, match="1 clip of this change left the dataset"):
-        history.change(dataset.folder, "x", {"clips/gone.mp4": ()})
-    with pytest.raises(ConfigError, match="two records would name the same file"):
-        history.change(dataset.folder, "x", added=[before[0]])
-    assert (dataset.clips, len(dataset.history)) == (before, lines)
-
-
-def test_the_content_hash_follows_what_a_model_could_learn(dataset: Dataset) -> None:
-    first = dataset.content_hash
-    dataset.set_caption(dataset.clips[0].file_name, "else")
-    second = dataset.content_hash
-    assert second != first
-    dataset.undo()
-    assert dataset.content_hash == first
-    dataset.remove(dataset.clips[0].file_name)
-    assert dataset.content_hash not in (first, second)

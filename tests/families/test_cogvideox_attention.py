@@ -85,35 +85,6 @@ def test_loras_that_cannot_be_joined_go_their_own_way(toy: Any, settings: dict[s
     same(outcome(model, transformer(model, "auto", joined=True, **settings)), stock)
 
 
-def test_a_lora_can_be_weakened_switched_off_taken_out_and_dropped_out(toy: Any) -> None:
-    model = toy("rotary")
-    stock, ours = transformer(model, "stock"), transformer(model, "auto", joined=True)
-    for made in (stock, ours):
-        for module in made.modules():
-            if hasattr(module, "lora_A"):
-                module.scale_layer(0.3)
-    same(outcome(model, ours), outcome(model, stock))
-    for change in ("disable_adapters", "enable_adapters"):
-        losses = []
-        for made in (stock, ours):
-            getattr(made, change)()
-            losses.append(outcome(model, made.requires_grad_(True))[0])
-        assert torch.allclose(*losses, rtol=LIMIT)
-    dropping = [transformer(model, kernel, kernel == "auto", lora_dropout=0.5).train() for kernel in ("stock", "auto")]
-    drawn = []
-    for made in dropping:
-        torch.manual_seed(0)
-        drawn.append(outcome(model, made))
-    same(*reversed(drawn))
-
-
-def test_joined_weights_exist_once(toy: Any) -> None:
-    made = transformer(toy("rotary"), "auto", joined=True)
-    held = {name for name, _ in made.named_parameters() if ".attn1." in name and "lora" not in name}
-    assert any("to_qkv.weight" in name for name in held)
-    assert not any(part in name for name in held for part in ("to_q.", "to_k.", "to_v."))
-
-
 class Operations(TorchDispatchMode):
     """Which operations were computed."""
 

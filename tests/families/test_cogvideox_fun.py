@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from tests.families.stock import stock_pipeline
-from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.family import INPAINT_NOISE
@@ -48,7 +47,7 @@ class Case:
         return FAMILY.denoise(self.transformer, inputs)
 
     def channels(self, given: Given | None) -> torch.Tensor:
-        """What the transformer is called with behind the noisy latents, in training."""
+        """Return the channels that the transformer gets after the noisy latents in training."""
         seen: list[torch.Tensor] = []
         hook = self.transformer.register_forward_pre_hook(
             lambda module, args, kwargs: seen.append(kwargs["hidden_states"]), with_kwargs=True
@@ -144,27 +143,6 @@ def test_known_pixels_have_the_authors_noise_where_the_config_says_so(inpainting
     assert not torch.equal(noisy, plain)
 
 
-@pytest.mark.parametrize("variant", ["inpainting", "control"])
-def test_nothing_told_is_zeros(variant: str, request: pytest.FixtureRequest) -> None:
-    case: Case = request.getfixturevalue(variant)
-    assert case.model.task == "text-to-video"
-    for given in (None, Given(), case.told(Told(FRAMES))):
-        assert not case.channels(given).any()
-    zeros = torch.zeros(1, *case.channels(None).shape[1:])
-    torch.testing.assert_close(case.generated(None), case.generated(Given(beside=zeros)), rtol=0, atol=0)
-
-
-def test_an_image_to_video_model_is_told_its_first_frame_as_ever(tmp_path: Path) -> None:
-    case = Case(tmp_path / "image", "image")
-    noise = torch.Generator().manual_seed(3)
-    image = FAMILY.encode_image(case.vae, None, case.video[:, :, 0], FRAMES, "pipeline")
-    usual = FAMILY.given(image, FAMILY.posterior_noise(image, noise, torch.float32), case.shape).beside
-    assert usual is not None
-    told = case.told(told_of(GivenKind("first"), case.video)).beside
-    assert told is not None
-    assert torch.equal(told, usual)
-
-
 def test_a_transformer_tells_by_its_channels_what_it_can(inpainting: Case, control: Case, tmp_path: Path) -> None:
     def able(model: Any) -> list[str]:
         return [name for name in (*NAMES, "control", "reference", "nothing") if not FAMILY.refusal(model, name)]
@@ -176,9 +154,3 @@ def test_a_transformer_tells_by_its_channels_what_it_can(inpainting: Case, contr
     assert "choose a Fun-InP model" in FAMILY.refusal(control.model, "last")
     assert "choose a Fun-Control model" in FAMILY.refusal(inpainting.model, "control")
     assert "choose a Fun-InP model" in FAMILY.refusal(find_model(str(tmp_path / "image"))[1], "first+last")
-
-
-def test_a_model_of_text_alone_is_told_nothing(tmp_path: Path) -> None:
-    case = Case(tmp_path / "rotary", "rotary")
-    with pytest.raises(ConfigError, match="takes text only"):
-        case.generated(Given(beside=torch.zeros(1, *case.shape)))

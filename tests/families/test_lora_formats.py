@@ -210,11 +210,3 @@ def test_what_is_no_layer_of_the_model_is_listed_beside_the_layers(wan: Toy) -> 
     with pytest.raises(ConfigError, match="2 of its 3 layers match.*a name that no known trainer uses.*--force"):
         check_fit("x", few, wan.sizes(), "Wan")
     assert check_fit("x", few, wan.sizes(), "Wan", force=True) == {}
-
-
-def test_a_family_with_one_format_names_it_alone() -> None:
-    (family,) = (one for one in families() if one.name == "phenaki")
-    layer = "transformer_blocks.0.attn1.to_q"
-    tensors = {f"{layer}.lora_A.weight": torch.ones(2, 8), f"{layer}.lora_B.weight": torch.ones(8, 2)}
-    with pytest.raises(ConfigError, match=r"^format is 'kohya': use diffusers$"):
-        family.export_lora(weights(tensors, {}, "here"), "kohya")

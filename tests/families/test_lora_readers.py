@@ -236,9 +236,3 @@ def kronecker(tensors: Tensors, stem: str, musubi: bool) -> torch.Tensor:
         dim = tensors[f"{stem}.lokr_w2_b"].shape[0]
         second = tensors[f"{stem}.lokr_w2_a"] @ tensors[f"{stem}.lokr_w2_b"]
     return (1.0 if dim is None or alpha is None else float(alpha) / dim) * torch.kron(first, second)
-
-
-def test_formats_that_comfyui_skips_say_so(toy: Toy) -> None:
-    for format in toy.family.lora_formats:
-        if format.id != "sat":
-            assert bool(format.warning) == ("ComfyUI" not in format.readers), format.id

@@ -1,4 +1,4 @@
-"""LoRA files as other programs write them: the change of every weight is the one that the writer's program applies."""
+"""LoRA files of other programs change every weight as their own program does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from safetensors.torch import save_file
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.lora_files import LoraWeights, file_in, plain_names, read_lora
-from workbench.families.lora_names import LayerNames, lines, match_report
-from workbench.families.low_rank import RankLimit, low_rank_of_kronecker
+from workbench.families.lora_names import lines, match_report
 
 Tensors = dict[str, torch.Tensor]
 QUERY, VALUE, PATCHES = "transformer_blocks.0.attn1.to_q", "transformer_blocks.1.attn1.to_v", "patch_embed.proj"
@@ -202,12 +201,6 @@ def test_an_alpha_that_is_no_number_is_a_sentence(alpha: torch.Tensor, said: str
         read_of(tmp_path, KOHYA | {f"{of_kohya(QUERY)}.alpha": alpha})
 
 
-@pytest.mark.parametrize("alpha", ["eight", "nan", "[8]"])
-def test_an_alpha_in_the_metadata_that_is_no_number_is_a_sentence(alpha: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="notes on rank and alpha are damaged"):
-        read_of(tmp_path, matrices(of_diffusers), lora_alpha=alpha)
-
-
 # ---- what a LoRA has no place for
 
 
@@ -261,14 +254,6 @@ def test_a_lora_that_changes_nothing_says_so(tensors: Tensors, why: str, tmp_pat
     assert why in found.nothing
     assert dict(lines(match_report(found)))["changes"] == f"nothing: {found.nothing}"
     assert read_of(tmp_path, matrices(of_diffusers)).nothing == ""
-
-
-def test_lengths_of_columns_are_refused_although_as_many_as_rows(tmp_path: Path) -> None:
-    square = {f"{QUERY}.lora_A.weight": values(2, 8), f"{QUERY}.lora_B.weight": values(8, 2)}
-    rows = read_of(tmp_path, square | {f"{QUERY}.dora_scale": torch.ones(8, 1)})
-    assert rows.tensors[f"{QUERY}.lora_magnitude_vector"].shape == (8,)
-    with pytest.raises(ConfigError, match="lengths of columns"):
-        read_of(tmp_path, square | {f"{QUERY}.dora_scale": torch.ones(1, 8)})
 
 
 # ---- LyCORIS
@@ -370,32 +355,3 @@ def test_what_a_limited_rank_loses_is_told(monkeypatch: pytest.MonkeyPatch, tmp_
     assert found.lost == pytest.approx(error, abs=1e-4)
     assert error == pytest.approx(float(best[3:].norm() / best.norm()), abs=1e-4), "no pair of that rank is nearer"
     assert f"{error * 100:.2g}% of the change is lost" in dict(lines(match_report(found)))["converted"]
-
-
-def test_a_kronecker_product_of_low_rank_keeps_it() -> None:
-    left, right = (values(6, 2), values(2, 5)), (values(7, 1), values(1, 4))
-    pair = low_rank_of_kronecker(left, right, RankLimit())
-    assert pair.down.shape[0] == 2
-    torch.testing.assert_close(pair.up @ pair.down, torch.kron(left[0] @ left[1], right[0] @ right[1]).double())
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda given: given.pop("lokr_w2_a"), "lacks lokr_w2_a"),
-        (lambda given: given.update(lokr_w2_b=values(5, 4)), "sizes that do not belong together"),
-    ],
-)
-def test_factors_that_do_not_belong_together_are_a_sentence(
-    change: Callable[[Tensors], object], said: str, tmp_path: Path
-) -> None:
-    given, _ = lokr(True, False, 1.0)
-    change(given)
-    with pytest.raises(ConfigError, match=said):
-        read_of(tmp_path, {f"lycoris_{QUERY.replace('.', '_')}.{end}": one for end, one in given.items()})
-
-
-def test_names_of_a_family_are_found_behind_every_prefix() -> None:
-    names: LayerNames = FAMILY.layer_names
-    for prefix in ("", "model.", "net.", "pipe.transformer.", "base_model.model.transformer."):
-        assert names.layer_of(f"{prefix}{QUERY}") == QUERY

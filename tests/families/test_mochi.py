@@ -16,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.lora_files import LoraWeights, weights
 from workbench.families.lora_names import match_report
-from workbench.families.mochi import FAMILY, KWARGS, MODEL, lengths
+from workbench.families.mochi import FAMILY, KWARGS, lengths
 from workbench.families.model_inputs import ModelInputs
 
 CPU, STEPS = torch.device("cpu"), 4
@@ -82,12 +82,6 @@ def test_the_loss_is_that_of_the_published_trainers(case: Case) -> None:
             torch.testing.assert_close(ours, torch.stack(theirs), rtol=1e-6, atol=1e-6)
 
 
-def test_noise_levels_are_uniform() -> None:
-    quantiles = torch.tensor([0.1, 0.5, 0.9])
-    found = FAMILY.noise_schedule(Path(), CPU).timesteps(quantiles, (12, 3, 4, 4))
-    torch.testing.assert_close(found, 1000 * quantiles)
-
-
 @pytest.mark.parametrize("negative", ["the video", ""])
 def test_a_video_equals_the_stock_pipelines(case: Case, negative: str) -> None:
     """Captions, masks, steps, guidance and decoding; an empty negative prompt has no tokens, as the authors zero it."""
@@ -118,7 +112,7 @@ def test_a_video_equals_the_stock_pipelines(case: Case, negative: str) -> None:
 
 
 def inputs_again(inputs: DenoiseInputs) -> DenoiseInputs:
-    """The same, with noise from the beginning."""
+    """Return the inputs with their noise generator reset."""
     inputs.noise.manual_seed(1)
     return inputs
 
@@ -181,7 +175,7 @@ def test_flash_attention_refuses_padding(case: Case) -> None:
 
 
 def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
-    """On the linear layers of the blocks whose names have `part`, alpha unlike the rank."""
+    """Make a LoRA on the blocks' linear layers whose names contain `part`, with alpha unlike the rank."""
     random = torch.Generator().manual_seed(3)
     found: dict[str, torch.Tensor] = {}
     alphas: dict[str, float] = {}
@@ -265,15 +259,3 @@ def test_a_file_of_their_fine_tuner_is_read_with_its_strength(prefix: str) -> No
     del tensors[f"{prefix}blocks.0.attn.qkv_x.lora_B"]
     with pytest.raises(ConfigError, match="matrices of blocks.0.attn.qkv_x are incomplete"):
         FAMILY.lora_weights(tensors, {})
-
-
-def test_a_layer_outside_of_the_blocks_has_no_place_in_their_file() -> None:
-    tensors = {"proj_out.lora_A.weight": torch.ones(2, 8), "proj_out.lora_B.weight": torch.ones(8, 2)}
-    with pytest.raises(ConfigError, match="changes proj_out, which Mochi's own format does not have: choose portable"):
-        FAMILY.export_lora(weights(tensors, {}, "here"), "comfyui")
-
-
-def test_the_published_model_is_described_as_its_authors_do() -> None:
-    assert (MODEL.frames_in_words, MODEL.license) == ("1 or 6k+1, from 7 to 163", "Apache-2.0")
-    own = FAMILY.own_settings(MODEL)
-    assert str(own["timestep_density"]) == "uniform (as the authors' fine-tuner)"

@@ -10,14 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.shell import Shell
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, settle
 from workbench.families.other_families import FILES, family_of_layers
-from workbench.jobs.devices import pick_device
 from workbench.loras.opened import opened
-from workbench.sampler.generate import Sampler
-from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 PAIR = ("lora_A.weight", "lora_B.weight")
@@ -41,15 +37,6 @@ def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Wo
     match = f"this is a LoRA for {title}, which is not supported: use one for CogVideoX, .*Wan"
     with pytest.raises(ConfigError, match=match):
         opened(workspace, [str(path)])
-
-
-def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, shell: Shell) -> None:
-    path = tmp_path / "x.safetensors"
-    save_file({f"transformer.transformer_blocks.0.audio_attn1.to_q.{one}": torch.ones(2, 2) for one in PAIR}, path)
-    settings = SampleSettings(prompt="x", steps=1, loras=(str(path),), device="cpu")
-    with pytest.raises(ConfigError, match="this is a LoRA for LTX-2, which is not supported"):
-        Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings)
-    assert "this is a LoRA for LTX-2" in shell("loras", "import", str(path)).err
 
 
 @pytest.mark.parametrize(

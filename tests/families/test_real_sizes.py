@@ -1,11 +1,12 @@
-"""A training step, a step of sampling with its scheduler, encoding and decoding of every published model, on the meta
-device: shapes, no weights.
+"""A training step, a sampling step with the scheduler, encoding and decoding of every published model, on the meta
+device: shapes without weights.
 
-The blocks are equal, so two of them stand for all.
+All blocks are alike, so the models have two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ FAMILIES = [
     find_model(name)[0] for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview")
 ]
 MODELS = [model for family in FAMILIES for model in family.models if not model.embedded]
+# One of each kind at every change, the others before a release.
+USUAL = {
+    "cogvideox-2b", "cogvideox1.5-5b-i2v", "wan2.1-t2v-1.3b", "wan2.1-i2v-14b-480p", "wan2.2-ti2v-5b",
+    "wan2.1-vace-14b", "ltx-video-2b-0.9.1", "ltx-video-13b-0.9.7-image", "mochi-1-preview",
+}  # fmt: skip
 CLASSES = {
     "cogvideox": ("CogVideoXTransformer3DModel", "AutoencoderKLCogVideoX"),
     "wan": ("WanTransformer3DModel", "AutoencoderKLWan"),
@@ -42,7 +48,22 @@ LIKE = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=MODELS, ids=[model.id for model in MODELS])
+def cases(chosen: Iterable[Model]) -> list[Any]:
+    return [
+        pytest.param(model, marks=[] if model.id in USUAL else [pytest.mark.release], id=model.id) for model in chosen
+    ]
+
+
+def distinct_autoencoders() -> list[Model]:
+    """Return one model for each autoencoder and clip size: many models share theirs."""
+    found = {}
+    for model in MODELS:
+        sizes = facts.published()[model.source].parts["vae"].config
+        found.setdefault((str(sorted(sizes.items())), model.frames, model.height, model.width), model)
+    return list(found.values())
+
+
+@pytest.fixture
 def real(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Model, Path]:
     """A published model, and a folder with its configs and a scheduler of its kind, but no weights."""
     model = request.param
@@ -81,6 +102,7 @@ def given(model: Model, config: Any, shape: tuple[int, ...], count: int) -> Give
     return Given(beside=torch.empty(beside), tokens={"image": torch.empty(count, 257, picture)} if picture else {})
 
 
+@pytest.mark.parametrize("real", cases(MODELS), indirect=True)
 def test_it_takes_its_own_shape_in_training_and_sampling(
     real: tuple[Model, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +141,7 @@ def test_it_takes_its_own_shape_in_training_and_sampling(
         assert after.shape == clean.shape == (1, *shape)
 
 
+@pytest.mark.parametrize("real", cases(distinct_autoencoders()), indirect=True)
 def test_its_autoencoder_takes_its_own_clip_and_gives_it_back(real: tuple[Model, Path]) -> None:
     model, folder = real
     family = find_model(model.id)[0]

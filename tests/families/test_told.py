@@ -1,4 +1,4 @@
-"""What a model is told of a clip beforehand: kinds and their words, Wan's layouts, and the stock pipeline's videos."""
+"""Given frames, masks and controls: how they are written, Wan's layouts, and the stock pipeline's videos."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from tests.families.stock import whole_pipeline
-from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.told import NAMES, GivenKind, Told, drawn, largest, parse_given, told_of
@@ -103,7 +102,7 @@ class Case:
         return Image.fromarray(self.pixels[frame].numpy())
 
     def first_and_last(self, pipeline: Any, **more: Any) -> torch.Tensor:
-        """The latents that the stock pipeline generates between the clip's first and last frame."""
+        """Generate latents between the clip's first and last frame with the stock pipeline."""
         latents: torch.Tensor = pipeline(
             image=self.picture(0),
             last_image=self.picture(-1),
@@ -149,41 +148,6 @@ def test_first_and_last_frame_equal_the_stock_pipeline(tmp_path: Path, variant: 
     theirs = case.first_and_last(stock)
     ours = case.generated(case.told(told_of(GivenKind("first+last"), case.video)))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("variant", ["image-2.1", "a14b-image", "5b-image"])
-def test_a_first_frame_is_told_as_it_always_was(tmp_path: Path, variant: str) -> None:
-    case = Case(tmp_path, variant)
-    image = FAMILY.encode_image(case.vae, case.image_encoder, case.video[:, :, 0], FRAMES, "pipeline")
-    before, now = FAMILY.given(image, torch.zeros(()), case.shape), case.told(told_of(GivenKind("first"), case.video))
-    for name in ("beside", "known"):
-        one, other = getattr(before, name), getattr(now, name)
-        assert (one is None) == (other is None)
-        assert one is None or torch.equal(one, other)
-    assert all(torch.equal(before.tokens[name], now.tokens[name]) for name in before.tokens)
-
-
-@pytest.mark.parametrize(
-    ("kind", "rows"),
-    [
-        (GivenKind("first"), ["1111", "0000", "0000"]),
-        (GivenKind("last"), ["0000", "0000", "0001"]),
-        (GivenKind("first+last"), ["1111", "0000", "0001"]),
-        (GivenKind("prefix", 5), ["1111", "1111", "0000"]),
-        (GivenKind("suffix", 4), ["0000", "0000", "1111"]),
-        (GivenKind("keyframes", 3), ["1111", "0001", "0001"]),
-    ],
-)
-def test_four_channels_say_which_frames_are_given(tmp_path: Path, kind: GivenKind, rows: list[str]) -> None:
-    case = Case(tmp_path, "a14b-image")
-    beside = case.told(told_of(kind, case.video)).beside
-    assert beside is not None
-    mask = beside[0, :4, :, 0, 0].T.int().tolist()
-    assert ["".join(map(str, row)) for row in mask] == rows
-    assert (beside[0, :4] == beside[0, :4, :, :1, :1]).all()
-    shown = told_of(kind, case.video).shown
-    assert shown is not None
-    torch.testing.assert_close(beside[:, 4:], FAMILY.encode_video(case.vae, shown)["mean"], rtol=0, atol=0)
 
 
 def test_a_mask_is_told_where_all_pixels_of_a_latent_are_known(tmp_path: Path) -> None:
@@ -288,27 +252,3 @@ def test_a_model_says_what_it_can_be_told(tmp_path: Path) -> None:
     assert published["wan2.1-fun-1.3b-inp"] == set(NAMES)
     assert published["wan2.1-flf2v-14b-720p"] == {"first+last", "keyframes"}
     assert published["wan2.2-ti2v-5b-image"] == {"first", "prefix"}
-
-
-def test_an_image_model_is_not_generated_without_a_frame(tmp_path: Path) -> None:
-    case = Case(tmp_path, "a14b-image")
-    with pytest.raises(ConfigError, match="starts from a first frame"):
-        case.generated(None)
-    with pytest.raises(ConfigError, match="starts from a first frame"):
-        case.generated(Given())
-
-
-def test_known_places_stay_count_for_nothing_and_have_no_time() -> None:
-    """Not only the first frames: any latents, as a family's mask of tokens has them."""
-    where = torch.zeros(1, 1, 2, 4, 4, dtype=torch.bool)
-    where[..., 1, :2, :2] = True
-    known, noisy = torch.ones(1, 3, 2, 4, 4), torch.zeros(1, 3, 2, 4, 4)
-    given = Given(known=known, where=where)
-    assert torch.equal(FAMILY.with_known(noisy, given), where.expand_as(noisy).float())
-    counted = FAMILY._counted(noisy, given)
-    assert counted is not None
-    assert counted.sum() == 32 - 4
-    times = given.times_of_tokens(torch.tensor([7.0]), 2, 4)
-    assert times.tolist() == [[7.0] * 4 + [0.0] + [7.0] * 3]
-    half = Given(known=known, where=where.clone().index_fill_(3, torch.tensor([1]), False))
-    assert half.times_of_tokens(torch.tensor([7.0]), 2, 4).tolist() == [[7.0] * 8]

@@ -120,7 +120,7 @@ def authors_pixels(image: torch.Tensor, processor: Any) -> torch.Tensor:
 
 
 def test_clip_sees_all_of_a_picture_squeezed_into_a_square(tmp_path: Path) -> None:
-    """What lies at the sides of a wide picture counts, which a processor that cuts the middle out never sees."""
+    """The sides of a wide picture count; a processor that crops the center never sees them."""
     case = Case(tmp_path / "toy", "image-2.1")
     processor, model = case.image_encoder
     wide = torch.rand(1, 3, 32, 96, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -174,7 +174,7 @@ def published_loss(case: Case, noise_share: torch.Tensor, kept: list[bool]) -> t
     if case.variant == "vace":
         given = case.given(kept)
         assert given is not None
-        more["control_hidden_states"] = given.tokens["vace context"]  # tests/families/test_wan_vace.py makes it anew
+        more["control_hidden_states"] = given.tokens["vace context"]  # test_wan_vace.py checks it
     with torch.no_grad():
         predicted = case.transformer(noisy, times, case.text["prompt_embeds"], return_dict=False, **more)[0]
     error = (predicted - (case.noise - case.latents)).square() * counted
@@ -236,26 +236,6 @@ def test_captions_are_cleaned_and_end_in_zeros(case: Case) -> None:
     assert torch.equal(one, same)
     assert one.shape[1] == 512
     assert not one[0, 8:].any()
-
-
-def test_known_frames_stay_and_are_not_trained_on(tmp_path: Path) -> None:
-    case = Case(tmp_path / "toy", "5b-image")
-    made, given = case.generated(), case.given()
-    assert given is not None
-    assert given.known is not None
-    assert torch.equal(made[:, :, :1], given.known)
-    schedule = FAMILY.noise_schedule(case.folder, CPU)
-    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]), case.given([True, False]))
-    changed = case.latents.clone()
-    changed[:, :, 0] += 1
-    other = ModelInputs(changed, case.text, case.noise, inputs.timesteps, inputs.given)
-    with torch.no_grad():
-        before, after = (FAMILY.loss(case.transformer, schedule, one) for one in (inputs, other))
-    assert before[0] == after[0]
-    assert before[1] != after[1]
-
-
-# ---- sizes
 
 
 # ---- other trainers' files

@@ -1,4 +1,4 @@
-"""Wan VACE: the stock pipeline's videos for all that it is told, the published trainers' objective, layers' names."""
+"""Wan VACE: the stock pipeline's videos for every condition, the published training objective, layer names."""
 
 from __future__ import annotations
 
@@ -147,12 +147,6 @@ def test_what_is_told_equals_the_stock_pipeline(case: Case, way: str) -> None:
         torch.testing.assert_close(ours, theirs[:, :, front:], rtol=0, atol=1e-5)
 
 
-def test_each_way_leads_to_another_video(case: Case) -> None:
-    made = [case.generated(case.told(told)) for told in case.ways().values()]
-    made.append(case.generated(case.told(case.ways()["first"]), 0.5))
-    assert all((one - other).abs().max() > 1e-4 for at, one in enumerate(made) for other in made[:at])
-
-
 def test_no_video_in_the_pipeline_is_a_gray_one_here(case: Case) -> None:
     ours, theirs = case.generated(case.told(case.ways()["nothing"])), case.stock()
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
@@ -252,13 +246,6 @@ def test_facts_and_what_it_can_be_told(case: Case) -> None:
     assert (toy.blocks, toy.all_blocks) == (3, 5)
 
 
-def test_other_wan_models_are_told_as_they_were() -> None:
-    plain = next(one for one in FAMILY.models if one.id == "wan2.1-t2v-1.3b")
-    assert not FAMILY.told_as_one(plain)
-    assert "conditioning_scale" not in FAMILY.own_settings(plain)
-    assert not FAMILY.facts(plain).side
-
-
 # ---- LoRAs
 
 
@@ -289,27 +276,6 @@ def test_names_of_the_side_branch_are_known(spelling: str, layer: str | None) ->
     assert FAMILY.layer_names.layer_of(spelling) == layer
     if layer is not None:
         assert FAMILY.layer_names.layer_of(FAMILY.layer_names.authors_name(layer) or "") == layer
-
-
-@pytest.mark.parametrize("format", [one.id for one in FAMILY.lora_formats])
-@pytest.mark.parametrize("part", ["vace_blocks", ("blocks", "vace_blocks")], ids=["side", "all"])
-def test_a_lora_comes_back_from_every_format(case: Case, part: str | tuple[str, ...], format: str) -> None:
-    own = lora(case.transformer, part)
-    read = FAMILY.lora_weights({f"transformer.{name}": one for name, one in own.items()}, {})
-    sizes = {
-        name: tuple(module.weight.shape)
-        for name, module in case.transformer.named_modules()
-        if isinstance(module, torch.nn.Linear)
-    }
-    again = FAMILY.lora_weights(*FAMILY.export_lora(read, format))
-    assert sorted(again.layers) == sorted(read.layers)
-    assert check_fit("it", again, sizes, "the model") == {}
-    for layer in read.layers:
-        before, after = (
-            one.scale_of(layer) * one.tensors[f"{layer}.lora_B.weight"] @ one.tensors[f"{layer}.lora_A.weight"]
-            for one in (read, again)
-        )
-        torch.testing.assert_close(before, after)
 
 
 def test_a_lora_of_plain_wan_fits_its_own_blocks_and_not_the_other_way_round(case: Case, tmp_path: Path) -> None:
@@ -351,7 +317,7 @@ def test_blocks_of_both_kinds_are_translated(case: Case) -> None:
 def test_the_cards_code_tells_the_pipeline_what_samples_are_told(
     case: Case, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the LoRA and the file of the video."""
+    """Runs everything but loading the LoRA and writing the video."""
     import diffusers
 
     frames = [Image.fromarray(np.full((SIZE, SIZE, 3), 20 * number, np.uint8)) for number in range(FRAMES)]

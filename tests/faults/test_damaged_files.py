@@ -29,6 +29,8 @@ from workbench.runs.settings import TrainSettings
 from workbench.trainer.loop import train_step
 from workbench.workspace import Workspace, from_json, write_json
 
+pytestmark = pytest.mark.long
+
 BAD = b'{"file_name": "clips/\xff.mp4", "text": "caf\xe9"}'
 
 FOUND = (  # once: values of other types where a text or a number belongs

@@ -6,6 +6,8 @@ import resource
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.faults import long_runs
 from tests.patience import PATIENCE, until_run
 from tests.shell import Shell
@@ -18,6 +20,8 @@ from workbench.runs import checkpoints
 from workbench.runs.metrics import read_sessions
 from workbench.runs.run import Run
 from workbench.workspace import Workspace
+
+pytestmark = pytest.mark.long
 
 SMALL = 300_000  # bytes: the metrics of the first thousand steps fit, the tensors of a checkpoint do not
 

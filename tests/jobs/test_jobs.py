@@ -113,17 +113,6 @@ def test_a_job_that_ends_says_how(folder: Path, behavior: str, state: State, cod
     assert (jobs.result(folder).get("lora") == "lora.safetensors") == (behavior == "finish")
 
 
-def test_a_job_that_is_killed_has_died(folder: Path) -> None:
-    start(folder)
-    until(lambda: stepping(folder))
-    pid = jobs.status(folder).pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
-    now = jobs.wait(folder, PATIENCE)
-    assert now.state is State.DIED
-    until(lambda: "was killed" in jobs.status(folder).message)  # its starter notes the signal
-
-
 def test_a_living_job_says_what_its_threads_do(folder: Path) -> None:
     start(folder)
     until(lambda: stepping(folder))
@@ -148,13 +137,6 @@ def test_a_process_that_would_die_of_the_question_is_not_asked(folder: Path) -> 
         stranger.wait()
 
 
-def test_a_job_that_ended_can_be_started_again(folder: Path) -> None:
-    start(folder, "finish")
-    jobs.wait(folder, PATIENCE)
-    assert start(folder).state.alive
-    until(lambda: stepping(folder))
-
-
 # ---- starting
 
 
@@ -177,17 +159,6 @@ def test_a_job_outlives_its_starter_and_leaves_its_session(folder: Path) -> None
     assert os.getsid(pid) == pid != os.getsid(0)
 
 
-def test_no_token_reaches_a_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD"):
-        monkeypatch.setenv(name, "swordfish")
-    monkeypatch.setenv("WORKBENCH_TEST_WORD", "herring")
-    start(folder, "finish")
-    jobs.wait(folder, PATIENCE)
-    environment = (folder / "environment.json").read_text()
-    assert "swordfish" not in environment
-    assert "herring" in environment
-
-
 def test_commands_left_for_an_earlier_process_are_not_obeyed(folder: Path) -> None:
     jobs.send(folder, "stop")
     start(folder)
@@ -195,14 +166,6 @@ def test_commands_left_for_an_earlier_process_are_not_obeyed(folder: Path) -> No
 
 
 # ---- commands
-
-
-def test_stop_ends_a_job_in_its_own_time(folder: Path) -> None:
-    start(folder)
-    until(lambda: stepping(folder))
-    jobs.stop(folder)
-    now = jobs.wait(folder, PATIENCE)
-    assert (now.state, now.exit_code, now.message) == (State.STOPPED, ExitCode.STOPPED, "stopped as asked")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -213,15 +176,6 @@ def test_a_signal_counts_as_stop(folder: Path, number: signal.Signals) -> None:
     assert pid
     os.kill(pid, number)
     assert jobs.wait(folder, PATIENCE).state is State.STOPPED
-
-
-def test_a_command_carries_its_payload_and_is_taken_once(folder: Path) -> None:
-    start(folder)
-    until(lambda: stepping(folder))
-    jobs.send(folder, "preview", {"prompt": "a ring"})
-    until(lambda: (folder / "preview.json").exists())
-    assert json.loads((folder / "preview.json").read_text()) == {"prompt": "a ring"}
-    assert not list((folder / jobs.CONTROL).iterdir())
 
 
 def test_a_job_that_is_put_off_while_its_last_process_is_on_its_way_out_gets_another(folder: Path) -> None:

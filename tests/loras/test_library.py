@@ -1,4 +1,4 @@
-"""The LoRA library: what is in it, what is said of it, what is removed and comes back, also in the shell."""
+"""The LoRA library: its contents, verdicts, removal and restoring, also in the shell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 from workbench.loras import library, removal, view
 from workbench.loras.library import inserted, lacking, words_of, words_of_grid
 from workbench.loras.removal import CleaningSettings
-from workbench.loras.settings import MergeSettings, ResizeSettings
+from workbench.loras.settings import MergeSettings
 from workbench.operations import loras
 from workbench.runs import checkpoints
 from workbench.runs.analysis.diagnosis import CLAIMS, RULES
@@ -76,19 +76,6 @@ def test_the_best_is_also_the_one_of_the_lowest_held_out_loss(workspace: Workspa
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     best = [one.step for one in library.checkpoints_of(workspace, "ring") if one.best]
     assert best == [20]
-
-
-def test_a_damaged_file_stays_in_the_library_and_says_so(workspace: Workspace) -> None:
-    path = put_lora(workspace, "torn", layer(QUERY, 2, 8, 8))
-    path.write_bytes(path.read_bytes()[:-5])
-    assert "cut short" in library.find(workspace, "loras/torn").sound
-
-
-def test_looking_again_reads_a_file_that_has_changed(workspace: Workspace) -> None:
-    path = put_lora(workspace, "grows", layer(QUERY, 2, 8, 8))
-    assert library.find(workspace, "loras/grows").rank == 2
-    write_lora(path, layer(QUERY, 6, 8, 8))
-    assert library.find(workspace, "loras/grows").rank == 6
 
 
 # ---- triggers
@@ -176,12 +163,6 @@ def test_an_operation_is_stopped(workspace: Workspace) -> None:
     assert loras.job(workspace, started.id).tone == "plain"
 
 
-def test_an_operation_without_what_it_is_done_with_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(ConfigError, match="lora is empty: choose a LoRA") as refused:
-        loras.resize(workspace, ResizeSettings(rank=4))
-    assert set(refused.value.problems) == {"lora"}
-
-
 # ---- removal
 
 
@@ -267,32 +248,6 @@ Capsys = pytest.CaptureFixture[str]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "work"))
     return Workspace.open()
-
-
-def test_the_library_is_listed_shown_and_cleaned(home: Workspace, capsys: Capsys) -> None:
-    assert "no LoRA yet" in run_command(capsys, "loras", "list").out
-    put_export(home, "ring", rank=4, alpha=2.0, step=30, checkpoints=(10, 20, 30))
-    source = {"name": "runs/ring", "file": "lora.safetensors", "sha256": "0" * 64, "weight": 0.5}
-    put_lora(home, "made", layer(QUERY, 2, 8, 8), alpha=1.0, summary="merged from 0.5 x ring", made_of=[source])
-    listed = run_command(capsys, "loras", "list").out
-    assert "runs/ring" in listed
-    assert "4, alpha 2" in listed
-    assert "runs/ring@10" not in listed
-    assert "runs/ring@10" in run_command(capsys, "loras", "list", "--checkpoints").out
-    shown = run_command(capsys, "loras", "show", "loras/made").out
-    assert "merged from 0.5 x ring" in shown
-    assert "0.5 x runs/ring" in shown
-    run_command(capsys, "loras", "star", "runs/ring@10")
-    refused = run_command(capsys, "loras", "remove", "runs/ring@10", "--yes")
-    assert (refused.code, "is starred and stays" in refused.err) == (64, True)
-    cleaned = run_command(capsys, "loras", "clean", "--yes").out
-    assert "runs/ring@20" in cleaned
-    assert "runs/ring@10" not in cleaned
-    (gone,) = json.loads(run_command(capsys, "loras", "bin", "--json").out)
-    assert gone["title"] == "ring, step 20"
-    assert "runs/ring@20" in run_command(capsys, "loras", "restore", gone["id"]).out
-    assert "the bin is empty" in run_command(capsys, "loras", "bin").out
-    assert "nothing to remove" in run_command(capsys, "loras", "clean", "--checkpoints", "3").out
 
 
 def test_an_operation_is_followed_and_its_refusal_is_a_sentence(home: Workspace, capsys: Capsys) -> None:

@@ -1,8 +1,9 @@
-"""LoRAs imported as people name them, of every kind, and what is said of those that fit in part or not."""
+"""Importing LoRAs of every kind under the names people type, and the messages about partial or no fit."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,11 @@ from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import weights
 from workbench.families.model import Model
-from workbench.jobs.devices import pick_device
 from workbench.loras import library, view
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, merge
 from workbench.loras.opened import opened
 from workbench.loras.settings import ConvertSettings, ExtractSettings, LoraImportSettings, MergeSettings
-from workbench.sampler.generate import Sampler
-from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
 MODEL = "tiny-cogvideox"
@@ -229,16 +227,22 @@ def scales(path: Path) -> dict[str, float]:
     return {one: lora.scale_of(one) for one in lora.layers}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """What peft's `save_pretrained` leaves: alpha in adapter_config.json alone, for one layer another one."""
+@pytest.fixture(scope="module")
+def saved_by_peft(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of peft's `save_pretrained`: alpha only in adapter_config.json, and another one for one layer."""
     from peft import LoraConfig, get_peft_model
 
     transformer = FAMILY.load_transformer(FOLDER, torch.device("cpu"), torch.float32)
     config = LoraConfig(r=4, lora_alpha=6, target_modules=[QUERY, VALUE], alpha_pattern={VALUE: 2}, use_rslora=True)
     model = get_peft_model(transformer, config)
-    model.save_pretrained(tmp_path / "cats")
-    return tmp_path / "cats"
+    folder = tmp_path_factory.mktemp("peft")
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved_by_peft: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved_by_peft, tmp_path / "cats"))
 
 
 def test_alpha_comes_from_pefts_folder(workspace: Workspace, folder: Path) -> None:
@@ -283,13 +287,6 @@ def test_other_kinds_are_refused_by_name(
     save_file({f"{prefix}.{end}": torch.ones(2, 2) for end in ends}, path)
     with pytest.raises(ConfigError, match=f"this is {kind}.*, not a LoRA .*: use it in the program that trained it"):
         imported_file(workspace, path)
-
-
-def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path) -> None:
-    save_file({"lycoris_transformer_blocks_0_attn1_to_q.oft_blocks": torch.ones(2, 2)}, tmp_path / "k.safetensors")
-    settings = SampleSettings(prompt="x", steps=1, loras=(str(tmp_path / "k.safetensors"),), device="cpu")
-    with pytest.raises(ConfigError, match="this is an OFT"):
-        Sampler(MODEL, pick_device("cpu")).generate(workspace, settings)
 
 
 def test_files_that_comfyui_passes_over_come_with_a_warning(workspace: Workspace, shell: Shell) -> None:
@@ -367,40 +364,6 @@ def test_a_conversion_says_what_was_read(workspace: Workspace, foreign: Path, tm
     (found,) = done["reports"]
     assert (found["matched"], found["layers"], found["alpha"], found["rank"]) == (21, 21, "1", "2")
     assert found["left_out"][0]["names"] == ["diffusion_model.blocks.0.norm3"]
-
-
-def test_a_conversion_names_the_layers_that_few_programs_read(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
-    tensors = pairs_of(WAN, wan, "")
-    for name, linear in WAN.facts(wan).named():
-        if name == "proj_out":
-            tensors["proj_out.lora_A.weight"] = torch.ones(2, linear.inputs)
-            tensors["proj_out.lora_B.weight"] = torch.ones(linear.outputs, 2)
-    path = file_of(tmp_path / "head.safetensors", WAN, tensors, "diffusers")
-    settings = ConvertSettings(lora=str(path), format="diffsynth")
-    message = convert(workspace, settings, print, lambda *_: None).message
-    assert "Layers outside the blocks (proj_out) are read by ComfyUI alone" in message
-
-
-def test_a_file_with_both_experts_becomes_two(workspace: Workspace, wan: Model, tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    joint = Tensors()
-    for number in (1, 2):
-        one = load_file(
-            file_of(tmp_path / f"{number}.safetensors", WAN, pairs_of(WAN, wan, f"blocks.{number - 1}"), "comfyui")
-        )
-        joint |= {
-            name.replace("diffusion_model.", f"diffusion_model.transformer_{number}."): t for name, t in one.items()
-        }
-    save_file(joint, tmp_path / "pair.safetensors")
-    settings = LoraImportSettings(source=str(tmp_path / "pair.safetensors"), model=wan.id)
-    done = import_lora(workspace, settings, print, lambda *_: None)
-    names = {"loras/pair-high-noise", "loras/pair-low-noise"}
-    assert {one.name for one in library.all_loras(workspace)} == names
-    assert done.message.startswith("two LoRAs, one for each expert: ")
-    assert all(name in done.message for name in names)
-    (low,) = opened(workspace, ["loras/pair-low-noise"])
-    assert {layer[:8] for layer in low.weights.layers} == {"blocks.1"}
 
 
 @pytest.mark.parametrize(("family", "variant"), [(WAN, "text"), (LTX, LTX.toys[0])], ids=["wan", "ltx"])

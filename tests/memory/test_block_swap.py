@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from workbench.memory.block_swap import BlockSwap, parked, spread
+from workbench.memory.block_swap import BlockSwap, parked
 from workbench.memory.compiling import compile_blocks
 from workbench.memory.low_bit import shrink
 
@@ -184,13 +184,3 @@ def test_parked_weights_make_room_and_come_back(device: str) -> None:
             assert block.mix.weight.is_cuda is (block in swap.blocks and device == "cuda")
     assert staying == {tensor.data_ptr() for block in swap.blocks for tensor in block.parameters()}
     assert same(swapped.gradients(), plain.gradients())
-
-
-def test_blocks_are_spread_evenly() -> None:
-    assert spread(42, 42) == list(range(42))
-    assert spread(6, 2) == [1, 4]
-    assert spread(30, 0) == []
-    for count in range(1, 43):
-        places = spread(42, count)
-        assert len(set(places)) == count
-        assert max(b - a for a, b in pairwise([*places, places[0] + 42])) <= -(-42 // count)

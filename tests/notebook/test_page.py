@@ -1,4 +1,4 @@
-"""`show_page` with a real page: started once, found again, shown in a notebook's frame by a browser, ended."""
+"""`show_page` with a real page: started once, found again, shown in a notebook's frame by a browser, stopped."""
 
 from __future__ import annotations
 
@@ -14,24 +14,30 @@ import pytest
 from scripts.browser import REMEDY, find
 from tests.browser.server import launch
 from tests.patience import PATIENCE, until
+from tests.warm_processes import WarmHosts
 from workbench.errors import ConfigError
 from workbench.jobs import processes
 from workbench.notebook import PageView, show_page
+from workbench.notebook import page as notebook_page
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageView]:
-    page = show_page(Workspace.open(tmp_path_factory.mktemp("shown") / "workspace"), "dataset", 700)
-    yield page
-    page.stop()
+def shown(tmp_path_factory: pytest.TempPathFactory, warm: WarmHosts | None) -> Iterator[PageView]:
+    """A page that the tests of this file share, forked from a warm process where the system can."""
+    with pytest.MonkeyPatch.context() as patch:
+        if warm is not None:
+            patch.setattr(notebook_page, "subprocess", warm.module)
+        page = show_page(Workspace.open(tmp_path_factory.mktemp("shown") / "workspace"), "dataset", 700)
+        yield page
+        page.stop()
 
 
 @pytest.fixture
 def notebook(shown: PageView, tmp_path: Path) -> Iterator[str]:
-    """The address of a page on another port, as Jupyter's, that has the view in it."""
+    """The address of a page on another port that embeds the view, as Jupyter does."""
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{shown._repr_html_()}</body>")
     handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -68,12 +74,11 @@ def test_a_notebook_shows_the_page_at_its_tab(notebook: str) -> None:
         browser.close()
 
 
-def test_a_page_that_was_stopped_is_started_anew(tmp_path: Path) -> None:
-    workspace = Workspace.open(tmp_path / "workspace")
-    first = show_page(workspace)
-    first.stop()
-    until(lambda: not processes.alive(first.process))
-    second = show_page(workspace)
-    assert second.process != first.process
+def test_a_stopped_page_is_started_again(shown: PageView) -> None:
+    """Keep this test last: it stops the page that the others share."""
+    shown.stop()
+    until(lambda: not processes.alive(shown.process))
+    second = show_page(shown.workspace)
+    assert second.process != shown.process
     second.stop()
     until(lambda: not processes.alive(second.process))

@@ -1,4 +1,4 @@
-"""The notebooks about sampling and about families, from their first cells to their last; with fewer steps."""
+"""The notebooks about sampling and about families, from their first cells to their last, with fewer steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from workbench.runs.settings import TrainSettings
 
 
 @pytest.mark.long
+@pytest.mark.release  # tests/notebook, tests/compare and test_quickstart.py show its panels and grids at every change
 def test_the_sampling_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fewer = {"STEPS = 60": "STEPS = 8", "steps=10": "steps=2", "steps=6, seed=3": "steps=2, seed=3"}
     fewer |= {'steps=("6",)': 'steps=("2",)', "steps=6, seed=4": "steps=2, seed=4"}
@@ -77,7 +78,7 @@ def test_in_colab_a_workspace_is_on_drive_and_runs_end_in_time(
 def test_interrupted_runs_are_resumed(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A machine that is gone leaves a process of another boot; a time limit leaves a run that stopped by itself."""
+    """After a lost machine the process belongs to another boot; a time limit leaves a run that stopped by itself."""
     states = {"died": State.DIED, "in time": State.STOPPED, "by hand": State.STOPPED, "done": State.FINISHED}
     started: list[str] = []
 

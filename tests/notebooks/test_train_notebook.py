@@ -1,4 +1,4 @@
-"""The training notebook from its first cell to its last, with fewer steps than it has."""
+"""The training notebook from its first cell to its last, with fewer steps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from workbench.jobs import State
 
 
 @pytest.mark.long
+@pytest.mark.release  # four runs; tests/notebook/test_panels.py and test_quickstart.py show its panels at every change
 def test_the_training_notebook_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = "preview_prompts=settings.preview_prompts[:2]"
     changed = {"STEPS = 120": "STEPS = 16", prompts: f"{prompts}, preview_steps=2", "STEPS // 8": "STEPS // 2"}

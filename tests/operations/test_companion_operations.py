@@ -1,4 +1,4 @@
-"""What lies beside a clip, as elements and programs ask for it: listed, attached, made, painted, tracked, detached."""
+"""Operations on a clip's companion files: list, attach, make, paint, track, detach."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def finished(dataset: Dataset, task: TaskName) -> None:
 
 
 def runs_of(mask: np.ndarray) -> list[int]:
-    """The lengths of a mask's runs, outside first."""
+    """Return the run lengths of a mask, outside first."""
     flat = (mask > 127).ravel()
     lengths = [len(list(group)) for _, group in groupby(flat)]
     return [0, *lengths] if flat[0] else lengths
@@ -176,18 +176,6 @@ def test_what_is_known_of_masks_survives_a_damaged_file(call: Call, small: Datas
 
 
 # ---- by models
-
-
-def test_makers_and_trackers_say_which_models_they_need(call: Call) -> None:
-    makers = {one["id"]: one for one in call("clips/list-makers")}
-    assert [name for name, one in makers.items() if one["models"]] == ["depth", "pose"]
-    assert [one["setting"] for one in makers["box"]["numbers"]] == ["left", "top", "width", "height"]
-    assert makers["blur"]["numbers"] == [
-        {"setting": "amount", "title": "Blur radius in percent of the longer side", "start": 2, "low": 0.1, "high": 20}
-    ]
-    pose = makers["pose"]["models"][0]
-    assert (pose["title"], pose["download_gb"], pose["license"]) == ("ViTPose Base", 0.51, "Apache-2.0")
-    assert [one["id"] for one in call("clips/list-trackers")][0] == "facebook/sam2.1-hiera-tiny"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the page asks for of datasets and on Home: clips in pages, a clip, uploads, checks, what waits for somebody."""
+"""Operations behind the dataset pages and Home: pages of clips, one clip, uploads, checks, open tasks."""
 
 from __future__ import annotations
 
@@ -60,16 +60,6 @@ def test_a_clip_is_cut_from_its_source_and_found_by_its_former_id(call: Call, sm
     assert call("clips/recut", name="small", clip=made["id"], start=1, end=5, crop=[0, 0, 16, 32])["id"] == made["id"]
     assert [one["undoable"] for one in call("datasets/history", name="small")] == [True]
     assert call("clips/find-cuts", name="small", clip=made["id"])["seconds"] == []
-
-
-def test_a_caption_is_not_written_over_another_one(call: Call, small: Dataset) -> None:
-    clip = small.clips[0].id
-    assert call("clips/caption", name="small", clip=clip, text="mine", over="a red square")["caption"] == "mine"
-    with pytest.raises(ConfigError, match="'mine'") as refused:
-        call("clips/caption", name="small", clip=clip, text="yours", over="a red square")
-    assert list(refused.value.problems) == ["text"]
-    assert small.clips[0].text == "mine"
-    assert call("clips/mark", name="small", clips=[clip], word="night")["changed"] == 1
 
 
 def test_uploads_are_imported_kept_and_taken_back(

@@ -1,4 +1,4 @@
-"""What the page shows of a run, before it begins and as it goes on; what lists say of runs."""
+"""What the page shows about a run before it starts and while it runs, and in lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.browser.stripes import few_clips
 from tests.operations.conftest import Call
 from tests.written_run import add_preview, ended, write_run
-from workbench.errors import ConfigError, ExitCode, NotNow
+from workbench.errors import ExitCode, NotNow
 from workbench.operations.registry import REGISTRY
 from workbench.runs.listing import SPARK
 from workbench.workspace import Workspace
@@ -110,31 +110,3 @@ def test_a_plan_says_whether_it_fits_what_each_choice_costs_and_what_is_wrong(ca
     assert "must be 1 to 1024" in look(call, dataset="stripes", rank=0)["problems"]["rank"]
     assert "choose one of yours" in look(call)["problems"]["dataset"]
     assert look(call, {"gpu_memory": "24 GB"}, dataset="stripes", model="wan2.1-t2v-1.3b")["fits"] is False
-
-
-@pytest.mark.usefixtures("stripes")
-def test_several_values_are_a_sweep_whose_runs_stand_in_a_group(call: Call) -> None:
-    tried = {"tried": ["rank=8, 16", "steps=100, 200"]}
-    assert look(call, tried, dataset="stripes")["runs"] == 4
-    assert "rank" in look(call, {"tried": ["rank=8, x"]}, dataset="stripes")["problems"]
-    made = call("runs/create", settings={"dataset": "stripes"}, tried=["rank=8, 16"], start=False)
-    assert made["created"] == ["stripes-rank-8", "stripes-rank-16"]
-    assert {one["group"] for one in call("runs/list")} == {"stripes: rank"}
-
-
-@pytest.mark.usefixtures("stripes")
-def test_a_fork_of_a_checkpoint_that_is_not_there_says_which_there_are(call: Call) -> None:
-    call("runs/create", settings={"dataset": "stripes"}, name="first", start=False)
-    problems = look(call, {"fork": "first@100"}, dataset="stripes")["problems"]
-    assert problems == {"": "first has no checkpoint of step 100: choose one of none yet"}
-    with pytest.raises(ConfigError, match="fork is a single run"):
-        call("runs/create", settings={"dataset": "stripes"}, tried=["rank=8, 16"], fork="first@100")
-
-
-@pytest.mark.usefixtures("stripes")
-def test_presets_are_saved_without_what_is_of_this_workspace(call: Call) -> None:
-    saved = call("plans/save-preset", title="My style", settings={"dataset": "stripes", "rank": 64})
-    assert saved["name"] == "my-style"
-    assert saved["settings"]["rank"] == 64
-    assert "dataset" not in saved["settings"]
-    assert [one["name"] for one in call("plans/presets")] == ["my-style"]

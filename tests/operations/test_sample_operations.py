@@ -1,4 +1,4 @@
-"""What the page asks of samples: what a form comes to, pages of the history, what fills a form, the queue."""
+"""Operations behind the Sample page: plans, pages of the history, filling a form, the queue."""
 
 from __future__ import annotations
 
@@ -83,12 +83,3 @@ def test_the_queue_shows_a_failure_that_is_asked_for(call: Call, workspace: Work
     assert call("samples/queue")["failed"] == []
     (shown,) = call("samples/queue", ids=[failed, new_id()])["failed"]
     assert (shown["title"], shown["message"], shown["can_retry"]) == ("a cat", "No.", True)
-
-
-def test_samples_are_packed_and_stand_side_by_side(call: Call, workspace: Workspace) -> None:
-    ids = [put(workspace, prompt) for prompt in ("a cat", "a dog")]
-    grid = call("samples/side-by-side", ids=ids)["grid"]
-    assert [one["labels"] for one in grid["columns"]] == [["a cat"], ["a dog"]]
-    assert Path(call("samples/download", ids=ids, kind="gif")["file"]).suffix == ".gif"
-    with pytest.raises(ConfigError, match="must be 2 to 4"):
-        call("samples/side-by-side", ids=ids[:1])

@@ -1,4 +1,4 @@
-"""A demo Space: what is pushed is run as a Space would run it, against the Hub on this machine, and generates."""
+"""A demo Space: the pushed files, run as a Space runs them against a local Hub, generate videos."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json, write_json
 
 
+@pytest.mark.release  # its app imports everything anew; test_families_published.py runs the apps in this process
 @pytest.mark.usefixtures("run")
 def test_the_space_that_is_pushed_generates_with_the_lora(
     shell: Shell, workspace: Workspace, hub: FakeHub, tmp_path: Path
@@ -71,7 +72,7 @@ def test_the_space_that_is_pushed_generates_with_the_lora(
 
 
 def _port() -> int:
-    """One that is free now."""
+    """Find a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Runs as jobs of the Hub: a server that speaks its protocol runs each job as a process of this machine."""
+"""Runs as Hub jobs: a server that speaks the Hub's protocol runs each job as a local process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPOSITORY = f"{USER}/runs"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -> Iterator[FakeJobs]:
-    """The Hub, somebody logged in to it on this machine, and a target of the workspace named "hub"."""
+    """The Hub, with a login on this machine and a target named "hub" in the workspace."""
     home = tmp_path / "login"
     home.mkdir()
     (home / "token").write_text(TOKEN)
@@ -45,6 +45,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workspace: Workspace) -
         yield server
 
 
+@pytest.mark.release  # every process imports torch anew; tests/remote/test_ssh.py shows the same synchronization
 def test_a_run_as_a_job_of_the_hub(workspace: Workspace, hub: FakeJobs, run: Run) -> None:
     start_on(workspace, run, "hub")
     until_run(run, lambda: len(steps(run)) > 3 and run.checkpoints and run.previews)

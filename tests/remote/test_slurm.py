@@ -1,4 +1,4 @@
-"""Runs on a cluster: submitit's own local executor runs the job as processes of this machine."""
+"""Runs on a cluster: submitit's local executor runs the job as local processes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from workbench.runs.run import Run
 from workbench.workspace import Workspace, read_json
 
 
+@pytest.mark.release  # every process imports torch anew; tests/remote/test_ssh.py shows the same synchronization
 def test_a_preempted_run_saves_and_goes_on(workspace: Workspace, run: Run) -> None:
     targets.save(workspace, "cluster", SlurmTarget(executor="local", gpus=0))
     start_on(workspace, run, "cluster")
@@ -35,7 +36,7 @@ def test_a_preempted_run_saves_and_goes_on(workspace: Workspace, run: Run) -> No
     until_run(run, lambda: len(steps(run)) > before)
     assert RemoteRecord.load(run.folder).job == record.job
 
-    # Slurm's warning, as submitit sends it: it saves, is queued again, and loses no step.
+    # On Slurm's warning, as submitit sends it, the run saves, is queued again, and loses no step.
     (task,) = psutil.Process(int(record.job)).children()
     task.send_signal(signal.SIGUSR2)
     until_run(run, lambda: len(read_sessions(run.folder)) == 2)

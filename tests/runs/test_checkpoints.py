@@ -1,8 +1,7 @@
-"""Checkpoints: whole or not there, refused for another run, and which are kept."""
+"""Checkpoints: complete or absent, refused for another run, and which ones are kept."""
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import CannotWrite, ConfigError, ResumeRefused
+from workbench.errors import CannotWrite, ResumeRefused
 from workbench.runs import checkpoints
 from workbench.runs.metrics import METRICS
 from workbench.runs.settings import TrainSettings
@@ -45,19 +44,6 @@ def test_a_damaged_file_falls_back_to_the_checkpoint_before(tmp_path: Path, name
         data[place] ^= 1
         path.write_bytes(data)
     assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
-
-
-def test_a_full_disk_while_saving_leaves_the_earlier_checkpoint_alone(tmp_path: Path) -> None:
-    checkpoints.publish(tmp_path, 1, fill)
-
-    def full(folder: Path) -> None:
-        fill(folder)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(CannotWrite, match="the disk is full"):
-        checkpoints.publish(tmp_path, 2, full)
-    assert checkpoints.newest(tmp_path) == (1, checkpoints.folder_of(tmp_path, 1))
-    assert [path.name for path in (tmp_path / checkpoints.FOLDER).iterdir()] == ["step-00000001"]
 
 
 def test_a_disk_without_room_is_seen_before_anything_is_written(
@@ -202,10 +188,3 @@ def test_leftovers_are_swept_but_not_what_a_living_process_writes(run: Path) -> 
     (folder / f".tmp-110-{os.getppid()}").mkdir()
     checkpoints.retire(run, keep=100)
     assert [path.name for path in folder.glob(".*")] == [f".tmp-110-{os.getppid()}"]
-
-
-def test_only_what_is_there_can_be_starred(run: Path) -> None:
-    with pytest.raises(ConfigError, match="no checkpoint of step 7"):
-        checkpoints.star(run, 7)
-    (run / checkpoints.STARS).write_text("[")
-    assert checkpoints.starred(run) == []

@@ -26,10 +26,6 @@ def data_of(workspace: Workspace, **values: object) -> TrainingData:
     return load_data(workspace, TrainSettings().changed(dataset="squares", **values))
 
 
-def test_captions_carry_the_trigger_word(workspace: Workspace, dataset: Dataset) -> None:
-    assert all(item.caption.startswith("zwx a ") for item in data_of(workspace).items)
-
-
 def test_held_out_clips_are_never_trained_on_and_do_not_depend_on_the_order(
     workspace: Workspace, dataset: Dataset
 ) -> None:
@@ -153,13 +149,6 @@ def test_every_clip_comes_once_before_any_comes_again() -> None:
     assert all(len(set(order[start : start + 5])) == 5 for start in (0, 5, 10))
 
 
-def test_repeats_come_as_often_as_they_say() -> None:
-    found = batches([*items(LARGE, 2, repeats=3), *items(SMALL, 4)], batch_size=2)
-    seen = Counter(item.sha256 for number in range(50) for item in found.batch(number))
-    assert {seen[f"{LARGE} train {number}"] for number in range(2)} == {30}
-    assert {seen[f"{SMALL} train {number}"] for number in range(4)} == {10}
-
-
 def test_b37_batches_have_one_shape_and_shapes_are_mixed_in_every_pass() -> None:
     found = batches([*items(LARGE, 12), *items(SMALL, 6), *items(STILL, 3)], batch_size=2)
     shapes = []
@@ -178,14 +167,6 @@ def test_a_shape_with_fewer_clips_than_a_batch_gets_its_due_all_the_same() -> No
     found = batches([*items(LARGE, 8), *items(STILL, 1)], batch_size=4)
     seen = Counter(item.bucket for number in range(90) for item in found.batch(number))
     assert abs(seen[STILL] / 360 - 1 / 9) < 0.01
-
-
-def test_the_share_of_pictures_is_that_of_the_batches_that_hold_them() -> None:
-    assert batches(items(LARGE, 4), batch_size=2).pictures == 0
-    assert batches(items(STILL, 4), batch_size=2).pictures == 1
-    mixed = batches([*items(LARGE, 4), *items(STILL, 12)], items(LARGE, 4, "known"), regularization_share=0.5)
-    assert mixed.pictures == 0.6  # of 8 clips, half of them known, and 12 pictures
-    assert sum(mixed.batch(number)[0].bucket == STILL for number in range(100)) == 60
 
 
 def test_pictures_come_as_often_as_their_share_says_and_clips_as_often_as_before() -> None:
@@ -234,23 +215,9 @@ def test_shares_hold_over_all_shapes_together() -> None:
     assert shapes["one", LARGE] == pytest.approx(3 * shapes["one", SMALL], rel=0.05)
 
 
-def test_a_batch_of_weighted_datasets_is_a_function_of_its_number() -> None:
-    data = [*grouped(LARGE, "one", 1.0, 5), *grouped(SMALL, "two", 0.3, 7), *grouped(LARGE, "two", 0.3, 2)]
-    forwards = [batches(data, batch_size=3).batch(number) for number in range(60)]
-    found = batches(data, batch_size=3)
-    backwards = {number: found.batch(number) for number in reversed(range(60))}
-    assert forwards == [backwards[number] for number in range(60)]
-    assert forwards != [batches(data, batch_size=3, seed=1).batch(number) for number in range(60)]
-
-
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
 def test_known_clips_have_their_share_in_every_stretch(share: float) -> None:
     found = batches(items(LARGE, 6), items(LARGE, 6, "known"), batch_size=4, regularization_share=share)
     roles = [Counter(item.role for item in found.batch(number)) for number in range(100)]
     assert sum(counts["known"] for counts in roles) == round(400 * share)
     assert all(abs(counts["known"] - 4 * share) < 1 for counts in roles)
-
-
-def test_the_last_batches_of_a_long_run_are_found_at_once() -> None:
-    found = batches([*items(LARGE, 500), *items(SMALL, 300)])
-    assert len(found.batch(999_999)) == 1

@@ -12,9 +12,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import processes
 from workbench.runs.listing import RunEntry, entries_of, matching, ordered
 from workbench.runs.run import REMOTE, Run, remove_run, removed_runs, rename_run, restore_run
-from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, write_json
-from workbench.workspace.folders import MOST_NOTES
 
 
 @pytest.fixture
@@ -119,12 +117,3 @@ def test_a_living_run_is_not_removed(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match="cannot be removed: stop it first .workbench runs stop cats."):
         remove_run(workspace, run)
     assert run.folder.exists()
-
-
-def test_notes_are_kept_with_the_run(workspace: Workspace) -> None:
-    run = write_run(workspace, "cats", 20)
-    assert run.notes == ""
-    run.write_notes("the best so far\n")
-    assert snapshot(run).own_notes == "the best so far"
-    with pytest.raises(ConfigError, match="shorten them"):
-        run.write_notes("x" * (MOST_NOTES + 1))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -119,24 +117,6 @@ def test_a_pause_does_not_count(workspace: Workspace) -> None:
 
 
 # ---- the summary of a list
-
-
-def test_metrics_are_read_again_only_when_they_change(workspace: Workspace) -> None:
-    run = write_run(workspace, "cats", steps=40)
-    first = summary_of(run)
-    assert (first.step, first.diagnosis != "", len(first.held_out)) == (40, True, 2)
-    # The same size and time: what is in the file now is not looked at, for a thousand runs would take seconds.
-    path = run.folder / METRICS
-    text, stat = path.read_text(), path.stat()
-    path.write_text("x" * len(text))
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert summary_of(run) == first
-    path.write_text(text + '{"step": 41, "loss": 0.5}\n')
-    assert summary_of(run).step == 41
-    shutil.rmtree(run.folder / "checkpoints")
-    assert summary_of(run).step == 41
-    (run.folder / SUMMARY).write_text('{"version": 1}')
-    assert summary_of(run).step == 41
 
 
 def test_a_folder_that_cannot_be_written_is_shown_all_the_same(workspace: Workspace) -> None:

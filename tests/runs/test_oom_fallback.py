@@ -93,15 +93,6 @@ def test_a_second_time_it_ends_and_its_card_knows_what_was_tried(
     assert found.actions[0].settings == {"blocks_to_swap": 1}
 
 
-def test_without_the_switch_it_ends_at_once(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = create(workspace, toy_model.source, steps=2, evaluate_every=0, oom_fallback=False)
-    with pytest.raises(torch.OutOfMemoryError):
-        driven(run, monkeypatch, [1])
-    assert fallback_record(run.folder) == {}
-
-
 def test_the_ladder_ends(toy_model: Model) -> None:
     settings: TrainSettings | None = TrainSettings(model=toy_model.source)
     seen = []

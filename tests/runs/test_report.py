@@ -18,7 +18,6 @@ from workbench.runs import report
 from workbench.runs.metrics import SESSIONS, read_sessions, record_session, training_seconds
 from workbench.runs.report import write_report
 from workbench.runs.run import Run
-from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, append_line, write_json
 
@@ -119,14 +118,6 @@ def test_videos_are_thinned_to_fit_first_and_last_stay(run: Run, clip: Path, mon
     assert text.count('<script type="text/plain"') == 3 + 1  # the newest again, at half its scale
     assert shown["scaled"]["scales"] == [0.5, 1.0]
     assert "8 more steps have previews" in shown["note"]
-
-
-def test_a_run_that_never_started_has_a_report(workspace: Workspace) -> None:
-    folder = workspace.run("new")
-    TrainSettings(dataset="cats").save(folder / "config.json")
-    text = written(Run(folder))
-    assert "not started yet" in text
-    assert "Nothing has been exported yet" in text
 
 
 def test_its_time_is_that_of_training(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The queue of runs, with real processes that wait: order, changes of it, failures, deaths, foreign holders."""
+"""The run queue, with real waiting processes: order, reordering, failures, kills, other device holders."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import snapshot
 from workbench.workspace import Workspace, write_json
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -197,11 +199,6 @@ def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, ru
     sampler.join()
     assert gpu_lock.holder(workspace.locks) == "run training"
     assert gpu_lock.holder(workspace.locks, "") is None  # the processor is another device
-
-
-def test_a_broken_queue_file_is_no_catastrophe(workspace: Workspace) -> None:
-    (workspace.runs / queue.QUEUE).write_text('["a", ')
-    assert queue.order(workspace) == []
 
 
 def test_a_run_that_waits_is_not_said_to_have_started(workspace: Workspace) -> None:

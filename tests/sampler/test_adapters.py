@@ -15,7 +15,6 @@ from tests.sampler.conftest import WriteLora
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.jobs.devices import pick_device
-from workbench.sampler import adapters
 from workbench.sampler.generate import GeneratedVideo, Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -35,16 +34,6 @@ def generate(sampler: Sampler, workspace: Workspace, *loras: str, **more: object
 def metadata_of(path: Path) -> dict[str, str]:
     with safe_open(path, "pt") as file:
         return dict(file.metadata())
-
-
-def test_the_report_says_what_was_taken(
-    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
-) -> None:
-    lora = write_lora(tmp_path / "one.safetensors", 1, rank=4, alpha=8.0)
-    (facts,) = generate(sampler, workspace, f"{lora}=0.5").record["loras"]
-    assert (facts["rank"], facts["alpha"], facts["scale"]) == (4, 8.0, 0.5)
-    assert facts["matched"] == facts["layers"] == len(load_file(lora)) / 2
-    assert facts["left_out"] == []
 
 
 def test_a_lora_that_half_fits_is_taken_when_forced(
@@ -104,18 +93,6 @@ def test_weights_trained_beside_a_lora_come_and_go_with_it(
         login(monkeypatch, hub, tmp_path / "login")
         hub.repos["ann/rings"] = {"pytorch_lora_weights.safetensors": lora.read_bytes(), also.name: also.read_bytes()}
         assert np.array_equal(generate(sampler, workspace, "ann/rings").frames, found.frames)
-
-
-def test_only_the_last_few_stay_loaded(
-    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(adapters, "KEPT", 2)
-    paths = [write_lora(tmp_path / f"{seed}.safetensors", seed, rank=2) for seed in range(4)]
-    first = generate(sampler, workspace, f"{paths[0]}").frames
-    for path in paths[1:]:
-        generate(sampler, workspace, f"{path}")
-    assert len(sampler.transformer.peft_config) == 2
-    assert np.array_equal(generate(sampler, workspace, f"{paths[0]}").frames, first)
 
 
 def test_a_lora_of_the_hub_is_fetched_and_checked(

@@ -62,14 +62,6 @@ def test_settings_come_back_from_video_and_json(workspace: Workspace) -> None:
     assert settings_of(path.with_suffix(".json")) == expected
 
 
-def test_history_is_newest_first_and_limited(workspace: Workspace) -> None:
-    made = [make(workspace) for _ in range(3)]
-    samples = Samples(workspace)
-    assert [sample.id for sample in samples.history()] == made[::-1]
-    assert [sample.id for sample in samples.history(limit=2)] == made[:0:-1]
-    assert samples.get(made[0]).settings.seed == 7
-
-
 def test_unfinished_samples_are_not_shown(workspace: Workspace) -> None:
     unfinished, whole = (make(workspace) for _ in range(2))
     video_path(workspace, unfinished).with_suffix(".json").unlink()

@@ -1,4 +1,4 @@
-"""Samples that are told more than a first frame: a last one, keyframes, a mask, a control video, frames taken over."""
+"""Samples with a last frame, keyframes, a mask, a control video or continued frames."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from tests.families.stock import whole_pipeline
 from workbench.clips import media
 from workbench.errors import ConfigError
-from workbench.families import find_model
 from workbench.families.wan import FAMILY
-from workbench.form_rules import without_effect
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import first_frames, inputs_of, kept, portable, told_beforehand
@@ -35,7 +31,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Pictures and videos of noise, and a mask whose right half is white."""
+    """Write pictures and videos of noise, and a mask whose right half is white."""
     folder, draw = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
     for name in ("first", "last", "middle"):
         Image.fromarray(draw.integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)).save(folder / f"{name}.png")
@@ -51,33 +47,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def settings(model: str, **values: Any) -> SampleSettings:
     usual = {"prompt": "a red circle", "negative_prompt": "the video", "steps": 2, "seed": 1, "device": "cpu"}
     return SampleSettings().changed(**{"model": model, **usual, **values})
-
-
-def test_a_last_frame_equals_the_stock_pipeline(
-    workspace: Workspace, toys: dict[str, str], files: dict[str, str]
-) -> None:
-    """All of it, from the pictures' files to decoded frames."""
-    model = find_model(toys["a14b-image"]).model
-    sampler = Sampler(toys["a14b-image"], pick_device("cpu"))
-    asked = settings(model.source, image=files["first"], last_image=files["last"], guidance_scale=3.0)
-    made = sampler.generate(workspace, asked.changed(guidance_scale_2=2.0))
-    theirs = whole_pipeline(FAMILY, model)(
-        image=Image.open(files["first"]),
-        last_image=Image.open(files["last"]),
-        prompt="a red circle",
-        negative_prompt="the video",
-        num_frames=FRAMES,
-        height=SIZE,
-        width=SIZE,
-        num_inference_steps=2,
-        guidance_scale=3.0,
-        guidance_scale_2=2.0,
-        generator=torch.Generator().manual_seed(1),
-        output_type="np",
-    ).frames[0]
-    assert np.abs(made.frames.astype(int) - (theirs * 255).round()).max() <= 1
-    assert len(made.record["last_image_sha256"]) == 64
-    assert "control_sha256" not in made.record
 
 
 def test_each_thing_told_changes_the_video_and_is_made_again_alike(
@@ -188,13 +157,6 @@ def test_a_wrong_keyframe_is_refused(lines: list[str], sentence: str) -> None:
         SampleSettings().changed(keyframes=lines)
 
 
-def test_a_keyframe_behind_the_end_is_refused(
-    workspace: Workspace, toys: dict[str, str], files: dict[str, str]
-) -> None:
-    with pytest.raises(ConfigError, match=r"keyframes has middle.png at frame 9, .*: use at most 8"):
-        inputs_of(workspace, settings(toys["control"], keyframes=[f"{files['middle']}=9"]))
-
-
 def test_files_that_are_told_are_kept_and_named_as_all_others(
     workspace: Workspace, toys: dict[str, str], files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,19 +171,3 @@ def test_files_that_are_told_are_kept_and_named_as_all_others(
     record = workspace.root / "one.json"
     record.write_text(SampleSettings().changed(**{**one.model_dump(mode="json")}).model_dump_json())
     assert settings_of(record).keyframes == one.keyframes
-
-
-def test_a_form_shows_what_the_model_can_be_told(toys: dict[str, str], files: dict[str, str]) -> None:
-    def hidden(variant: str, **values: Any) -> set[str]:
-        return set(without_effect(SampleSettings, settings(toys[variant], **values).model_dump()))
-
-    told = {"last_image", "keyframes", "mask", "control"}
-    assert told <= hidden("text")
-    assert hidden("control") & {*told, "video"} == {"mask"}  # until there is a video
-    assert not hidden("control", video=files["video"]) & told
-    assert "following_frames" in hidden("control")
-    assert "following_frames" not in hidden("control", continue_to=files["video"])
-    assert hidden("5b-image") & {*told, "tell_frames"} == {*told, "tell_frames"}
-    assert "tell_frames" not in hidden("5b-image", continue_from=files["video"])
-    assert "control" in hidden("a14b-image")
-    assert "last_image" not in hidden("a14b-image")

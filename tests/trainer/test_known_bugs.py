@@ -17,7 +17,6 @@ from tests.driving import create, go, session
 from workbench.dataset_builder import Dataset
 from workbench.families import find_model
 from workbench.families.model import Model
-from workbench.runs import checkpoints
 from workbench.trainer.encoder import Cache, Encoder
 from workbench.trainer.loop import preview, train_step
 from workbench.workspace import Workspace
@@ -90,45 +89,6 @@ def test_b6_b33_a_step_is_an_adjustment_whatever_is_accumulated(
     assert len(lengths) == 4
     assert lengths == pytest.approx([1e-3] * 4, rel=1e-3)
     assert any(not torch.equal(a, b) for a, b in zip(start, made.trainable.parameters, strict=True))
-
-
-def test_b33_the_learning_rate_falls_over_the_steps_of_the_run(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
-) -> None:
-    values = {"gradient_accumulation": 3, "lr_schedule": "linear", "steps": 4, "warmup_steps": 0}
-    run = create(workspace, toy_model.source, **values)
-    go(run, 4)
-    assert [line["lr"] for line in run.metrics] == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
-    assert [line["step"] for line in run.metrics] == [1, 2, 3, 4]
-    assert all(len(line["samples"]) == 3 for line in run.metrics)
-
-
-def test_b7_the_old_checkpoint_goes_after_the_new_one_is_there_and_the_order_goes_on(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
-) -> None:
-    run = create(workspace, toy_model.source, keep_checkpoints=1)
-    made = go(run, 2)
-    made.save()
-    seen: list[list[int]] = []
-    publish = checkpoints.publish
-
-    def watched(*given: Any) -> Path:
-        found = publish(*given)
-        seen.append(checkpoints.steps(run.folder))
-        return found
-
-    checkpoints.publish = watched
-    try:
-        train_step(made)
-        made.save()
-    finally:
-        checkpoints.publish = publish
-    assert seen == [[2, 3]]
-    assert run.checkpoints == [3]
-    again = session(run)
-    assert [item.sha256 for item in again.inputs.batch(4, 0).items] == [
-        item.sha256 for item in made.inputs.batch(4, 0).items
-    ]
 
 
 def test_b19_saving_takes_nothing_from_the_model(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:

@@ -11,12 +11,11 @@ import torch
 from tests.driving import create, go, session
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError, NonFiniteLoss, ResumeRefused
+from workbench.errors import ConfigError, NonFiniteLoss
 from workbench.families.model import Model
-from workbench.runs import checkpoints
 from workbench.runs.metrics import read_sessions
 from workbench.trainer.loop import train_step, training_loop
-from workbench.workspace import Workspace, read_json, write_json
+from workbench.workspace import Workspace
 
 
 def values_of(made: Any) -> list[torch.Tensor]:
@@ -34,24 +33,6 @@ def test_when_the_time_is_up_it_saves_and_stops(workspace: Workspace, dataset: D
     assert run.checkpoints == [1]
     stops_at = read_sessions(run.folder)[-1].stops_at
     assert stops_at == pytest.approx(began, abs=5)  # when it was made, though loading came in between
-
-
-@pytest.mark.parametrize("values", [{"ema_decay": 0.9}, {"optimizer": "schedule-free"}], ids=["EMA", "schedule-free"])
-def test_measuring_uses_the_average_and_leaves_the_weights_alone(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
-) -> None:
-    run = create(workspace, toy_model.source, **values)
-    made = go(run, 4)
-    before = values_of(made)
-    with made.weights_in_use():
-        assert not same(before, values_of(made))
-    made.evaluate()
-    assert same(before, values_of(made))
-    line = run.metrics[-1]
-    assert len(line["held_out_bands"]) == 5
-    assert line["held_out_loss"] == pytest.approx(sum(line["held_out_bands"]) / 5)
-    assert line["change_own"] > 0
-    assert line["change_others"] > 0
 
 
 def test_known_clips_and_datasets_weigh_what_they_say(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
@@ -77,22 +58,6 @@ def test_a_gradient_that_is_no_number_ends_the_run_before_anything_is_adjusted(
     ):
         train_step(made)
     assert same(before, values_of(made))
-
-
-def test_another_format_or_version_refuses_to_go_on(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    run = create(workspace, toy_model.source)
-    go(run, 1).save()
-    folder = checkpoints.folder_of(run.folder, 1)
-    state = read_json(folder / checkpoints.STATE)
-    for change, said in (
-        ({"precision": "bf16"}, "computed in bf16, but this machine computes in fp32"),
-        ({"versions": {**state["versions"], "torch": "1.0"}}, "torch was 1.0"),
-    ):
-        write_json(folder / checkpoints.STATE, {**state, **change})
-        files = {path.name: checkpoints._entry(path) for path in folder.iterdir() if path.name != checkpoints.MANIFEST}
-        write_json(folder / checkpoints.MANIFEST, {"step": 1, "files": files})
-        with pytest.raises(ResumeRefused, match=said):
-            session(run)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every optimizer on a small LoRA-like problem: it learns, its options reach it, an interruption changes no bit."""
+"""Every optimizer on a small LoRA-like problem: it learns, gets its options, and resumes with the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS, STOP = 12, 5
 
 def make_settings(name: str, **more: Any) -> TrainSettings:
     given: dict[str, Any] = {"optimizer": name, "learning_rate": RATES.get(name, 0.01), **more}
-    if name == "prodigy":  # else its estimate would not move within so few steps
+    if name == "prodigy":  # otherwise its estimate would not move in so few steps
         given["optimizer_options"] = ["d0=0.001", "d_coef=8", *given.get("optimizer_options", [])]
     return parse(TrainSettings, given)
 
@@ -88,10 +88,9 @@ def same_bits(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> 
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("name", NAMES)
-def test_an_interrupted_run_ends_with_the_same_bits(name: str, decay: float, tmp_path: Path) -> None:
-    settings = make_settings(name, weight_decay=decay)
+def test_an_interrupted_run_ends_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    settings = make_settings(name, weight_decay=0.1)
     whole = Problem(settings)
     losses = whole.train(1, STEPS)
     assert losses[-1] < 0.97 * losses[0]
@@ -174,7 +173,7 @@ def test_a_fork_keeps_the_memory_and_takes_its_own_constants(tmp_path: Path) -> 
     fork.load(tmp_path)
     group, parent = fork.optimizer.param_groups[0], problem.optimizer.param_groups[0]
     assert (group["weight_decay"], group["betas"]) == (0.3, (0.8, 0.95))
-    assert parent["d"] > 0.001  # it has found something out
+    assert parent["d"] > 0.001  # its estimate has moved
     assert (group["d"], group["d_max"], group["step"]) == (parent["d"], parent["d_max"], parent["step"])
 
 
@@ -252,7 +251,7 @@ def make(dtype: torch.dtype = torch.float32) -> Named:
 
 
 def move(named: Named, step: int) -> None:
-    """Weights that a step leaves behind."""
+    """Set the weights as a step would."""
     with torch.no_grad():
         for number, (_, parameter) in enumerate(named):
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(10 * step + number)))
@@ -273,22 +272,6 @@ def test_the_average_follows_its_formula() -> None:
         decay = 0.0 if step == 1 else min(DECAY, step / (9 + step))
         expected = decay * expected + (1 - decay) * named[0][1].detach()
         torch.testing.assert_close(ema.tensors()["first"], expected)
-
-
-def test_an_interrupted_average_ends_with_the_same_bits(tmp_path: Path) -> None:
-    named = make()
-    whole = Ema(named, DECAY)
-    train(named, whole, range(1, 13))
-
-    named = make()
-    first = Ema(named, DECAY)
-    train(named, first, range(1, 6))
-    save_file(first.tensors(), tmp_path / "ema.safetensors")
-    named = make()
-    second = Ema(named, DECAY)
-    second.load(load_file(tmp_path / "ema.safetensors"))
-    train(named, second, range(6, 13))
-    assert all(torch.equal(value, second.tensors()[name]) for name, value in whole.tensors().items())
 
 
 def test_the_average_stands_in_for_the_weights_and_gives_way_again() -> None:

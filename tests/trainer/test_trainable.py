@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
 from tests.driving import create, go
 from workbench.dataset_builder import Dataset
@@ -137,29 +134,7 @@ def test_a_lora_of_another_build_says_what_to_set(toy: Toy, values: dict[str, An
         continue_from(toy.family, other.transformer, settings, tmp_path / LORA)
 
 
-def test_a_lora_without_a_note_of_its_alpha_is_taken_as_the_stock_loader_takes_it(toy: Toy, tmp_path: Path) -> None:
-    first = toy.trained(alpha=2.0)  # alpha = rank: scale 1
-    first.write(tmp_path, {})
-    save_file(load_file(tmp_path / LORA), tmp_path / "bare.safetensors")
-    settings = TrainSettings().changed(dataset="x", rank=2, alpha=8.0)
-    second = Trainable(toy.family, toy.transformer(), settings, seed=5)
-    continue_from(toy.family, second.transformer, settings, tmp_path / "bare.safetensors")
-    torch.testing.assert_close(toy.output(second.transformer), toy.output(first.transformer), rtol=1e-5, atol=1e-6)
-
-
 # ---- the exported file
-
-
-def test_the_file_says_what_it_is(toy_model: Model, tmp_path: Path) -> None:
-    family, model = find_model(toy_model.source)
-    transformer = family.load_transformer(Path(model.source), CPU, torch.float32)
-    lora.attach(family, transformer, TrainSettings(dataset="x", rank=2, alpha=7.0), seed=0)
-    lora.write(family, transformer, tmp_path / "l.safetensors", {"trigger_word": "zwx"})
-    with safe_open(tmp_path / "l.safetensors", "pt") as file:
-        metadata = file.metadata()
-    described = json.loads(metadata["lora_adapter_metadata"])
-    assert (described["transformer.r"], described["transformer.lora_alpha"]) == (2, 7.0)
-    assert metadata["trigger_word"] == "zwx"
 
 
 def test_values_that_are_no_numbers_are_never_published(toy_model: Model, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.driving import create, session
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.dataset_builder import Dataset
-from workbench.errors import ConfigError, ExitCode
+from workbench.errors import ExitCode
 from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.jobs import State
@@ -182,15 +182,6 @@ def test_a_number_that_is_none_ends_the_run_at_once_and_names_the_clip(
     assert "the loss of step 1 is not a number" in run.status.message
     assert ".mp4" in run.status.message
     assert run.lora is None
-
-
-def test_bad_settings_never_become_a_run(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
-    settings = TrainSettings(model=toy_model.source, dataset="squares", frames=10)
-    with pytest.raises(ConfigError, match=r"frames is 10, .* needs 1 or 8k\+1, from 9 to 49: use 9 or 17"):
-        Run.create(workspace, settings)
-    with pytest.raises(ConfigError, match="dataset is 'nothing'"):
-        Run.create(workspace, settings.changed(dataset="nothing", frames=9))
-    assert not list(workspace.runs.iterdir())
 
 
 def test_a_run_makes_the_folders_that_its_workspace_has_lost(

@@ -1,4 +1,4 @@
-"""Runs of Wan VACE: what is told is drawn, encoded as one clip, resumed, previewed, sampled again, and fits."""
+"""Runs of Wan VACE: conditions are sampled, encoded as one clip, resumed, previewed, sampled again and estimated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.driving import create, go, session
-from tests.patience import PATIENCE
-from tests.platforms import several_gpus
+from tests.driving import create, session
 from tests.trainer.test_exact import assert_exact
 from tests.trainer.test_memory_levels import cosine, gradients
 from tests.trainer.test_told_in_training import attached
-from workbench import jobs
 from workbench.clips.media import read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
@@ -28,10 +25,8 @@ from workbench.families.wan import FAMILY
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import phases, sizes
 from workbench.fit.timing import step_operations
-from workbench.jobs import State
 from workbench.jobs.devices import pick_device
 from workbench.runs.data import load_data
-from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import inputs_of
@@ -49,7 +44,7 @@ def vace(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def pictured(dataset: Dataset) -> None:
-    """Every clip with a picture of another shape as its reference."""
+    """Give every clip a picture of another shape as its reference."""
     records = []
     for number, clip in enumerate(read_clips(dataset.folder)):
         name = f"clips/{clip.id}.reference-0000000{number}.png"
@@ -175,7 +170,7 @@ def test_a_run_of_first_frames_and_control_is_previewed_and_sampled(
     assert sampler.generate(workspace, asked.changed(**told)).frames.tobytes() == made[-2]
 
 
-@pytest.mark.parametrize("given", ["first+last 1", "suffix 5 1", "keyframes 3 1", "mask inside 1"])
+@pytest.mark.parametrize("given", ["suffix 5 1", "mask inside 1"])
 def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
     workspace: Workspace, dataset: Dataset, vace: Model, given: str
 ) -> None:
@@ -196,26 +191,11 @@ def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
     assert np.abs(made - shown).mean() < 0.4 * np.abs(made - made[::-1]).mean()
 
 
-def test_previews_of_a_run_that_tells_nothing_are_samples_without_anything(
-    workspace: Workspace, dataset: Dataset, vace: Model
-) -> None:
-    values = {"steps": 2, "preview_every": 2, "preview_steps": 2, "save_every": 2, "preview_controls": 1}
-    run = create(workspace, vace.source, **values)
-    training_loop(session(run))
-    record = read_json(run.folder / "previews" / "step-00000002" / "0.json")
-    assert "told" not in record
-    assert list(run.folder.glob("previews/step-*/control-0.json"))
-    again = SampleSettings().changed(**{**record["settings"], "device": "cpu"})
-    ours = Sampler(vace.source, pick_device("cpu")).generate(workspace, again).frames
-    shown = read_frames(run.folder / "previews" / "step-00000002" / "0.mp4", list(range(len(ours))))
-    assert np.abs(ours.astype(int) - shown).mean() < 0.4 * np.abs(ours.astype(int) - ours[::-1]).mean()
-
-
 @pytest.mark.long
 def test_each_memory_level_computes_what_the_plain_model_does(
     workspace: Workspace, dataset: Dataset, vace: Model
 ) -> None:
-    """The side branch's blocks are checkpointed, swapped and rounded as the others are."""
+    """The side branch's blocks are checkpointed, swapped and quantized like the others."""
     attached(dataset, "control")
     pictured(dataset)
 
@@ -227,35 +207,15 @@ def test_each_memory_level_computes_what_the_plain_model_does(
     assert any("vace_blocks" in name for name in plain)
     for values in (
         {"gradient_checkpointing": "keep attention"},
-        {"gradient_checkpointing": "full"},
-        {"gradient_checkpointing": "offloaded"},
         {"gradient_checkpointing": "full", "blocks_to_swap": 5},
         {"gradient_checkpointing": "offloaded", "blocks_to_swap": 2},
     ):
         found, ours = outcome(**values)
         assert found == loss
         assert all(torch.equal(ours[name], plain[name]) for name in plain), values
-    for how, least in (("int8", 0.99), ("nf4", 0.9)):
-        found, ours = outcome(base_model_precision=how, gradient_checkpointing="full", blocks_to_swap=1)
-        assert found == pytest.approx(loss, rel=0.05)
-        assert cosine(ours, plain) > least, how
-
-
-@pytest.mark.long
-@several_gpus
-def test_two_processes_are_told_what_one_is(
-    workspace: Workspace, dataset: Dataset, vace: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    pictured(dataset)
-    values = {"given": ["first 0.5"], "reference": True, "gradient_accumulation": 2, "steps": 3, "device": "cpu"}
-    run = create(workspace, vace.source, **values, save_every=3, gpus=2, evaluate_every=0)
-    run.start()
-    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
-    one = Run.create(workspace, run.settings.changed(gpus=1), "alone")
-    go(one, 3)
-    losses = [[line["loss"] for line in each.metrics if "loss" in line] for each in (run, one)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+    found, ours = outcome(base_model_precision="nf4", gradient_checkpointing="full", blocks_to_swap=1)
+    assert found == pytest.approx(loss, rel=0.05)
+    assert cosine(ours, plain) > 0.9
 
 
 def test_the_fit_check_counts_the_side_branch(vace: Model, tmp_path: Path) -> None:

@@ -1,26 +1,54 @@
-"""The server starts without the heavy packages, only for this machine, and leaves when it cannot have its port."""
+"""The server starts without heavy packages, listens on this machine only, and exits if its port is taken."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 import webui
+from tests import serving
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
+# Builds the page in a process that has imported nothing, and prints what was observed meanwhile.
+BUILD = f"""
+import ast, json, sys
+from workbench.workspace import Workspace
+from workbench.ui import app
+workspace = Workspace.open(sys.argv[1])
+app.build(workspace)
+heavy = [name for name in {HEAVY} if name in sys.modules]
+
+from workbench.operations.registry import operations
+from workbench.ui.server import serving
+app.launch_options(workspace)
+parse, parsed = ast.parse, []
+ast.parse = lambda *a, **k: parsed.append(a) or parse(*a, **k)
+serving._sweep(workspace)
+serving.prepare(workspace)
+list(operations())
+
+import gradio
+queue = gradio.Blocks().queue()._queue
+queue.events_recorded = 10_000
+records = [{{"function": "f", "status": "success", "process_time": 1.0}}] * 10_000
+print(json.dumps([heavy, len(parsed), queue.compute_analytics_summary(records)]))
+"""
 
 
 def server(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    """Start webui.py. With the environment of the tests it is forked from a warm process (tests/warm_host.py)."""
+    return serving.subprocess.Popen(
         [sys.executable, str(ROOT / "webui.py"), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -29,26 +57,26 @@ def server(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def test_building_the_page_loads_nothing_heavy(tmp_path: Path) -> None:
-    script = (
-        "import sys; from workbench.workspace import Workspace; from workbench.ui.app import build; "
-        f"build(Workspace.open({str(tmp_path)!r})); print(*[m for m in {HEAVY} if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == ""
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """Build the page once; return the heavy modules loaded, the sources parsed, and Gradio's statistics."""
+    command = [sys.executable, "-c", BUILD, str(tmp_path_factory.mktemp("built"))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    found: list[Any] = json.loads(done.stdout)
+    return found
 
 
-def test_threads_of_the_server_parse_no_source(tmp_path: Path) -> None:
+def test_building_the_page_loads_nothing_heavy(built: list[Any]) -> None:
+    assert built[0] == []
+
+
+def test_threads_of_the_server_parse_no_source(built: list[Any]) -> None:
     """Two that parse at once end the process on Python 3.11: SystemError, AST constructor recursion depth mismatch."""
-    script = (
-        "import ast; from workbench.workspace import Workspace; from workbench.ui import app; "
-        "from workbench.ui.server import serving; from workbench.operations.registry import operations; "
-        f"workspace = Workspace.open({str(tmp_path)!r}); app.build(workspace); app.launch_options(workspace); "
-        "parse, parsed = ast.parse, []; ast.parse = lambda *a, **k: parsed.append(a) or parse(*a, **k); "
-        "serving._sweep(workspace); serving.prepare(workspace); list(operations()); print(len(parsed))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "0"
+    assert built[1] == 0
+
+
+def test_gradio_computes_no_statistics_that_nobody_reads(built: list[Any]) -> None:
+    assert built[2] == {"functions": {}}
 
 
 def test_the_server_comes_up_and_says_where(tmp_path: Path) -> None:
@@ -82,11 +110,12 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert f"port {port} is taken" in said
 
 
-def test_other_machines_need_a_password(tmp_path: Path) -> None:
-    process = server("--workspace", str(tmp_path), "--listen")
-    said = process.communicate(timeout=PATIENCE)[0]
-    assert process.returncode == 2
-    assert "WORKBENCH_PASSWORD" in said
+def test_other_machines_need_a_password(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("WORKBENCH_PASSWORD", raising=False)
+    with pytest.raises(SystemExit) as refused:
+        webui.options(["--listen"])
+    assert refused.value.code == 2
+    assert "WORKBENCH_PASSWORD" in capsys.readouterr().err
 
 
 def test_the_password_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +138,3 @@ def test_a_file_without_a_password_opens_nothing(
     with pytest.raises(SystemExit):
         webui.options([])
     assert said in capsys.readouterr().err
-
-
-def test_gradio_sums_up_no_statistics_that_nobody_reads() -> None:
-    script = (  # in a process of its own: it leaves event loops open
-        "import workbench.ui, gradio; queue = gradio.Blocks().queue()._queue; queue.events_recorded = 10_000; "
-        "records = [{'function': 'f', 'status': 'success', 'process_time': 1.0}] * 10_000; "
-        "print(queue.compute_analytics_summary(records))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.strip() == "{'functions': {}}"

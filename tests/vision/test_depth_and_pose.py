@@ -103,20 +103,6 @@ def test_detectors_without_people_and_other_joints_are_rejected(tiny: Callable[[
         Pose(tiny("depth"), "cpu", tiny("detector"))
 
 
-def test_peaks_have_subpixel_accuracy() -> None:
-    rows, columns = np.mgrid[:16, :12].astype(np.float32)
-    maps = [np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / 4) for x, y in ((5.3, 7.6), (0, 0), (11, 15))]
-    places, scores = pose.peaks(np.stack(maps)[None].astype(np.float32))
-    assert np.abs(places[0] * (11, 15) - [(5.3, 7.6), (0, 0), (11, 15)]).max() < 0.15
-    assert (scores > 0.9).all()
-
-
-def test_a_box_gets_a_margin_and_the_models_aspect_ratio() -> None:
-    left, top, wide, high = pose._fit_box([10, 20, 30, 100], (192, 256))
-    assert (wide, high) == (75, 100)
-    assert (left + wide / 2, top + high / 2) == (20, 60)
-
-
 def test_a_skeleton_has_the_colors_of_openpose() -> None:
     places = np.zeros((17, 2), np.float32)
     places[5], places[6], places[0] = (

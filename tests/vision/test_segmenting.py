@@ -83,12 +83,3 @@ def test_the_callback_can_stop_tracking(model: Segmenter) -> None:
     with pytest.raises(KeyboardInterrupt):
         model.track(VIDEO, {0: box(0, 16)}, stop)
     assert not model.model.mask_decoder._forward_hooks
-
-
-def test_a_frame_may_be_painted_empty(model: Segmenter) -> None:
-    _, with_subject = model.track(VIDEO, {0: box(0, 16)}, silent)
-    masks, without = model.track(VIDEO, {0: np.zeros((HEIGHT, WIDTH), np.uint8)}, silent)
-    empty = ~(masks > 127).any(axis=(1, 2))
-    assert empty[0]
-    assert np.isfinite(with_subject).all()
-    assert ((without >= 0) & (without <= 1)).all()

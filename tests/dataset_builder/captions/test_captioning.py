@@ -116,15 +116,6 @@ def test_a_clip_that_fails_is_named_and_the_rest_goes_on(dataset: Dataset, serve
     assert result["counts"] == {"captioned": 4, "kept": 0, "failed": 2}
 
 
-def test_a_job_that_got_nothing_fails_with_the_reason(dataset: Dataset, server: ChatServer) -> None:
-    server.answer = lambda number, body: refuses(400, "this model sees no pictures")
-    start(dataset, server)
-    status, _ = finish(dataset)
-    assert (status.state, status.exit_code) == (jobs.State.FAILED, ExitCode.BAD_DATA)
-    assert "none of the 6 clips got a caption" in status.message
-    assert "this model sees no pictures" in status.message
-
-
 def test_a_refused_key_ends_the_job_and_what_was_done_stays(dataset: Dataset, server: ChatServer) -> None:
     server.answer = lambda number, body: refuses(401) if number == 3 else says(f"caption {number}")
     start(dataset, server)
@@ -214,12 +205,6 @@ def test_what_must_fail_is_said_before_anything_starts(
         task.start(CaptionSettings().changed(**{**values, **settings}))
     assert task.status.state == jobs.State.NEW
     assert not task.folder.exists()
-
-
-def test_a_missing_package_is_named_with_its_extra(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(VisionLanguage, "imports", ("sys", "no_such_package"))
-    with pytest.raises(ConfigError, match=r"needs no_such_package: install the extra: pip install '.*\[caption\]'"):
-        dataset.task("caption").start(CaptionSettings())
 
 
 @pytest.mark.parametrize("at", ["details", "records"])

@@ -240,13 +240,3 @@ def test_an_exported_dataset_has_the_file_and_is_imported_again(given: Dataset, 
     again.import_files([target])
     (one,), (other,) = given.clips, again.clips
     assert (one.sha256, one.text, one.given_text) == (other.sha256, other.text, other.given_text)
-
-
-def test_an_export_with_first_frames_names_latents_that_have_none(given: Dataset, tmp_path: Path) -> None:
-    settings = ExportSettings(target=str(tmp_path / "out"), layout="lists", first_frames=True)
-    with pytest.raises(DataError, match="walk.safetensors consists of latents without a first frame"):
-        export(given.folder, settings)
-    done = given.task("export")
-    done.start(settings.changed(first_frames=False))
-    done.wait()
-    assert "1 clip of latents exported unchanged" in done.result["left_behind"]

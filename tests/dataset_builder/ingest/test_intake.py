@@ -26,11 +26,9 @@ from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset, ImportResult
-from workbench.dataset_builder.cuts.scenes import filmstrip, plan_split
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Contents
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
-from workbench.dataset_builder.settings import SplitSettings
 from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.files import keep_uploads
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -399,17 +397,6 @@ def brightness(number: int) -> float:
     return 20 + number * 200 / FRAMES
 
 
-def test_its_filmstrip_looks_at_few_frames_all_over_it(dataset: Dataset, tmp_path: Path, decoded: list[int]) -> None:
-    path = dataset.path_of(dataset.clips[0])
-    strip = filmstrip(path, tmp_path, 24, 74)
-    share = 60 * MINUTES / 24
-    assert [int(seconds // share) for seconds in strip.times] == list(range(24))
-    assert len(decoded) <= 24 * 31, "from keyframe to keyframe, never the whole source video"
-    count = len(decoded)
-    assert filmstrip(path, tmp_path, 24, 74) == strip
-    assert len(decoded) == count, "the second time it is read from the cache"
-
-
 def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, decoded: list[int]) -> None:
     end = 60.0 * MINUTES
     part = dataset.trim(dataset.clips[0].id, end - 10, end - 2)
@@ -420,13 +407,3 @@ def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, d
     assert last.mean() == pytest.approx(brightness(FRAMES - 2 * FPS - 1), abs=2)
     wide = dataset.trim(part.id, 0, end)
     assert (wide.frames, wide.master) == (FRAMES, "")
-
-
-def test_windows_are_planned_without_a_look_at_it(dataset: Dataset, decoded: list[int]) -> None:
-    settings = SplitSettings(mode="windows", window_seconds=7, min_seconds=2)
-    (plan,) = plan_split(dataset.folder, settings)
-    assert len(plan.spans) == 257
-    assert plan.dropped == ((257 * 7, FRAMES),)
-    assert decoded == []
-    with pytest.raises(ConfigError, match="1790 to 1810 s, but must lie within the source video's 0 to 1800 s"):
-        dataset.trim(dataset.clips[0].id, 1790, 1810)

@@ -267,35 +267,6 @@ def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path
     assert sorted(right) == names
 
 
-def test_reading_members_in_order_decompresses_a_tar_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_tar(tmp_path / "a.tar.gz", {f"{n:03d}.mp4": os.urandom(10_000) for n in range(100)}, "w:gz")
-    read = 0
-    original = gzip.GzipFile.read
-
-    def counting(self: gzip.GzipFile, size: int | None = -1) -> bytes:
-        nonlocal read
-        data = original(self, size)
-        read += len(data)
-        return data
-
-    monkeypatch.setattr(gzip.GzipFile, "read", counting)
-    rewinds = []
-    rewind = gzip._GzipReader._rewind  # type: ignore[attr-defined]
-    monkeypatch.setattr(gzip._GzipReader, "_rewind", lambda self: (rewinds.append(1), rewind(self)))  # type: ignore[attr-defined]
-    for source in survey([path]).sources:
-        extract(source, tmp_path / "out", 1_000_000)
-    assert not rewinds
-    assert read < 2_500_000
-
-
-def test_members_can_have_any_name(tmp_path: Path) -> None:
-    odd = "clips/é\u202e\n%03d $(x).MP4"
-    path = write_zip(tmp_path / "a.zip", {odd: b"x"})
-    (source,) = survey([path]).sources
-    assert (source.member, source.name) == (odd, odd.removeprefix("clips/"))
-    assert taken(path, source.member, tmp_path) == b"x"
-
-
 AB = ("a.mp4", "b.mp4")
 TABLE = "file_name,text\na.mp4,A\nb.mp4,B\n"
 Members = Mapping[str, bytes] | Iterable[str]
@@ -389,19 +360,6 @@ def test_members_of_several_archives_and_loose_files_are_distinguished(tmp_path:
     }
 
 
-def test_a_folders_table_captions_archives_below_it(tmp_path: Path) -> None:
-    tables = {
-        "train/t.csv": "file_name,text\na.mp4,A\n",
-        "all.csv": "file_name,text\nval/b.mp4,B\n/data/val/clips/c.mp4,C\n",
-    }
-    given = write(tmp_path / "given", tables, {"train/clips.zip": AB, "val/clips.zip": ("b.mp4", "c.mp4")})
-    found = survey([given]).sources
-    assert [(source.path.parent.name, source.member, source.caption) for source in found] == [
-        *(("train", "a.mp4", "A"), ("train", "b.mp4", "")),
-        *(("val", "b.mp4", "B"), ("val", "c.mp4", "C")),
-    ]
-
-
 def test_captions_inside_an_archive_take_precedence_and_shards_stay_shards(tmp_path: Path) -> None:
     members = {"000.mp4": b"v", "000.txt": b"inside", "001.mp4": b"v"}
     table = {"t.csv": "file_name,text\n000.mp4,around\n001.mp4,one\n", "00_stats.json": '{"count": 2}'}
@@ -411,16 +369,3 @@ def test_captions_inside_an_archive_take_precedence_and_shards_stay_shards(tmp_p
     assert problems(found)[Problem.DIFFERS] == ("000.mp4 (next to the archive)",)
     assert problems(found)[Problem.NOT_READ][0].startswith("00_stats.json (there is no list of records")
     assert found.sentences[0] == "given: Table metadata.csv: 2 captions for videos in archives"
-
-
-def test_first_frames_and_control_clips_in_an_archive_are_not_clips(tmp_path: Path) -> None:
-    table = "file_name,text,first_frame,control_path\na.mp4,A,f.png,ctl/a.mp4\n"
-    (source,) = survey([write(tmp_path, {"t.csv": table}, {"v.zip": ("a.mp4", "f.png", "ctl/a.mp4")})]).sources
-    assert (source.caption, source.first_frame and source.first_frame.key) == ("A", f"{tmp_path}/v.zip::f.png")
-
-
-def test_numbered_frames_in_an_archive_get_captions_from_outside(tmp_path: Path) -> None:
-    frames = [f"walk/{number:03d}.png" for number in range(6)]
-    given = write(tmp_path / "given", {"t.csv": "file_name,text\nwalk,W\n"}, {"v.zip": ["a.mp4", *frames]})
-    found = survey([given], frame_rate=8.0)
-    assert {source.name: source.caption for source in found.sources if source.frames} == {"walk": "W"}

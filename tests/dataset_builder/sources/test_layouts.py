@@ -18,7 +18,7 @@ from workbench.clips.records import Clip, file_sha256, read_clips, write_clips
 from workbench.dataset_builder.export import export
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.archives import extract
-from workbench.dataset_builder.sources.columns import LONGEST_CAPTION, clean_caption
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.sources.layouts import LAYOUTS, text_files
 from workbench.dataset_builder.sources.layouts.base import Problem
 from workbench.dataset_builder.sources.survey import Survey, survey
@@ -165,34 +165,12 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
     }
 
 
-def test_every_problem_of_a_table_is_named(tmp_path: Path) -> None:
-    rows = "file_name,text\na.mp4,first\na.mp4,second\ngone.mp4,lost\nb.mp4,'=formula\n"
-    found = given(tmp_path, {"a.mp4": "v", "b.mp4": "v", "c.mp4": "v", "metadata.csv": rows, "c.txt": "long " * 2_000})
-    (part,) = found.found
-    assert {source.name: source.caption[:20] for source in part.sources} == {
-        "a.mp4": "second",
-        "b.mp4": "=formula",
-        "c.mp4": "long long long long ",
-    }
-    assert part.problems == {Problem.TWICE: ("a.mp4",), Problem.NO_VIDEO: ("gone.mp4",), Problem.CUT: ("c.mp4",)}
-    assert (part.layout, part.others) == ("csv", ("sidecars",))
-    assert len(part.sources[2].caption) == LONGEST_CAPTION - 1
-
-
 def test_csv_cells_that_a_spreadsheet_would_run_are_written_as_text(small: Path, tmp_path: Path) -> None:
     target = export(small, ExportSettings(layout="csv", target=str(tmp_path / "out")))
     table = (target / "metadata.csv").read_text()
     assert ",'=cmd|'/c calc'!A0" in table
     assert "''=a quote" in table
     assert "\"'-i option" in table
-
-
-def test_pictures_are_imported_unless_they_are_posters(tmp_path: Path) -> None:
-    names = ("clips/a.mp4", "thumbs/a.jpg", "b.webp", "c.PNG", "own/a.png", "beside.mp4", "beside.jpg")
-    found = given(tmp_path, {**dict.fromkeys(names, "x"), "own/a.txt": "a picture of its own", "beside.txt": "both"})
-    assert sorted(source.name for source in found.sources) == ["a.mp4", "a.png", "b.webp", "beside.mp4", "c.PNG"]
-    assert found.found[0].problems[Problem.POSTER] == ("beside.jpg", "thumbs/a.jpg")
-    assert "2 videos, 3 pictures" in found.found[0].sentence
 
 
 def test_a_layout_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -407,14 +407,6 @@ def test_a_column_setting_without_a_match_is_rejected(tmp_path: Path, setting: s
         looked(tmp_path / "with", {"a.mp4": "v", "t.csv": "file_name,text\na.mp4,A\n"}, columns)
 
 
-def test_files_given_one_by_one_find_their_captions_in_any_case(tmp_path: Path) -> None:
-    write(
-        tmp_path, {"a.mp4": "v", "A.TXT": "A", "b.mp4": "v", "dataset.json": [{"media_path": "b.mp4", "caption": "B"}]}
-    )
-    found = survey([tmp_path / "a.mp4", tmp_path / "b.mp4"])
-    assert {source.name: source.caption for source in found.sources} == {"a.mp4": "A", "b.mp4": "B"}
-
-
 def test_preview_and_import_say_the_same(
     tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
 ) -> None:
@@ -470,14 +462,6 @@ def test_a_table_of_a_folder_is_read_like_an_archive(
     assert shell("dataset", "import", "cats", given).code == 0
     assert sorted(clip.text for clip in read_clips(workspace.dataset("cats"))) == ["clip 0", "clip 1"]
     assert sorted(os.listdir(given)) == ["train-0.parquet", "train-1.parquet"], "no file is written next to a table"
-
-
-@pytest.mark.parametrize("order", [range(5), range(4, -1, -1), (3, 0, 4, 4, 1)])
-def test_each_row_has_its_own_video_in_any_order(tmp_path: Path, order: Any) -> None:
-    part = looked_at(write_parquet(tmp_path / "t.parquet", {"clip": RECORDS, "text": list("abcde")}))
-    assert captions_in(part) == {f"00000{number}.webm": text for number, text in enumerate("abcde")}
-    for number in order:
-        assert content(part.sources[number], tmp_path) == b"video %d" % number
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Curves on data whose truth is known, of one run and of several beside one another."""
+"""Curves of one run and of several, on data with a known ground truth."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import pytest
 from tests.counting import calls
 from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
-from workbench.errors import ConfigError
-from workbench.runs.analysis.comparison import MOST, compare
-from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, grouped, smoothed
+from workbench.runs.analysis.comparison import compare
+from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.view import compared_charts
@@ -35,12 +34,6 @@ def filled(values: Iterable[tuple[int, float]], most: int = POINTS) -> Series:
 def typical(timestep: int) -> float:
     """A loss by noise level, shaped as that of a model that predicts velocity."""
     return 0.04 + 0.5 * math.exp(-timestep / 60) + 0.25 * math.exp(-timestep / 400)
-
-
-def test_short_series_are_kept_as_they_are() -> None:
-    values = [(step, math.sin(step)) for step in range(1, 400)]
-    assert filled(values).points() == values
-    assert filled([]).points() == []
 
 
 @pytest.mark.parametrize("count", [999, 1001, 4096, 100_000])
@@ -62,19 +55,6 @@ def test_sparse_steps_and_values_that_are_none() -> None:
     series = filled([(step, 1.0) for step in range(0, 1_000_000, 50)] + [(1_000_000, math.nan)])
     assert len(series.points()) <= POINTS
     assert series.last == (999_950, 1.0)
-
-
-def test_smoothing_keeps_a_level_and_starts_at_the_first_value() -> None:
-    level = smoothed(filled((step, 2.0) for step in range(50_000)).means())
-    assert {round(value, 9) for _, value in level} == {2.0}
-    rising = smoothed([Mean(1, 0.0, 1), Mean(2, 1.0, 1), Mean(3, 1.0, 1)])
-    assert rising[0] == (1, 0.0)
-    assert 0 < rising[1][1] < rising[2][1] < 1
-
-
-def test_grouped_means_weigh_what_they_hold() -> None:
-    groups = grouped([Mean(1, 1.0, 1), Mean(2, 4.0, 2), Mean(3, 0.0, 1)], 2)
-    assert groups == [Mean(2, 3.0, 3), Mean(3, 0.0, 1)]
 
 
 # ---- detrending
@@ -115,18 +95,6 @@ def test_detrending_shows_the_expected_loss_with_far_less_noise(
     noise, left = math.sqrt(fmean(e * e for e in before)), math.sqrt(fmean(e * e for e in after))
     assert left < 0.45 * noise
     assert abs(fmean(after)) < abs(fmean(before)) + 0.003  # no bias of its own
-
-
-def test_a_young_run_is_not_made_worse() -> None:
-    draw = random.Random(1)
-    detrending, values = Detrending(), []
-    for step in range(1, 6):
-        timestep = draw.randrange(TIMESTEPS)
-        values.append(typical(timestep))
-        detrending.add(step, timestep, values[-1])
-    curve = [mean.value for mean in detrending.means()]
-    assert fmean(curve) == pytest.approx(fmean(values))
-    assert max(curve) - min(curve) <= max(values) - min(values)
 
 
 # ---- a run's file
@@ -222,21 +190,6 @@ def runs(workspace: Workspace) -> list[Run]:
     return [write_run(workspace, "slow"), write_run(workspace, "fast", 100, learning_rate=3e-4, targets="to_q")]
 
 
-def test_what_differs_and_what_came_of_it(runs: list[Run]) -> None:
-    made = compare(runs)
-    assert made.names == ["slow", "fast"]
-    assert made.settings == [
-        ("Steps", ["200", "100"]),
-        ("Learning rate", ["0.0001", "0.0003"]),
-        ("Trained layers", ["attention", "to_q"]),
-    ]
-    results = dict(made.results)
-    assert results["steps"] == ["200", "100"]
-    assert results["best checkpoint"] == ["step 200", "step 100"]
-    assert all("(0.10 of the change)" in drift for drift in results["prior drift"])
-    assert results["state"] == ["finished", "finished"]
-
-
 def test_a_run_without_the_pairs_is_compared_by_what_both_have(runs: list[Run], workspace: Workspace) -> None:
     old = write_run(workspace, "old")
     writer = MetricsWriter(old.folder, 0)
@@ -261,8 +214,3 @@ def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_cl
     assert prompt == "a cat"
     assert [one and one.step for one in found] == [0, 200, 100]
     assert [prompt for prompt, _ in compare(runs[:1]).previews] == ["a cat", "a dog"]
-
-
-def test_more_than_can_be_told_apart_are_refused(runs: list[Run]) -> None:
-    with pytest.raises(ConfigError, match=f"at most {MOST}"):
-        compare(runs[:1] * (MOST + 1))
