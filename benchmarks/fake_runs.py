@@ -42,6 +42,7 @@ CLASSES = {  # by family: transformer, video encoder
     "wan": (diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan),
     "ltx": (diffusers.LTXVideoTransformer3DModel, diffusers.AutoencoderKLLTXVideo),
     "mochi": (diffusers.MochiTransformer3DModel, diffusers.AutoencoderKLMochi),
+    "kandinsky5": (diffusers.Kandinsky5Transformer3DModel, diffusers.AutoencoderKLHunyuanVideo),
 }
 CPU = torch.device("cpu")
 WEIGHTS, TRAINED, OPTIMIZER, INPUTS = "weights", "trained", "optimizer", "inputs"
@@ -322,9 +323,9 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
 
     latents = torch.randn(batch, *axes(channels, frames))
     given = None
-    if known.timed_bytes:
+    if known.timed_bytes or (family.name == "kandinsky5" and model.task == "image-to-video"):
         given = Given(known=torch.randn(batch, *axes(channels, 1)))
-    elif known.in_channels > channels:
+    elif known.in_channels > channels and family.name != "kandinsky5":
         beside = torch.randn(batch, *axes(known.in_channels - channels, frames))
         tokens = {"image": torch.randn(batch, known.picture_tokens, 1280)} if known.picture_tokens else {}
         given = Given(beside=beside, tokens=tokens)

@@ -117,6 +117,7 @@ class Family(ABC):
     text_mask: ClassVar[bool] = False  # `encode_text` also returns a mask
     second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0: there is none
     more_text: ClassVar[tuple[str, ...]] = ()  # what else `encode_text` returns, as for a second text encoder
+    caption_lengths_differ: ClassVar[bool] = False  # blocks get captions without padding, so their shapes differ
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
     timed_number: ClassVar[int] = 2  # bytes per number of a timestep embedding inside a block
     position_bytes: ClassVar[int] = 0  # bytes of position embeddings, per token and unit of width

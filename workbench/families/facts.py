@@ -184,10 +184,11 @@ class ModelFacts:
 
     @property
     def side(self) -> tuple[Linear, ...]:
-        """Linear layers of a side branch's blocks, each under its own name."""
+        """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption alone are none."""
         lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}
-        beside = (one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks)
-        return tuple(one for one in beside if one.name.partition(".")[0] not in lists)
+        beside = [one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks]
+        of_video = {one.name.partition(".")[0] for one in beside if one.on == "video"}
+        return tuple(one for one in beside if one.name.partition(".")[0] in of_video - lists)
 
     @property
     def all_blocks(self) -> int:
