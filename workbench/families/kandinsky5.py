@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.base import Family, OwnSetting, device_and_dtype
+from workbench.families.base import Family, ImageScale, OwnSetting, device_and_dtype
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import LayerNames
@@ -46,6 +46,7 @@ from workbench.families.model_inputs import (
     qwen_parts,
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
+from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
     import torch
@@ -368,6 +369,13 @@ class Kandinsky5(Family):
         found = super().denoise(transformer, inputs)
         return found if inputs.given is None or inputs.given.known is None else matched(found)
 
+    # ---- model cards
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        return UsageExtras(before="# Qwen2.5-VL's processor needs torchvision: pip install torchvision\n")
+
     # ---- a random miniature, for tests
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
@@ -398,7 +406,7 @@ class Kandinsky5(Family):
         kind = diffusers.Kandinsky5T2VPipeline if variant == "text" else diffusers.Kandinsky5I2VPipeline
         scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=SHIFT)
         pipeline = kind(transformer, vae, text_encoder, tokenizer, text_encoder_2, tokenizer_2, scheduler)
-        return pipeline, {"frames": 21, "height": 32, "width": 32, "fps": 8}
+        return pipeline, {"frames": 17, "height": 32, "width": 32, "fps": 8}
 
 
 FAMILY = Kandinsky5()

@@ -243,7 +243,12 @@ def qwen_parts(more_words: Sequence[str] = ()) -> tuple[Any, Any]:
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     vocabulary = {piece: number for number, piece in enumerate([*pieces, *names])}
     made = Qwen2Tokenizer(vocab=vocabulary, merges=merges, additional_special_tokens=names[1:])
-    text = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": len(vocabulary)}
+    text: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "vocab_size": len(vocabulary),
+    }
     text |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 1024}
     text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}}
     text |= {f"{name}_token_id": made.eos_token_id for name in ("bos", "eos", "pad")}
