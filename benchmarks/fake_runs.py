@@ -244,7 +244,8 @@ class Trained:
 
     def __post_init__(self) -> None:
         config = published(self.model, "transformer")
-        config |= {"num_layers": self.blocks} if self.blocks else {}
+        layers = "num_visual_blocks" if self.family.name == "kandinsky5" else "num_layers"
+        config |= {layers: self.blocks} if self.blocks else {}
         if self.family.name == "cogvideox" and config.get("patch_size_t"):  # 1.5: how far its positions reach
             config |= {"sample_height": 300, "sample_width": 300}
         kind = CLASSES[self.family.name][0]

@@ -229,7 +229,17 @@ class Kandinsky5(Family):
 
     def vae_facts(self, vae: Part) -> VaeFacts:
         width = vae.config["block_out_channels"][0]
-        return VaeFacts(vae.values, width, width, frames_at_once=17, tile=(256, 256))
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=width,
+            decoder_width=width,
+            frames_at_once=17,  # windows that overlap by a quarter, which the operations below include
+            tile=(256, 256),
+            encoder_tensors=5.2,
+            decoder_tensors=10.3,
+            encoder_operations=806.0,
+            decoder_operations=2318.0,
+        )
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         shift = OwnSetting("the scheduler's own")
