@@ -25,7 +25,7 @@ from workbench.families import facts  # noqa: E402
 Config = dict[str, Any]
 XXL: Config = {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
 T5 = ("transformers", "T5EncoderModel", {**XXL, "feed_forward_proj": "gated-gelu", "vocab_size": 32128})
-QWEN_7B: Config = {
+QWEN_VL_7B: Config = {
     "text_config": {
         **{"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28},
         **{"num_key_value_heads": 4, "vocab_size": 152064},
@@ -35,7 +35,7 @@ QWEN_7B: Config = {
     },
     "tie_word_embeddings": False,
 }
-QWEN = ("transformers", "Qwen2_5_VLForConditionalGeneration", QWEN_7B)
+QWEN = ("transformers", "Qwen2_5_VLForConditionalGeneration", QWEN_VL_7B)
 CLIP_L: Config = {
     **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
     **{"projection_dim": 768, "vocab_size": 49408},
