@@ -42,6 +42,7 @@ CLASSES = {  # by family: transformer, video encoder
     "wan": (diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan),
     "ltx": (diffusers.LTXVideoTransformer3DModel, diffusers.AutoencoderKLLTXVideo),
     "mochi": (diffusers.MochiTransformer3DModel, diffusers.AutoencoderKLMochi),
+    "kandinsky5": (diffusers.Kandinsky5Transformer3DModel, diffusers.AutoencoderKLHunyuanVideo),
 }
 CPU = torch.device("cpu")
 WEIGHTS, TRAINED, OPTIMIZER, INPUTS = "weights", "trained", "optimizer", "inputs"
@@ -243,7 +244,8 @@ class Trained:
 
     def __post_init__(self) -> None:
         config = published(self.model, "transformer")
-        config |= {"num_layers": self.blocks} if self.blocks else {}
+        layers = "num_visual_blocks" if self.family.name == "kandinsky5" else "num_layers"
+        config |= {layers: self.blocks} if self.blocks else {}
         if self.family.name == "cogvideox" and config.get("patch_size_t"):  # 1.5: how far its positions reach
             config |= {"sample_height": 300, "sample_width": 300}
         kind = CLASSES[self.family.name][0]
@@ -322,9 +324,9 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
 
     latents = torch.randn(batch, *axes(channels, frames))
     given = None
-    if known.timed_bytes:
+    if known.timed_bytes or (family.name == "kandinsky5" and model.task == "image-to-video"):
         given = Given(known=torch.randn(batch, *axes(channels, 1)))
-    elif known.in_channels > channels:
+    elif known.in_channels > channels and family.name != "kandinsky5":
         beside = torch.randn(batch, *axes(known.in_channels - channels, frames))
         tokens = {"image": torch.randn(batch, known.picture_tokens, 1280)} if known.picture_tokens else {}
         given = Given(beside=beside, tokens=tokens)
@@ -334,8 +336,8 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
         latents=latents,
         noise=torch.randn_like(latents),
         text={
-            "prompt_embeds": torch.randn(batch, known.text_tokens, known.text_width, dtype=dtype),
-            "mask": torch.ones(batch, known.text_tokens),
+            name: torch.ones(batch, *shape, dtype=None if name == "mask" else dtype)
+            for name, shape in family.text_shapes(known).items()
         },
         timesteps=torch.full((batch,), 500.0),
         given=given,

@@ -25,6 +25,21 @@ from workbench.families import facts  # noqa: E402
 Config = dict[str, Any]
 XXL: Config = {"d_model": 4096, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64}
 T5 = ("transformers", "T5EncoderModel", {**XXL, "feed_forward_proj": "gated-gelu", "vocab_size": 32128})
+QWEN_VL_7B: Config = {
+    "text_config": {
+        **{"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28},
+        **{"num_key_value_heads": 4, "vocab_size": 152064},
+    },
+    "vision_config": {
+        **{"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584},
+    },
+    "tie_word_embeddings": False,
+}
+QWEN = ("transformers", "Qwen2_5_VLForConditionalGeneration", QWEN_VL_7B)
+CLIP_L: Config = {
+    **{"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
+    **{"projection_dim": 768, "vocab_size": 49408},
+}
 UMT5 = ("transformers", "UMT5EncoderModel", {**XXL, "feed_forward_proj": "gated-gelu", "vocab_size": 256384})
 
 COGVIDEOX: Config = {"num_attention_heads": 30, "num_layers": 30}
@@ -74,6 +89,11 @@ LTX_VAE_5: Config = {
     "downsample_type": ("spatial", "temporal", "spatiotemporal", "spatiotemporal"),
     "spatial_compression_ratio": 32,
     "temporal_compression_ratio": 8,
+}
+
+KANDINSKY_LITE: Config = {
+    **{"in_visual_dim": 16, "out_visual_dim": 16, "visual_cond": True, "model_dim": 1792, "ff_dim": 7168},
+    **{"num_text_blocks": 2, "num_visual_blocks": 32, "axes_dims": (16, 24, 24)},
 }
 
 
@@ -148,6 +168,16 @@ PUBLISHED = (
         ("diffusers", "AutoencoderKLMochi", {}),
         T5,
         stored="float32",
+    ),
+    Published(
+        (
+            "kandinskylab/Kandinsky-5.0-T2V-Lite-pretrain-5s-Diffusers",
+            "kandinskylab/Kandinsky-5.0-I2V-Lite-5s-Diffusers",
+        ),
+        ("diffusers", "Kandinsky5Transformer3DModel", KANDINSKY_LITE),
+        ("diffusers", "AutoencoderKLHunyuanVideo", {}),
+        QWEN,
+        more={"text_encoder_2": ("transformers", "CLIPTextModel", CLIP_L)},
     ),
 )
 

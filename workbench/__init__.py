@@ -30,10 +30,12 @@ _MODULES = {
 
 # Warnings meant for the developers of these libraries are noise in a terminal or a log, so they are hidden; all other
 # warnings stay visible. bitsandbytes warns at every import on AVX-512 CPUs about an optional package for 4-bit
-# inference, which is not used here. torch warns that autocast ignores float32, which Mochi's positions need.
+# inference, which is not used here. torch warns that autocast ignores float32, which Mochi's positions need, and that
+# Kandinsky's norms have inputs in float32 and weights in bfloat16.
 LIBRARIES = "torch|torchao|diffusers|transformers|peft|accelerate|bitsandbytes|huggingface_hub|tokenizers|optimum|gguf"
 warnings.filterwarnings("ignore", category=FutureWarning, module=rf"({LIBRARIES})(\.|$)")
 warnings.filterwarnings("ignore", message="In CPU autocast, but the target dtype is not supported")
+warnings.filterwarnings("ignore", message="Mismatch dtype between input and weight")
 logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(
     lambda record: not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward")
 )

@@ -97,6 +97,8 @@ def their_latents(
         output_type="latent",
     ).frames.float()
     shape = family.latents_shape(Path(model.source), frames, height, width)
+    if family.name == "kandinsky5":
+        return found.movedim(-1, 1)
     return found if found.ndim == 5 else found.transpose(1, 2).unflatten(2, shape[1:])
 
 

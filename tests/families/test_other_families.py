@@ -45,7 +45,8 @@ def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Wo
         ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"), ("LTX2Pipeline", "LTX-2"),
         ("CosmosTextToWorldPipeline", "Cosmos"), ("AnimateDiffPipeline", "AnimateDiff"), ("FluxPipeline", "FLUX"),
         ("StableDiffusionXLPipeline", "SDXL"), ("StableDiffusionPipeline", "Stable Diffusion"),
-        ("SomethingNewPipeline", "SomethingNewPipeline"),
+        ("Kandinsky6Pipeline", "Kandinsky 6"), ("KandinskyV22Pipeline", "Kandinsky"),
+        ("Kandinsky5T2IPipeline", "Kandinsky 5 Image"), ("SomethingNewPipeline", "SomethingNewPipeline"),
     ],
 )  # fmt: skip
 def test_a_model_of_another_family_is_named(name: str, title: str, tmp_path: Path) -> None:
@@ -67,6 +68,7 @@ def header(path: Path, shapes: dict[str, tuple[int, ...]]) -> str:
 WAN = {"model.diffusion_model.blocks.0.self_attn.q.weight": (5120, 5120)}
 LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
 MOCHI = {"blocks.0.attn.qkv_x.weight": (9216, 3072), "rest": (10_000, 1_000_000)}
+KANDINSKY = {"visual_transformer_blocks.0.self_attention.to_query.weight": (1792, 1792), "y": (2_005, 1_000_000)}
 LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
 LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_000, 1000), "y": (1_920, 1_000_000)}
 
@@ -81,6 +83,10 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
         (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
         (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
         (MOCHI, "one file of Mochi in its authors' layout, .*: choose mochi-1-preview, or a folder"),
+        (
+            KANDINSKY,
+            "one file of Kandinsky 5 in its authors' layout, .*: choose kandinsky5-lite-t2v-5s or kandinsky5-l",
+        ),
         (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
         (
             WAN

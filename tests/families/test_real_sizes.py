@@ -26,7 +26,8 @@ from workbench.workspace import write_json
 
 CPU, META, DTYPE, BLOCKS = torch.device("cpu"), torch.device("meta"), torch.bfloat16, 2
 FAMILIES = [
-    find_model(name)[0] for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview")
+    find_model(name)[0]
+    for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview", "kandinsky5-lite-t2v-5s")
 ]
 MODELS = [model for family in FAMILIES for model in family.models if not model.embedded]
 # One of each kind at every change, the others before a release.
@@ -39,12 +40,13 @@ CLASSES = {
     "wan": ("WanTransformer3DModel", "AutoencoderKLWan"),
     "ltx": ("LTXVideoTransformer3DModel", "AutoencoderKLLTXVideo"),
     "mochi": ("MochiTransformer3DModel", "AutoencoderKLMochi"),
+    "kandinsky5": ("Kandinsky5Transformer3DModel", "AutoencoderKLHunyuanVideo"),
 }
 # The miniature that has a model's pipeline and scheduler.
 LIKE = {
     "cogvideox-2b": "sincos", "ltx-video-2b-0.9.5": "text-0.9.5", "ltx-video-13b-0.9.7": "text-13b",
     "wan2.1-vace-1.3b": "vace", "wan2.1-vace-14b": "vace",
-    "cogvideox": "rotary", "wan": "text", "ltx": "text", "mochi": "text",
+    "cogvideox": "rotary", "wan": "text", "ltx": "text", "mochi": "text", "kandinsky5": "text",
 }  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def given(model: Model, config: Any, shape: tuple[int, ...], count: int) -> Give
         return None
     family = find_model(model.id)[0]
     channels = shape[family.channel_axis - 1]
-    if config.in_channels == channels:
+    if model.family == "kandinsky5" or config.in_channels == channels:
         return Given(known=torch.empty(count, *family.one_frame(shape)))
     beside = [count, *shape]
     beside[family.channel_axis] = config.in_channels - channels
@@ -117,12 +119,11 @@ def test_it_takes_its_own_shape_in_training_and_sampling(
     ends = (
         {"sample_height": shape[2], "sample_width": shape[3]} if model.family == "cogvideox" and model.largest else {}
     )
-    transformer = built(model, folder, "transformer", num_layers=BLOCKS, **ends)
+    blocks = {"num_visual_blocks": BLOCKS, "num_text_blocks": 1} if model.family == "kandinsky5" else {}
+    transformer = built(model, folder, "transformer", **(blocks or {"num_layers": BLOCKS}), **ends)
     family.use_attention(transformer, "auto", CPU)
     with META:
-        text = {"prompt_embeds": torch.empty(2, facts.text_tokens, facts.text_width, dtype=DTYPE)}
-        if family.text_mask:
-            text["mask"] = torch.ones(2, facts.text_tokens, dtype=DTYPE)
+        text = {name: torch.ones(2, *one, dtype=DTYPE) for name, one in family.text_shapes(facts).items()}
         latents, shown = torch.empty(2, *shape), given(model, transformer.config, shape, 2)
         with torch.no_grad():  # the prompt and the negative one
             cast = shown and shown.to(META, DTYPE)

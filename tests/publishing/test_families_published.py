@@ -33,7 +33,7 @@ from workbench.workspace import Workspace, write_json
 
 pytestmark = pytest.mark.long
 
-OTHERS = [family for family in families() if family.name in ("wan", "ltx", "mochi")]
+OTHERS = [family for family in families() if family.name in ("wan", "ltx", "mochi", "kandinsky5")]
 EXPERTS = {"a14b": "high noise", "a14b-image": "low noise"}  # for which the LoRA is
 CASES = [(family, variant, EXPERTS.get(variant, "")) for family in OTHERS for variant in family.toys]
 CASES += [(family, "a14b", "") for family in OTHERS if "a14b" in family.toys]  # a file that names no expert: both
@@ -43,6 +43,7 @@ USUAL = {
     ("ltx", "image", ""),
     ("ltx", "text-0.9.5", ""),
     ("mochi", "text", ""),
+    ("kandinsky5", "image", ""),
 }
 PROMPT, STEPS = "a red circle moves left", 2
 
@@ -171,13 +172,14 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     assert (metadata["base_model"], metadata["pipeline_tag"]) == (model.source, model.task)
     assert {model.family, f"{model.family}-diffusers", "lora"} <= set(metadata["tags"])
     if family.name != "ltx":
-        assert metadata["license"] == "apache-2.0"
+        assert metadata["license"] == ("mit" if family.name == "kandinsky5" else "apache-2.0")
     else:
         assert metadata["license"] == "other"
         assert metadata["license_name"].startswith("ltx-video")
         assert metadata["license_link"].startswith(f"https://huggingface.co/{model.source}")
-    kind = {"wan": "Wan", "ltx": "LTX", "mochi": "Mochi"}[family.name]
-    kind += "ImageToVideo" if model.task == "image-to-video" else ""
+    kind = {"wan": "Wan", "ltx": "LTX", "mochi": "Mochi", "kandinsky5": "Kandinsky5T2V"}[family.name]
+    if model.task == "image-to-video":
+        kind = "Kandinsky5I2V" if family.name == "kandinsky5" else f"{kind}ImageToVideo"
     pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"
     pipeline = "WanVACEPipeline" if "vace" in model.id else pipeline
     assert f"pipe = {pipeline}.from_pretrained" in body

@@ -83,7 +83,7 @@ ORIGINS = {
 }
 # diffusers' names for the usual layers of a block.
 ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
-BLOCK = re.compile(r"(?:transformer_)?blocks[._](\d+)[._](.+)")
+BLOCK = re.compile(r"(?:(?:visual_)?transformer_)?blocks[._](\d+)[._](.+)")
 
 
 def without_prefixes(name: str) -> str:
@@ -138,8 +138,8 @@ class LayerNames:
             prefix = next((one for one in FLAT_PREFIXES if name.startswith(one)), "")
             name = name.removeprefix(prefix).lstrip("_")  # VideoX-Fun writes lora_unet__transformer_blocks_0
         if (match := self._in_side_branch(name)) is not None:
-            of_side = {spelling: name for name, authors in self.in_side.items() for spelling in (name, authors)}
-            inside = {**self._spellings, **of_side}.get(match[2])
+            of_side = {each.replace(".", "_"): name for name, own in self.in_side.items() for each in (name, own)}
+            inside = self._spellings.get(match[2]) or of_side.get(match[2].replace(".", "_"))
             return None if inside is None else f"{self.side}.{match[1]}.{inside}"
         if (match := BLOCK.fullmatch(name)) is not None:
             inside = self._spellings.get(match[2])

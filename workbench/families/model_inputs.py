@@ -149,14 +149,20 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class PromptEncoder:
-    """Tokenizer and text encoder, with the length that captions are padded and cut to."""
+    """Tokenizer and text encoder, with the length that captions are padded and cut to.
+
+    second: the same of the model's second text encoder, if it has one.
+    """
 
     tokenizer: Any
     model: Any
     max_length: int
+    second: PromptEncoder | None = None
 
     def to(self, device: torch.device) -> PromptEncoder:
         self.model.to(device)
+        if self.second is not None:
+            self.second.to(device)
         return self
 
     def tokens(self, captions: Sequence[str]) -> Any:
@@ -220,3 +226,44 @@ def umt5_parts() -> tuple[Any, Any]:
 
     words = tokenizer()
     return words, UMT5EncoderModel(UMT5Config(vocab_size=len(words), **SIZES))
+
+
+def qwen_parts(more_words: Sequence[str] = ()) -> tuple[Any, Any]:
+    """Return (tokenizer, Qwen2.5-VL). `more_words` are one token each, beside WORDS; other words are spelled."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Tokenizer
+
+    pieces, merges = sorted(ByteLevel.alphabet()), []
+    words = list(dict.fromkeys((*WORDS, *more_words)))
+    for word in (*(f"\u0120{word}" for word in words), *words):  # after a space, and at the beginning
+        for end in range(2, len(word) + 1):
+            if word[:end] not in pieces:
+                pieces.append(word[:end])
+                merges.append((word[: end - 1], word[end - 1]))
+    names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    vocabulary = {piece: number for number, piece in enumerate([*pieces, *names])}
+    made = Qwen2Tokenizer(vocab=vocabulary, merges=merges, additional_special_tokens=names[1:])
+    text: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "vocab_size": len(vocabulary),
+    }
+    text |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 1024}
+    text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}}
+    text |= {f"{name}_token_id": made.eos_token_id for name in ("bos", "eos", "pad")}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+    return made, Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig(text_config=text, vision_config=vision))
+
+
+def clip_parts() -> tuple[Any, Any]:
+    """Return (tokenizer, CLIP text encoder). Every letter is a token."""
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    letters = sorted(ByteLevel.alphabet())
+    pieces = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
+    made = CLIPTokenizer(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[])
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    sizes |= {f"{name}_token_id": getattr(made, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    return made, CLIPTextModel(CLIPTextConfig(vocab_size=len(pieces), projection_dim=32, **sizes))

@@ -30,6 +30,8 @@ PIPELINES = {
     "EasyAnimate": "EasyAnimate",
     "Allegro": "Allegro",
     "Latte": "Latte",
+    "Kandinsky5": "Kandinsky 5 Image",
+    "Kandinsky6": "Kandinsky 6",
     "Kandinsky": "Kandinsky",
     "Flux": "FLUX",
     "QwenImage": "Qwen-Image",
@@ -61,6 +63,7 @@ OWN = {
     r"^patchify_proj_weight|^adaln_single_linear_weight": "ltx",
     r"^transformer_layers_\d+_attention_query_key_value": "cogvideox",
     r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
+    r"^visual_transformer_blocks_\d+_(self|cross)_attention": "kandinsky5",
 }
 FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
 NEAR = 0.02  # models whose parameter counts differ by less, relatively, count as equal in size

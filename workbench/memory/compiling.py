@@ -20,7 +20,10 @@ MOST_COMPILATIONS = 64
 
 
 def compile_blocks(
-    blocks: Sequence[torch.nn.Module], recompute: Callable[..., Any] | None = None, backend: str = "inductor"
+    blocks: Sequence[torch.nn.Module],
+    recompute: Callable[..., Any] | None = None,
+    backend: str = "inductor",
+    shapes_differ: bool = False,
 ) -> None:
     """Run all blocks of a kind through one compiled function, until `interpret_blocks`.
 
@@ -28,6 +31,7 @@ def compile_blocks(
 
     Args:
         recompute: Checkpointing to apply inside the compiled function (see checkpointing.recomputing).
+        shapes_differ: compile for any length once a second one is met, instead of once per shape.
     """
     config = torch._dynamo.config
     config.recompile_limit = max(config.recompile_limit, MOST_COMPILATIONS)
@@ -39,7 +43,8 @@ def compile_blocks(
                 return own(block, *arguments, **named)
             return recompute(lambda *again: own(block, *again, **named), *arguments)
 
-        compiled = torch.compile(run, fullgraph=True, dynamic=False, backend=backend)
+        dynamic = None if shapes_differ else False
+        compiled = torch.compile(run, fullgraph=True, dynamic=dynamic, backend=backend)
         for block in blocks:
             if type(block).forward is own:
                 block.forward = partial(compiled, block)

@@ -162,7 +162,7 @@ class SampleSettings(NamesModel):
 
     zero_star: bool = field(False, title="CFG-Zero*", section=HOW, advanced=True)
     """Scale the negative prompt's prediction to fit the prompt's before guidance is applied (arXiv 2503.18886). The
-    paper's other part, zeros in the first step of flow models (Wan, LTX-Video, Mochi), is not included."""
+    paper's other part, zeros in the first step of flow models (all but CogVideoX and Phenaki), is not included."""
 
     image_scale: Literal["pipeline", "raw"] = field(
         "pipeline", title="Scale of the first frame", section=HOW, advanced=True, own=True

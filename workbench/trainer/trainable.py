@@ -299,4 +299,4 @@ def apply_memory_levels(
         transformer.enable_gradient_checkpointing(recompute)
     if settings.compile:
         compiling.check_compiler()
-        compiling.compile_blocks(blocks, recompute if inside else None)
+        compiling.compile_blocks(blocks, recompute if inside else None, shapes_differ=family.caption_lengths_differ)
