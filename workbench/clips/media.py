@@ -20,20 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 # "as": also reached as media.NAME
-from workbench.clips.video_files import ENDINGS as ENDINGS
-from workbench.clips.video_files import HDR_TRANSFERS as HDR_TRANSFERS
-from workbench.clips.video_files import OBSOLETE_SUFFIXES as OBSOLETE_SUFFIXES
-from workbench.clips.video_files import OTHER_IMAGE_SUFFIXES as OTHER_IMAGE_SUFFIXES
-from workbench.clips.video_files import SUFFIXES as SUFFIXES
-from workbench.clips.video_files import THREADS as THREADS
-from workbench.clips.video_files import FrameTimes as FrameTimes
-from workbench.clips.video_files import VideoFacts as VideoFacts
+from workbench.clips.video_files import THREADS, frame_step, opened, orientation
 from workbench.clips.video_files import check_file as check_file
-from workbench.clips.video_files import frame_step
 from workbench.clips.video_files import has_own_metadata as has_own_metadata
 from workbench.clips.video_files import is_picture as is_picture
-from workbench.clips.video_files import opened as opened
-from workbench.clips.video_files import orientation as orientation
 from workbench.clips.video_files import probe as probe
 from workbench.clips.video_files import read_comment as read_comment
 from workbench.clips.video_files import read_times as read_times

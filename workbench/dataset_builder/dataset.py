@@ -26,22 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from workbench import jobs
-from workbench.clips import buckets, frame_plan, media
+from workbench.clips import buckets, frame_plan, media, records
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
-from workbench.clips.records import (
-    INFO,
-    METADATA,
-    REMOVED,
-    Clip,
-    DatasetInfo,
-    clip_file,
-    damage,
-    find_clip,
-    known_info,
-    read_clips,
-    write_info,
-)
+from workbench.clips.records import INFO, METADATA, REMOVED, Clip, DatasetInfo, clip_file, find_clip, read_clips
 from workbench.dataset_builder import history, snapshot
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
@@ -76,7 +64,7 @@ class Dataset(NotedFolder):
         """Create an empty dataset. Raises CannotWrite."""
         folder = fresh_folder(workspace.datasets, title, workspace.former_names)
         info = DatasetInfo(title=title.strip(), trigger_word=trigger_word.strip(), created=time.time())
-        write_info(folder, info)
+        records.write_info(folder, info)
         return cls(folder)
 
     @classmethod
@@ -103,12 +91,12 @@ class Dataset(NotedFolder):
 
     @property
     def info(self) -> DatasetInfo:
-        return known_info(self.folder)
+        return records.known_info(self.folder)
 
     @property
     def damage(self) -> list[str]:
         """Records that cannot be read, and what to do about them, one sentence each."""
-        return damage(self.folder)
+        return records.damage(self.folder)
 
     @property
     def clips(self) -> list[Clip]:

@@ -24,24 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.media import FrameTimes, VideoFacts, filter_graph
-from workbench.clips.video_files import opened
-from workbench.dataset_builder.ingest.pictures import (
-    CODECS,
-    MADE_WHITE,
-    MAX_PIXELS,
-    MAX_SIDE,
-    PICTURE_FPS,
-    PICTURE_MARK,
-    Animation,
-    Size,
-    Timed,
-    on_white,
-    read_animation,
-    reduced,
-    same_aspect,
-    write_picture,
-)
+from workbench.clips.media import filter_graph
+from workbench.clips.video_files import FrameTimes, VideoFacts, opened
+from workbench.dataset_builder.ingest import pictures
+from workbench.dataset_builder.ingest.pictures import Animation, Size, Timed, reduced, same_aspect
 from workbench.errors import DataError
 from workbench.workspace import replacing
 
@@ -78,16 +64,19 @@ def convert(
     """
     if media.is_picture(source):
         return _convert_picture(source, target, longest_side, on_frame)
-    about = media.probe(source, MAX_PIXELS)
+    about = media.probe(source, pictures.MAX_PIXELS)
     _check_limits(about)
     times = media.read_times(source)
     if len(times.presented) < 2:
-        if about.codec in CODECS:
+        if about.codec in pictures.CODECS:
             return _convert_picture(source, target, longest_side, on_frame)
         # We make one-frame clips from pictures and accept them back. Any other one-frame video is a mistake.
-        if media.read_comment(source) != PICTURE_MARK or (only := _copied(source, target, 1, True, on_frame)) is None:
+        if (
+            media.read_comment(source) != pictures.PICTURE_MARK
+            or (only := _copied(source, target, 1, True, on_frame)) is None
+        ):
             raise DataError(ONE_FRAME)
-        return CanonicalClip(float(PICTURE_FPS), 1, about.width, about.height, middle=only)
+        return CanonicalClip(float(pictures.PICTURE_FPS), 1, about.width, about.height, middle=only)
     try:
         return _convert_video(source, target, longest_side, on_frame, about, times)
     except SizeChanged:
@@ -123,9 +112,9 @@ def _convert_video(
             return CanonicalClip(about.fps, about.frames, about.width, about.height, note, warnings, middle)
     frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
-    opaque = on_white(damage.until(part.frames(frames) if part else frames), about)
-    pictures = resampled(converted(opaque, about, longest_side, mixed=part is not None), timing)
-    count, middle = _write(pictures, target, timing, on_frame)
+    opaque = pictures.on_white(damage.until(part.frames(frames) if part else frames), about)
+    steady = resampled(converted(opaque, about, longest_side, mixed=part is not None), timing)
+    count, middle = _write(steady, target, timing, on_frame)
     if about.audio:
         changes.append("sound removed")
     if about.tracks > 1:
@@ -145,10 +134,10 @@ def _convert_picture(
     source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]
 ) -> CanonicalClip:
     """Write a picture as a one-frame clip, or an animated one with all its frames. Raises DataError, CannotWrite."""
-    if (animation := read_animation(source, on_frame)) is not None:
+    if (animation := pictures.read_animation(source, on_frame)) is not None:
         return convert_animation(animation, target, longest_side, on_frame)
-    width, height, made = write_picture(source, target, longest_side)
-    return CanonicalClip(float(PICTURE_FPS), 1, width, height, made)
+    width, height, made = pictures.write_picture(source, target, longest_side)
+    return CanonicalClip(float(pictures.PICTURE_FPS), 1, width, height, made)
 
 
 def convert_animation(
@@ -167,19 +156,19 @@ def convert_animation(
 
 def _check_limits(about: VideoFacts) -> None:
     """Refuse, from the header alone, files that would take hours or gigabytes. Raises DataError."""
-    if about.width * about.height > MAX_PIXELS:
+    if about.width * about.height > pictures.MAX_PIXELS:
         raise DataError(f"too large: {about.width}x{about.height}, at most 4096x2304: scale it down first")
     if about.seconds > MAX_SECONDS:
         raise DataError(_too_long(about.seconds))
     if min(about.width, about.height) < 16:
         raise DataError(f"too small: {about.width}x{about.height}, at least 16x16: use a larger picture")
     width, height = square_size(about)
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+    if width * height > pictures.MAX_PIXELS or max(width, height) > pictures.MAX_SIDE:
         aspect = about.sample_aspect
         stretched = f" after making {aspect.numerator}:{aspect.denominator} pixels square" if aspect != 1 else ""
         raise DataError(
-            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {MAX_SIDE} per side: scale it down, or "
-            "correct its pixel aspect ratio"
+            f"too large: {width}x{height}{stretched}, at most 4096x2304 and {pictures.MAX_SIDE} per side: "
+            "scale it down, or correct its pixel aspect ratio"
         )
 
 
@@ -474,7 +463,7 @@ def picture_changes(about: VideoFacts, longest_side: int | None = None) -> list[
     if about.full_range:
         changes.append("full-range colors converted to video range")
     if about.alpha:
-        changes.append(MADE_WHITE if about.codec in ("gif", "apng") else "transparency removed")
+        changes.append(pictures.MADE_WHITE if about.codec in ("gif", "apng") else "transparency removed")
     return changes
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.clips import media, records
 from workbench.clips.records import COMPANION_NAMES
+from workbench.clips.video_files import ENDINGS
 from workbench.dataset_builder import history
 from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.results import (
@@ -169,7 +170,7 @@ def import_files(
     if not sources:
         named = first_names([Path(path).name for path in given])
         raise DataError(
-            f"no videos in {named or 'an empty list'}: add {media.ENDINGS} files, pictures, or a zip or tar of them"
+            f"no videos in {named or 'an empty list'}: add {ENDINGS} files, pictures, or a zip or tar of them"
         )
     results = ingest(dataset, sources, on_progress, longest_side)
     new = sum(result.outcome in ("taken", "converted") for result in results)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.media import VideoFacts
+from workbench.clips.video_files import VideoFacts
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
 

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
-from workbench.clips.media import SUFFIXES
 from workbench.clips.records import METADATA
+from workbench.clips.video_files import SUFFIXES
 from workbench.dataset_builder.sources.columns import (
     IMAGE_SUFFIXES,
     LONG_RUN,

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from workbench.clips.media import OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import LATENTS
+from workbench.clips.video_files import OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.display.quantities import counted
 
 LONGEST_CAPTION = 4000  # characters; far more than any text encoder reads

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
-from workbench.clips.media import SUFFIXES
 from workbench.clips.records import LATENTS
+from workbench.clips.video_files import SUFFIXES
 from workbench.dataset_builder.sources import archives
 from workbench.dataset_builder.sources.columns import IMAGE_SUFFIXES, PARQUET, PLAIN_TEXT_SUFFIXES
 from workbench.display.quantities import byte_size

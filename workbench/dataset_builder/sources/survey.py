@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.clips.media import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.clips.records import COMPANION_NAMES, LATENTS
+from workbench.clips.video_files import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.dataset_builder.sources.archives import is_archive
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
 from workbench.dataset_builder.sources.files import trees_of

@@ -15,7 +15,6 @@ import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from workbench.clips import media
 from workbench.dataset_builder.sources.columns import SIDECAR_SUFFIXES, column_names, file_name, one_line
@@ -202,29 +201,42 @@ class Lists(Layout):
                     notes.unread[name] = f"a list without a matching list of {other}"
         return found
 
-    def _read(self, tree: Tree, lists: _ListFiles, notes: ReadingNotes, found: dict[str, str]) -> None:
-        names = _lines(tree, lists.videos, 0)
-        texts = _lines(tree, lists.prompts, len(names))
-        notes.read |= {lists.videos, lists.prompts}
+    def _read(self, tree: Tree, lists: tuple[str, str, str], notes: ReadingNotes, found: dict[str, str]) -> None:
+        videos, prompts, images = lists
+        folder = videos[: videos.rfind("/") + 1]
+        names = _lines(tree, videos, 0)
+        texts = _lines(tree, prompts, len(names))
+        notes.read |= {videos, prompts}
         for setting, asked, file in (
-            ("video_column", tree.columns.video, lists.videos),
-            ("caption_column", tree.columns.caption, lists.prompts),
+            ("video_column", tree.columns.video, videos),
+            ("caption_column", tree.columns.caption, prompts),
         ):
             if asked and _is_asked_list(tree, asked, file):
                 notes.settings.add(setting)
         if len(texts) != len(names):
-            counts = f"{lists.videos} ({len(names)} lines), {lists.prompts} ({len(texts)} lines)"
-            notes.add(Problem.UNPAIRED, counts)
+            notes.add(Problem.UNPAIRED, f"{videos} ({len(names)} lines), {prompts} ({len(texts)} lines)")
             texts = [""] * len(names)
-        files = files_named(tree, [Wanted(line, lists.folder) for line in names], notes)
+        files = files_named(tree, [Wanted(line, folder) for line in names], notes)
         for name, text in zip(files, texts, strict=True):
             if name is not None:
                 if name in found:
                     notes.add(Problem.TWICE, name)
                 found[name] = notes.clean(name, text)
-        if lists.images:
-            notes.read.add(lists.images)
-            _pair(tree, lists, files, notes)
+        if not images:
+            return
+        notes.read.add(images)
+        lines = _lines(tree, images, len(files))  # an empty one means that the video has no first frame
+        paired = len(lines) == len(files)
+        if not paired:
+            counts = f"{videos} ({len(files)} lines), {images} ({len(lines)} lines)"
+            notes.add(Problem.UNPAIRED_PICTURES, counts)
+        pictures = files_named(tree, [Wanted(line, folder, Problem.NO_PICTURE) for line in lines], notes)
+        for number, picture in enumerate(pictures):
+            video = files[number] if paired else None
+            if picture is not None and video is not None:
+                notes.first_frames[video] = picture
+            elif picture is not None:
+                notes.add(Problem.POSTER, picture)
 
     def files(self, clips: Sequence[ExportedClip], first_frames: bool) -> ExportedFiles:
         first_frames = first_frames or any(clip.first_frame for clip in clips)
@@ -242,19 +254,9 @@ class Lists(Layout):
             yield IMAGES[0], "".join(f"images/{clip.stem}.png\n" for clip in clips).encode()
 
 
-@dataclass(frozen=True)
-class _ListFiles:
-    """The lists in one folder ("" or "train/"). images is "" if there is none."""
-
-    folder: str
-    videos: str
-    prompts: str
-    images: str
-
-
 @once_a_tree
-def _lists(tree: Tree) -> list[_ListFiles]:
-    """Return the pair of lists of every folder that has one."""
+def _lists(tree: Tree) -> list[tuple[str, str, str]]:
+    """Return the lists of videos, prompts and, or "", images of every folder that has a pair."""
     columns, beside = tree.columns, _beside(tree)
     folders = defaultdict[str, list[str]](list)
     for name in tree.texts:
@@ -262,22 +264,21 @@ def _lists(tree: Tree) -> list[_ListFiles]:
             folders[name[: name.rfind("/") + 1]].append(name)
     asked_videos = [name for name in tree.texts if _is_asked_list(tree, columns.video, name)]
     asked_prompts = [name for name in tree.texts if _is_asked_list(tree, columns.caption, name)]
-    found = []
     if len(asked_videos) == len(asked_prompts) == 1:  # they may be in different folders
         folder = asked_videos[0][: asked_videos[0].rfind("/") + 1]
-        found.append(_ListFiles(folder, asked_videos[0], asked_prompts[0], _called(folders[folder], IMAGES)))
-    else:
-        for folder, names in folders.items():
-            videos = next((name for name in names if name in asked_videos), "") or _called(names, VIDEOS)
-            prompts = next((name for name in names if name in asked_prompts), "") or _called(names, PROMPTS)
-            if videos and prompts:
-                found.append(_ListFiles(folder, videos, prompts, _called(names, IMAGES)))
+        return [(asked_videos[0], asked_prompts[0], _called(folders[folder], IMAGES))]
+    found = []
+    for names in folders.values():
+        videos = next((name for name in names if name in asked_videos), "") or _called(names, VIDEOS)
+        prompts = next((name for name in names if name in asked_prompts), "") or _called(names, PROMPTS)
+        if videos and prompts:
+            found.append((videos, prompts, _called(names, IMAGES)))
     return found
 
 
 def paired(tree: Tree) -> set[str]:
     """Return the names of all lists that belong to a pair."""
-    return {name for lists in _lists(tree) for name in (lists.videos, lists.prompts, lists.images) if name}
+    return {name for lists in _lists(tree) for name in lists if name}
 
 
 def _called(files: Sequence[str], names: Sequence[str]) -> str:
@@ -290,22 +291,6 @@ def _is_asked_list(tree: Tree, asked: str, file: str) -> bool:
     """Whether a setting names this file as a list, by name or by path from the root."""
     path = asked.replace("\\", "/").removeprefix(f"{tree.path.as_posix()}/").removeprefix("./").casefold()
     return bool(path) and path in (file.casefold(), file.rpartition("/")[2].casefold())
-
-
-def _pair(tree: Tree, lists: _ListFiles, videos: Sequence[str | None], notes: ReadingNotes) -> None:
-    """Assign first frames to videos line by line. An empty line means that the video has none."""
-    lines = _lines(tree, lists.images, len(videos))
-    paired = len(lines) == len(videos)
-    if not paired:
-        counts = f"{lists.videos} ({len(videos)} lines), {lists.images} ({len(lines)} lines)"
-        notes.add(Problem.UNPAIRED_PICTURES, counts)
-    pictures = files_named(tree, [Wanted(line, lists.folder, Problem.NO_PICTURE) for line in lines], notes)
-    for number, picture in enumerate(pictures):
-        video = videos[number] if paired else None
-        if picture is not None and video is not None:
-            notes.first_frames[video] = picture
-        elif picture is not None:
-            notes.add(Problem.POSTER, picture)
 
 
 def _lines(tree: Tree, name: str, wanted: int) -> list[str]:
