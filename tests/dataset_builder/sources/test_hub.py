@@ -189,9 +189,3 @@ def test_a_video_column_in_parquet_is_read_without_writing_it_out(server: FakeHu
     assert [path.name for path in folder.rglob("*") if path.is_file() and ".cache" not in path.parts] == [
         "train-00000.parquet"
     ]
-
-
-def test_a_dataset_of_unsupported_archives_says_what_to_do(server: FakeHub) -> None:
-    server.repos["datasets/me/packed"] = {"README.md": b"", "videos.tar.zst": b"x"}
-    with pytest.raises(DataError, match=r"videos\.tar\.zst is a tar compressed with Zstandard.*: unpack it and import"):
-        hub.inspect("me/packed")
