@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -156,35 +154,6 @@ def test_a_failed_run_explains_itself_with_commands_that_help(shell: Shell, work
         for command in (f"train --fork cats@200 {lighter}", f"train --clone cats {lighter}", "runs start cats"):
             assert re.search(f"^next:? +workbench {command}$", said.out, re.MULTILINE)
     assert shell("runs", "follow", "cats").code == ExitCode.OUT_OF_MEMORY
-
-
-def test_checkpoints_are_starred_and_pruned_after_a_look(
-    shell: Shell, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = write_run(workspace, "cats", keep_checkpoints=2)
-    for step in (50, 100, 150, 200):
-        save(run, step)
-    ended(run.folder, "stopped", ExitCode.STOPPED)
-    said = shell("runs", "show", "cats").out
-    lines = {line[:28].strip(): line[28:] for line in said.splitlines()}
-    assert lines["diagnosis"].startswith("Learning: ")
-    assert lines["prior drift"]
-    assert re.search(r"^checkpoint +50  \(removed at the next save\)$", said, re.MULTILINE)
-    assert "200  (newest, lowest held-out loss)" in said
-    assert "50" in shell("runs", "star", "cats", "50").out
-    assert "50  (starred)" in shell("runs", "show", "cats").out
-    assert "no checkpoint of step 51" in shell("runs", "star", "cats", "51").err
-    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
-    said = shell("runs", "prune", "cats", "--keep", "1").out
-    assert re.search(r"^100 +0.7 MB\n150 +0.7 MB$", said, re.MULTILINE)
-    assert "nothing was changed" in said
-    assert run.checkpoints == [50, 100, 150, 200]
-    assert shell("runs", "prune", "cats", "--keep", "1", "--yes").out == "step 100\nstep 150\n"
-    assert run.checkpoints == [50, 200]
-    assert shell("runs", "unstar", "cats", "50").code == 0
-    shell("runs", "prune", "cats", "--keep", "1", "--yes")
-    assert run.checkpoints == [200]
-    assert "nothing to remove" in shell("runs", "prune", "cats", "--keep", "1").out
 
 
 def test_the_time_of_a_run_is_that_of_training(shell: Shell, workspace: Workspace) -> None:

@@ -13,18 +13,15 @@ import pytest
 from PIL import Image
 
 from tests.dataset_builder.small import CAPTIONS, write_dataset
-from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.records import Clip, read_clips, write_clips
-from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.export import export, finished_download, start_download
+from workbench.dataset_builder.export import export
 from workbench.dataset_builder.ingest.intake import import_files
 from workbench.dataset_builder.settings import ExportSettings
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.sources.survey import survey
 from workbench.errors import CannotWrite, ConfigError, DataError
-from workbench.workspace import Workspace, write_json
 
 
 @pytest.fixture(scope="module")
@@ -157,22 +154,3 @@ def test_what_is_exported_is_called_by_source_and_times_and_comes_back_equal(sma
     again = tmp_path / "again"
     import_files(again, [target])
     assert [(c.sha256, c.text) for c in read_clips(again)] == [(c.sha256, clean_caption(c.text)) for c in found]
-
-
-def test_a_download_is_one_archive_in_the_cache(dataset: Dataset, workspace: Workspace) -> None:
-    assert finished_download(dataset.folder) is None
-    earlier = workspace.cache / "downloads" / "squares" / "squares-20200101-000000.zip"
-    earlier.parent.mkdir(parents=True)
-    earlier.write_bytes(b"old")
-    start_download(dataset.folder, ExportSettings(target="/elsewhere", repo_id="me/squares"))
-    with pytest.raises(ConfigError, match="has a running task"):
-        start_download(dataset.folder, ExportSettings())
-    status = dataset.task("export").wait(PATIENCE)
-    assert status.state is jobs.State.FINISHED, status
-    found = finished_download(dataset.folder)
-    assert [path.name for path in earlier.parent.iterdir()] == [found.name]
-    captions = [source.caption for source in survey([found]).sources]
-    assert captions == list(dataset.captions.values())
-    mine = str(export(dataset.folder, ExportSettings(target=str(workspace.root / "mine.zip"))))
-    write_json(dataset.folder / ".export" / jobs.RESULT, {"status": "finished", "target": mine})
-    assert finished_download(dataset.folder) is None  # one that a person put elsewhere is not the page's

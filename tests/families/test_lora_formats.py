@@ -3,7 +3,6 @@ in the stock pipeline; what a file holds besides pairs of matrices; files that l
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.lora_files import LoraWeights, by_expert, experts_of, of_expert, weights
-from workbench.families.lora_names import check_fit, lines, match_report
+from workbench.families.lora_names import lines, match_report
 
 CPU = torch.device("cpu")
 Tensors = dict[str, torch.Tensor]
@@ -191,22 +190,3 @@ def test_the_trainer_is_named(name: str, metadata: dict[str, str], origin: str) 
     found = WAN.lora_weights({name.format(one): torch.ones(2, 2) for one in "AB"}, metadata)
     assert (found.origin, found.layers) == (origin, ["blocks.0.attn1.to_q"])
     assert found.alpha == (1.0 if origin == "finetrainers" else None)
-
-
-def test_what_is_no_layer_of_the_model_is_listed_beside_the_layers(wan: Toy) -> None:
-    tensors = {f"transformer.{name}": one for name, one in wan.lora.tensors.items()}
-    odd = {f"text_encoder.q.lora_{one}.weight": torch.ones(2, 2) for one in "AB"}
-    odd |= {f"transformer.strange.lora_{one}.weight": torch.ones(2, 2) for one in "AB"}
-    found = WAN.lora_weights({**tensors, **odd}, {})
-    assert found.left_out == {
-        "text_encoder.q": "a layer of a text encoder, which is not trained here",
-        "transformer.strange": "a name that no known trainer uses",
-    }
-    report = match_report(found)
-    assert report["matched"] == report["layers"] - 1
-    assert json.loads(json.dumps(report)) == report
-    check_fit("x", found, wan.sizes(), "Wan")
-    few = WAN.lora_weights({**dict(list(tensors.items())[:4]), **odd}, {})
-    with pytest.raises(ConfigError, match="2 of its 3 layers match.*a name that no known trainer uses.*--force"):
-        check_fit("x", few, wan.sizes(), "Wan")
-    assert check_fit("x", few, wan.sizes(), "Wan", force=True) == {}

@@ -1,4 +1,4 @@
-"""What is said of a run that will probably not learn, before it starts."""
+"""Warnings about likely training problems, before a run starts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pytest
 
 from tests.shell import Shell
 from workbench import demo
-from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import Clip, read_clips, read_info, write_clips
 from workbench.dataset_builder import Dataset
-from workbench.dataset_builder.checks.dataset_check import check_plans, check_tokens
-from workbench.dataset_builder.checks.findings import Finding, Severity, write_report
+from workbench.dataset_builder.checks.dataset_check import check_tokens
+from workbench.dataset_builder.checks.findings import write_report
 from workbench.families import find_model, models
 from workbench.families.recipes import SUBJECTS
 from workbench.fit.warnings import run_warnings
@@ -157,16 +156,3 @@ def test_a_run_is_warned_by_what_it_draws(workspace: Workspace, dataset: Dataset
     assert warning(workspace, buckets=["10x40x40"]) == ""  # starting says what is wrong
     make_pictures(dataset, 6)
     assert "learns no motion" in warning(workspace, buckets=SHAPES)
-
-
-@pytest.mark.parametrize(
-    ("count", "severity"), [(0, None), (1, Severity.LOOK), (5, Severity.HURTS), (6, Severity.HURTS)]
-)
-def test_the_dataset_check_says_so_too(dataset: Dataset, count: int, severity: Severity | None) -> None:
-    _, model = find_model("tiny-cogvideox")
-    clips = make_pictures(dataset, count)
-    found: list[Finding] = list(check_plans(clips, shape_for(model, None, None, None, None), model.title))
-    images = [one for one in found if one.kind == "images"]
-    assert [one.severity for one in images] == ([severity] if severity else [])
-    assert all(len(one.clips) == count for one in images)
-    assert all("picture_share" in one.sentence for one in images if 0 < count < 6 and severity is Severity.HURTS)

@@ -94,14 +94,6 @@ def test_a_waiting_run_has_a_position_and_nothing_to_command_but_stop(
     assert kinds(seen) == ["stop", "new run", "report"]
 
 
-def test_what_a_failure_offers_is_not_offered_twice(workspace: Workspace) -> None:
-    run = write_run(workspace, "cats")
-    ended(run.folder, "failed", ExitCode.BAD_CONFIG, "rank must be at most 4")
-    seen = snapshot(run)
-    assert [action.label for action in seen.failure.actions] == ["Copy settings to the form", "Resume from step 200"]
-    assert kinds(seen) == ["report"]
-
-
 def test_notes_say_what_nobody_expects(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     parent = {"run": "dogs", "step": 50, "changed": {"rank": [8, 16]}, "dropped": ["the optimizer's state"]}

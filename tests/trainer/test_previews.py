@@ -18,7 +18,6 @@ from workbench.families import families
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given
 from workbench.jobs.devices import pick_device
-from workbench.runs.previews import previews_of
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import settings_of, write_sample
 from workbench.trainer import lora
@@ -86,21 +85,6 @@ def test_every_prompt_is_drawn_with_every_seed_and_says_how_to_draw_it_again(toy
     assert again.dynamic_guidance == "cosine"
     assert again.loras == (f"{run / 'checkpoints' / 'step-00000004' / 'lora.safetensors'}=1",)
     assert toy.draw(4, toy.prompt("a red circle")) == [], "what is there is not drawn again"
-
-
-def test_controls_stand_beside_the_previews_once_each_and_are_no_samples(toy_model: Model, run: Path) -> None:
-    toy = Toy(toy_model, run, preview_count=2)
-    own, control = toy.prompt("a red circle"), toy.prompt("a dog", control=0)
-    toy.draw(4, own, control)
-    assert toy.files(4) == ["0.json", "0.mp4", "1.json", "1.mp4", "control-0.json", "control-0.mp4", "prompts.txt"]
-    record = toy.record(4, "control-0")
-    assert (record["kind"], record["prompt"], record["seed"]) == ("control", "a dog", 7)
-    assert "settings" not in record
-    assert (run / "previews" / "step-00000004" / "prompts.txt").read_text() == "a red circle\n"
-    assert [one.prompt for one in previews_of(run, 4)] == ["a red circle"] * 2
-    assert [one.prompt for one in previews_of(run, 4, "control")] == ["a dog"]
-    assert toy.draw(4, own, control) == []
-    assert not (toy.pixels(4, "control-0") == toy.pixels(4, "0")).all(), "the caption makes the difference"
 
 
 def test_a_prompt_keeps_its_number_over_steps_and_after_a_restart(toy_model: Model, run: Path) -> None:

@@ -27,7 +27,6 @@ from workbench.dataset_builder.settings import (
     ExportSettings,
     ImportSettings,
     MakeSettings,
-    SplitSettings,
     TrackSettings,
 )
 from workbench.demo_space import replays
@@ -35,7 +34,6 @@ from workbench.demo_space.limits import EMPTY, MODULES, MOST, ONLY, Limits, chec
 from workbench.demo_space.proxy import COOKIE
 from workbench.demo_space.sessions import DemoSession, DemoSessions, Full
 from workbench.errors import ConfigError
-from workbench.families import default_model
 from workbench.jobs import quota
 from workbench.loras.settings import LoraImportSettings
 from workbench.operations.registry import operations
@@ -44,7 +42,7 @@ from workbench.sampler import queue, worker
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import Settings, parse
-from workbench.workspace import Workspace, named_paths, read_json, write_json
+from workbench.workspace import Workspace, read_json, write_json
 
 pytestmark = pytest.mark.long
 
@@ -83,17 +81,6 @@ def test_a_setting_that_is_switched_off_is_refused(home: Path) -> None:
         with pytest.raises(ConfigError) as refused:
             parse(kind, values)
         assert set(refused.value.problems) == set(values), "it says which field"
-
-
-def test_what_is_left_is_allowed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    picture = home / "tmp" / "a.png"
-    parse(TrainSettings, {"steps": 600, "preview_prompts": ["/imagine http://a.b owner/name"], "dataset": "mine"})
-    parse(SampleSettings, {"image": str(picture), "loras": ["run=0.5", "runs/run@100=1"], "model": default_model()})
-    parse(ImportSettings, {"sources": [str(home / "tmp")]})
-    parse(SplitSettings, {"clips": ["clips/a.mp4"]})
-    monkeypatch.setattr(settings, "RULES", [])
-    monkeypatch.delenv(named_paths.VARIABLE)
-    parse(TrainSettings, {"steps": 100_000, "preview_images": ["/a.png"]})
 
 
 def test_what_is_never_for_visitors_is_refused_before_anything_is_read(home: Path) -> None:
