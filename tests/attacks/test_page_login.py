@@ -16,8 +16,7 @@ import pytest
 from tests.patience import PATIENCE
 from tests.serving import Page
 from workbench.api.key import KEY_FILE
-from workbench.ui.server.login import COOKIE, Access
-from workbench.ui.server.throttle import FREE, WAITING, Throttle, TooMany
+from workbench.ui.server.login import COOKIE, FREE, WAITING, Access, Throttle, TooMany
 
 PREFIX = "/user/me/proxy/7860"
 PARALLEL = 60

@@ -26,7 +26,8 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import metric_facts
 from workbench.runs.view import main_charts
 from workbench.trainer.evaluation import levels_by_mask
-from workbench.trainer.loop import base_prediction, clip_losses, preview, train_step
+from workbench.trainer.loop import preview, train_step
+from workbench.trainer.losses import base_prediction, clip_losses
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")

@@ -22,7 +22,8 @@ from workbench.families.wan_models import FIRST, NEGATIVE_PROMPT
 from workbench.runs import model_card
 from workbench.runs.model_card import CardFacts
 from workbench.runs.run import Run
-from workbench.trainer.loop import preservation_loss, preview, train_step
+from workbench.trainer.loop import preview, train_step
+from workbench.trainer.losses import preservation_loss
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
 

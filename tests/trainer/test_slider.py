@@ -24,7 +24,8 @@ from workbench.runs.checks import check
 from workbench.runs.report import run_html
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import slider
-from workbench.trainer.loop import base_prediction, export, preview
+from workbench.trainer.loop import export, preview
+from workbench.trainer.losses import base_prediction
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long

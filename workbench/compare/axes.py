@@ -5,8 +5,6 @@ Columns with the same settings are merged: the base model is one column, however
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -22,6 +20,7 @@ from workbench.runs.run import EXPORT as EXPORT_FILE
 from workbench.sampler.loras import split_scale
 from workbench.sampler.settings import INPUT_FILES, SampleSettings
 from workbench.workspace import Workspace
+from workbench.workspace.records import key_of
 
 AXES = ("checkpoints", "loras", "scales", "guidance", "steps", "schedulers", "column_seeds")
 LORA_AXES = frozenset({"checkpoints", "loras", "scales"})
@@ -232,7 +231,7 @@ def _name(workspace: Workspace, model: Model, shape: Shape, sample: SampleSettin
             values[name] = values[name].removeprefix(within)
     if values.get("keyframes"):
         values["keyframes"] = [text.removeprefix(within) for text in values["keyframes"]]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:20]
+    return key_of(values)[:20]
 
 
 def merged(name: str, now: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:

@@ -80,14 +80,10 @@ def newest(workspace: Workspace) -> str:
     return ""
 
 
-def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed: str = "exact") -> SampleSettings:
-    """Return the settings that the grid's samples start from: those of the run's previews. Raises ConfigError.
-
-    Args:
-        model: For a grid without a run; "" for the default model.
-    """
+def base_of(workspace: Workspace, settings: GridSettings) -> SampleSettings:
+    """Return the settings that the grid's samples start from: those of the run's previews. Raises ConfigError."""
     if not settings.run:
-        return SampleSettings().changed(speed=speed, **({"model": model} if model else {}))
+        return SampleSettings()
     run = Run.open(workspace, settings.run)
     train, record = run.settings, dict[str, Any]()
     for preview in run.previews[:1]:
@@ -107,7 +103,7 @@ def base_of(workspace: Workspace, settings: GridSettings, model: str = "", speed
         values["frames"] = train.frames
     return SampleSettings(
         model=train.model, device=train.device, fps=train.fps, image_scale=train.image_latent_scale
-    ).changed(speed=speed, **values)
+    ).changed(**values)
 
 
 def of_sample(settings: SampleSettings, guidance: float) -> tuple[GridSettings, SampleSettings]:

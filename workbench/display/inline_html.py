@@ -88,7 +88,6 @@ def picture(path: Path, name: str, width: int = 96) -> str:
 
 
 def figure(path: Path, caption: str, width: int = 192, source_width: int | None = None, stills: bytes = b"") -> str:
-    """Return a video with a caption."""
     text = f'<figcaption style="width:{width}px;font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
     return f'<figure style="margin:0 12px 12px 0">{video(path, width, source_width, "", stills)}{text}</figure>'
 
@@ -102,7 +101,6 @@ def download(path: Path) -> str:
 
 
 def captioned(content: str, caption: str) -> str:
-    """Return content with a caption."""
     text = f'<figcaption style="font-size:90%;line-height:1.3">{escaped(caption)}</figcaption>'
     return f'<figure style="margin:0 12px 12px 0">{content}{text}</figure>'
 
@@ -117,7 +115,6 @@ def note(text: str, kind: str = "plain") -> str:
 
 
 def heading(text: str) -> str:
-    """Return a bold line."""
     return f'<div style="margin:8px 0 4px"><b>{escaped(text)}</b></div>'
 
 

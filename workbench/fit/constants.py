@@ -38,18 +38,17 @@ STATES = {
 class Rates:
     """Bytes per token and unit of the model's width.
 
-    Attributes:
-        saved: kept by a block for its backward pass, without inputs of trained layers.
-        inputs: kept of each trained layer's input, per unit of its own width.
-        boundary: a block's input.
-        attention: what "keep attention" keeps of a block in addition to its input.
-        backward, forward: working memory at the peak of a backward pass, and of a pass that keeps nothing.
-        full: kept in addition when all weights are trained.
-        shared: whether layers with the same input keep it only once.
-        within: in addition to saved, backward and forward, per unit of the feed-forward's width.
-        cast: of the widest input of a trained layer, at the peak of a backward pass.
-        outside: kept outside the blocks.
-        table: for positions, independent of the number of clips.
+    saved: kept by a block for its backward pass, without inputs of trained layers.
+    inputs: kept of each trained layer's input, per unit of its own width.
+    boundary: a block's input.
+    attention: what "keep attention" keeps of a block in addition to its input.
+    backward, forward: working memory at the peak of a backward pass, and of a pass that keeps nothing.
+    full: kept in addition when all weights are trained.
+    shared: whether layers with the same input keep it only once.
+    within: in addition to saved, backward and forward, per unit of the feed-forward's width.
+    cast: of the widest input of a trained layer, at the peak of a backward pass.
+    outside: kept outside the blocks.
+    table: for positions, independent of the number of clips.
     """
 
     saved: float

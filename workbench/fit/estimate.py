@@ -40,13 +40,12 @@ FAR_GB = 1000.0  # more than any GPU has, so that the exact figure does not matt
 class Fit:
     """What a run needs and whether the GPU has it.
 
-    Attributes:
-        phases: GPU memory by phase, in order.
-        host_gb: CPU memory needed, in GiB.
-        host_total_gb: CPU memory of this machine in GiB; None if the GPU is not in this machine.
-        disk: GiB by part.
-        measured: a trial run's figures, if there was one; they replace the estimate.
-        computes_in: the precision, in words.
+    phases: GPU memory by phase, in order.
+    host_gb: CPU memory needed, in GiB.
+    host_total_gb: CPU memory of this machine in GiB; None if the GPU is not in this machine.
+    disk: GiB by part.
+    measured: a trial run's figures, if there was one; they replace the estimate.
+    computes_in: the precision, in words.
     """
 
     gpu: GpuModel

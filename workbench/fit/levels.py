@@ -40,11 +40,10 @@ NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "op
 class FittingSettings:
     """Settings that fit a GPU.
 
-    Attributes:
-        settings: None if nothing fits.
-        changed: the settings that were changed, by name.
-        why: a sentence for people.
-        given_up: why clips are smaller, shorter or fewer at a time than wanted; "" if they are not.
+    settings: None if nothing fits.
+    changed: the settings that were changed, by name.
+    why: a sentence for people.
+    given_up: why clips are smaller, shorter or fewer at a time than wanted; "" if they are not.
     """
 
     settings: TrainSettings | None

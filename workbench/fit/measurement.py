@@ -8,8 +8,6 @@ The key is a hash of everything that affects the figures: the model, the device 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +22,7 @@ from workbench.jobs.devices import Device, pick_device
 from workbench.runs.checks import check, check_device
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace, read_json, write_json
+from workbench.workspace.records import key_of
 
 MODULE = "workbench.trainer.trial"
 FOLDER, TITLE = ".measuring", "a measurement"
@@ -72,12 +71,11 @@ class Measurement:
     time: float
 
 
-def key_of(settings: TrainSettings, device: Device) -> str:
+def measurement_key(settings: TrainSettings, device: Device) -> str:
     values = settings.model_dump(mode="json")
     what = {name: values[name] for name in MATTERS} | {"ema_decay": settings.ema_decay > 0}
     what |= {name: values[name] for name in LATER if values[name] != TrainSettings.model_fields[name].default}
-    what |= {"device": [device.kind, device.name, device.uuid]}
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
+    return key_of(what | {"device": [device.kind, device.name, device.uuid]})
 
 
 def find(workspace: Workspace, settings: TrainSettings, device: Device) -> Measurement | None:
@@ -97,7 +95,7 @@ def keep(workspace: Workspace, settings: TrainSettings, device: Device, found: M
 
 
 def _path(workspace: Workspace, settings: TrainSettings, device: Device) -> Path:
-    return workspace.cache / "measured" / f"{key_of(settings, device)}.json"
+    return workspace.cache / "measured" / f"{measurement_key(settings, device)}.json"
 
 
 def start(workspace: Workspace, settings: TrainSettings) -> Path:
@@ -110,7 +108,7 @@ def start(workspace: Workspace, settings: TrainSettings) -> Path:
     check_device(settings, device)
     if device.kind == "mps":
         raise ConfigError("device is mps, where torch does not report peak memory: rely on the estimate")
-    folder = workspace.root / FOLDER / key_of(settings, device)
+    folder = workspace.root / FOLDER / measurement_key(settings, device)
     for status in jobs.jobs_in(workspace.root / FOLDER):
         if not status.state.alive:
             shutil.rmtree(status.folder, ignore_errors=True)
@@ -125,11 +123,11 @@ def stop(status: jobs.Status) -> None:
     jobs.stop(status.folder, 0.0 if status.state is jobs.State.STOPPING else None)
 
 
-def newest(workspace: Workspace, within: float = 3600.0) -> jobs.Status | None:
-    """Return the running measurement, or else the one that ended last within so many seconds."""
+def newest(workspace: Workspace) -> jobs.Status | None:
+    """Return the running measurement, or else the one that ended last within an hour."""
     found = jobs.jobs_in(workspace.root / FOLDER)
     alive = next((status for status in found if status.state.alive), None)
-    ended = [status for status in found if (status.ended_at or 0.0) > time.time() - within]
+    ended = [status for status in found if (status.ended_at or 0.0) > time.time() - 3600]
     return alive or max(ended, key=lambda status: status.ended_at or 0.0, default=None)
 
 

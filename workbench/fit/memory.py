@@ -276,7 +276,7 @@ def phases(run: RunSizes) -> tuple[Phase, ...]:
             values = 3.0 * math.prod(generated.shape)
             # The video grows while the decoder works; the whole video is then converted to fp32 and clamped.
             video = {"the video": max(run.of_vae * values, (run.of_vae + 8) * values - working)}
-            # On a GPU, the frozen weights are moved away for the VAE (Previewer.spare).
+            # On a GPU, the frozen weights are moved away for the VAE (Previewer.decoding).
             rest = {name: gb for name, gb in held.items() if name != "weights" or gpu.kind != "cuda"}
             found.append(Phase(DECODING, rest | vae | _vae_parts(working, video, gpu)))
     # The state is copied twice: as tensors and as the bytes of a file.

@@ -50,12 +50,13 @@ def step_operations(run: RunSizes) -> float:
         operations = 2 * operations + forward * settings.batch_size
     if settings.regularization_target == "base model" and settings.regularization_dataset:
         operations += forward * settings.batch_size * settings.regularization_share
-    if _holds_the_rest(settings):  # the base model's prediction
+    if preserves_outside(settings):  # the base model's prediction
         operations += forward * settings.batch_size
     return operations
 
 
-def _holds_the_rest(settings: TrainSettings) -> bool:
+def preserves_outside(settings: TrainSettings) -> bool:
+    """Return whether training penalizes departures from the base model outside the clips' masks."""
     return settings.loss_mask != "off" and settings.outside_weight > 0
 
 
@@ -70,7 +71,7 @@ def step_seconds(run: RunSizes) -> float:
         passes = 2 if settings.gradient_checkpointing == "none" else 3
         passes = 2 * passes + (0 if settings.has_pairs else 3) if settings.is_slider else passes
         passes = 2 * passes + 1 if settings.preservation_weight else passes
-        passes += _holds_the_rest(settings)
+        passes += preserves_outside(settings)
         seconds += DISPATCH * facts.all_blocks * passes
     else:
         offloaded = settings.gradient_checkpointing == "offloaded"

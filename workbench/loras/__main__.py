@@ -11,38 +11,29 @@ from workbench.loras.tasks import TASKS, settings_of
 from workbench.workspace import Workspace
 
 
-class TaskProgress:
-    """Reports an operation's progress to its job, and ends it on the stop command."""
-
-    def __init__(self, job: jobs.Job, phase: str) -> None:
-        self._job, self._phase, self._began = job, phase, time.monotonic()
-        self._total = 0
-
-    def report(self, text: str) -> None:
-        self._job.beat(text.rstrip(" ."), patient=True)
-        self._began = time.monotonic()
-
-    def step(self, done: int, total: int) -> None:
-        self._job.check_stop("stopped; nothing was made")
-        self._total = total
-        pace = {"step_seconds": (time.monotonic() - self._began) / done} if done else {}
-        self._job.beat(self._phase, done, total, **pace)
-
-    def finish(self) -> None:
-        if self._total:
-            self._job.beat(self._phase, self._total, self._total)
-
-
 def run(job: jobs.Job) -> None:
-    """Run the operation of a job's folder."""
+    """Run the operation of a job's folder, which ends on the stop command."""
     platform.lower_priority(5)  # it may share the CPU with a run
     name, settings = settings_of(job.folder)
     _, operation, phase = TASKS[name]
-    progress = TaskProgress(job, phase)
+    began, layers = time.monotonic(), 0
+
+    def report(text: str) -> None:
+        nonlocal began
+        job.beat(text.rstrip(" ."), patient=True)
+        began = time.monotonic()
+
+    def step(done: int, total: int) -> None:
+        nonlocal layers
+        job.check_stop("stopped; nothing was made")
+        layers = total
+        pace = {"step_seconds": (time.monotonic() - began) / done} if done else {}
+        job.beat(phase, done, total, **pace)
+
     job.beat("loading torch")
-    made = operation(Workspace.open(job.folder.parent.parent.parent), settings, progress.report, progress.step)
-    if not made.error:
-        progress.finish()
+    made = operation(Workspace.open(job.folder.parent.parent.parent), settings, report, step)
+    if layers and not made.error:
+        job.beat(phase, layers, layers)
     job.outcome = {
         "made": made.name,
         "summary": made.message,

@@ -110,8 +110,7 @@ def _only_match(one: Opened) -> ResolvedModel:
         return fitting[0]
     ids = ", ".join([each.model.id for each in fitting] or [model.id for model in models()])
     fits = f"fits several: choose one of {ids}" if fitting else f"fits none of {ids}: name its model's folder"
-    sentence = f"{one.title} does not say for which model it was made, and {fits}"
-    raise ConfigError(sentence, {"model": sentence})
+    raise ConfigError.of("model", f"{one.title} does not say for which model it was made, and {fits}")
 
 
 # ---- for another program --------------------------------------------------------------------------------------------
@@ -123,13 +122,12 @@ def formats() -> list[LoraFormat]:
     for family in families():
         for one in family.lora_formats:
             found.setdefault(one.id, (one, {}))[1][family.title] = f"{one.help} {one.read_by}."
-    return [replace(one, help=_help(helps)) for one, helps in found.values()]
-
-
-def _help(helps: Mapping[str, str]) -> str:
-    """Combine the families' help texts of a format: one text if all are the same, else one for each family."""
-    same = len(set(helps.values())) == 1 and len(helps) == len(families())
-    return next(iter(helps.values())) if same else " ".join(f"{title}: {help}" for title, help in helps.items())
+    listed = []
+    for one, helps in found.values():
+        same = len(set(helps.values())) == 1 and len(helps) == len(families())
+        by_family = " ".join(f"{title}: {help}" for title, help in helps.items())
+        listed.append(replace(one, help=next(iter(helps.values())) if same else by_family))
+    return listed
 
 
 def convert(workspace: Workspace, settings: ConvertSettings, report: Report, step: Step) -> OperationResult:

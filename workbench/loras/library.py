@@ -50,21 +50,20 @@ STARS = "stars.json"
 class LibraryLora:
     """One LoRA of a workspace.
 
-    Attributes:
-        name: as `workspace.lora_names` defines it; `title` is its name for people.
-        run: the run that trained it, or None.
-        step: of a checkpoint; None for others.
-        model: for `find_model`; "" if unknown.
-        base_model: the model as its file names it.
-        rank: the largest rank of a layer.
-        mixed: whether layers differ in rank or alpha.
-        alpha: None if the file does not say it; the scale is then 1.
-        experts: the experts that its file names, for models with two; () if it names none.
-        steps: training steps; None if unknown.
-        origin: where it comes from, in one sentence.
-        created: Unix time.
-        published: content of published.json; {} if it is not on the Hub.
-        sound: "" or what is wrong with the file.
+    name: as `workspace.lora_names` defines it; `title` is its name for people.
+    run: the run that trained it, or None.
+    step: of a checkpoint; None for others.
+    model: for `find_model`; "" if unknown.
+    base_model: the model as its file names it.
+    rank: the largest rank of a layer.
+    mixed: whether layers differ in rank or alpha.
+    alpha: None if the file does not say it; the scale is then 1.
+    experts: the experts that its file names, for models with two; () if it names none.
+    steps: training steps; None if unknown.
+    origin: where it comes from, in one sentence.
+    created: Unix time.
+    published: content of published.json; {} if it is not on the Hub.
+    sound: "" or what is wrong with the file.
     """
 
     name: str

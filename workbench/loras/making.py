@@ -38,13 +38,13 @@ from workbench.loras.opened import (
     ModelWeights,
     Opened,
     Report,
-    WeightChange,
     base_for,
     base_weights_of,
     bias_change,
     change,
     common_expert,
     common_model,
+    matrix,
     opened,
     sizes_of,
 )
@@ -67,6 +67,8 @@ from workbench.workspace.lora_names import FILE, LORAS, NOTES, RUNS, folder
 if TYPE_CHECKING:
     import torch
 
+    from workbench.loras.opened import WeightChange
+
 NOTHING = 1e-7  # a layer whose weights have a smaller relative change counts as not trained
 MODELS, FUSED = "models", "fused.json"
 Step = Callable[[int, int], None]
@@ -77,12 +79,11 @@ Step = Callable[[int, int], None]
 class OperationResult:
     """The result of an operation.
 
-    Attributes:
-        name: of a LoRA in the library, or a path.
-        message: one sentence for people.
-        error: the share of the change that was lost.
-        reports: what matched, for each LoRA that was read (families.lora_names).
-        files: written by a conversion.
+    name: of a LoRA in the library, or a path.
+    message: one sentence for people.
+    error: the share of the change that was lost.
+    reports: what matched, for each LoRA that was read (families.lora_names).
+    files: written by a conversion.
     """
 
     name: str
@@ -96,12 +97,11 @@ class OperationResult:
 class Provenance:
     """How a new LoRA was made, as recorded in lora.json.
 
-    Attributes:
-        how: the operation in one word.
-        summary: the same in a sentence.
-        error: the share of the change that was lost.
-        match: how an imported file matched the model (families.lora_names).
-        training: how it was trained, from its file's metadata (families.lora_files.TRAINING_KEYS).
+    how: the operation in one word.
+    summary: the same in a sentence.
+    error: the share of the change that was lost.
+    match: how an imported file matched the model (families.lora_names).
+    training: how it was trained, from its file's metadata (families.lora_files.TRAINING_KEYS).
     """
 
     title: str
@@ -274,17 +274,16 @@ def _added(changes: Sequence[WeightChange], layer: str, limit: RankLimit) -> tup
     """Add the changes of one layer: (up, down, lost, total), the last two as squared norms."""
     import torch
 
-    sizes = {one.shape for one in changes}
-    if len(sizes) > 1:
+    pairs = [one for one in changes if isinstance(one, tuple)]
+    if len({(one[0].shape[0], one[1].shape[1]) if isinstance(one, tuple) else one.shape for one in changes}) > 1:
         raise ConfigError(f"these LoRAs have {layer} in different sizes: choose LoRAs for the same model")
-    if all(one.whole is None for one in changes):
-        up = torch.cat([one.up for one in changes if one.up is not None], dim=1)
-        down = torch.cat([one.down for one in changes if one.down is not None])
+    if len(pairs) == len(changes):
+        up, down = torch.cat([up for up, _ in pairs], dim=1), torch.cat([down for _, down in pairs])
         if limit == RankLimit():
             return up, down, 0.0, 0.0
         pair = low_rank_of_product(up, down, limit)
     else:
-        pair = low_rank_of_matrix(sum((one.matrix() for one in changes[1:]), changes[0].matrix()), limit)
+        pair = low_rank_of_matrix(sum(map(matrix, changes[1:]), matrix(changes[0])), limit)
     return pair.up, pair.down, pair.lost, pair.total
 
 
@@ -428,7 +427,7 @@ def _fuse_file(
         added = None
         for lora in loras:
             if f"{layer}.{DOWN}" in lora.weights.tensors and kind == "weight":
-                one = change(lora.weights, layer, lora.scale, base).matrix().reshape(tensors[name].shape)
+                one = matrix(change(lora.weights, layer, lora.scale, base)).reshape(tensors[name].shape)
             elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale)) is not None:
                 one = bias
             else:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
@@ -41,6 +41,9 @@ from workbench.workspace import Workspace, lora_names
 if TYPE_CHECKING:
     import torch
 
+    # Of a layer's weight, flattened: up [outputs, rank] and down [rank, inputs], or a whole matrix.
+    WeightChange: TypeAlias = tuple[torch.Tensor, torch.Tensor] | torch.Tensor
+
 Report = Callable[[str], None]
 
 
@@ -48,13 +51,12 @@ Report = Callable[[str], None]
 class Opened:
     """One LoRA with its weights.
 
-    Attributes:
-        name, scale: as given.
-        title: for people, and for names derived from it.
-        model: for `find_model`; "" if unknown.
-        base_model: the model as the file names it.
-        expert: which one it is, if the file holds LoRAs for two.
-        training: how it was trained, from its file's metadata; copies must keep it (TRAINING_KEYS).
+    name, scale: as given.
+    title: for people, and for names derived from it.
+    model: for `find_model`; "" if unknown.
+    base_model: the model as the file names it.
+    expert: which one it is, if the file holds LoRAs for two.
+    training: how it was trained, from its file's metadata; copies must keep it (TRAINING_KEYS).
     """
 
     name: str
@@ -252,43 +254,23 @@ def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | 
     return base_weights_of(find_model(model), report)
 
 
-@dataclass(frozen=True)
-class WeightChange:
-    """The change of one layer's weight: up [outputs, rank] @ down [rank, inputs], or a whole matrix."""
-
-    up: torch.Tensor | None = None
-    down: torch.Tensor | None = None
-    whole: torch.Tensor | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(outputs, inputs)."""
-        if self.whole is not None:
-            return self.whole.shape[0], self.whole.shape[1]
-        assert self.up is not None
-        assert self.down is not None
-        return self.up.shape[0], self.down.shape[1]
-
-    def matrix(self) -> torch.Tensor:
-        """Return the change as [outputs, inputs] in float64."""
-        if self.whole is not None:
-            return self.whole
-        assert self.up is not None
-        assert self.down is not None
-        return self.up.double() @ self.down.double()
-
-
 def change(lora: LoraWeights, layer: str, scale: float, base: ModelWeights | None) -> WeightChange:
-    """Return how a LoRA at a scale changes a layer's weight, flattened. base: needed for a DoRA."""
+    """Return how a LoRA at a scale changes a layer's weight. base: needed for a DoRA."""
     up = lora.tensors[f"{layer}.{UP}"].double().flatten(1) * (scale * lora.scale_of(layer))
     down = lora.tensors[f"{layer}.{DOWN}"].double().flatten(1)
     lengths = lora.tensors.get(f"{layer}.{LENGTHS}")
     if lengths is None or scale == 0:
-        return WeightChange(up, down)
+        return up, down
     assert base is not None
     weight = base[f"{layer}.weight"].double().flatten(1)
     moved = weight + up @ down
-    return WeightChange(whole=moved * (lengths.double() / moved.norm(dim=1))[:, None] - weight)
+    whole: torch.Tensor = moved * (lengths.double() / moved.norm(dim=1))[:, None] - weight
+    return whole
+
+
+def matrix(change: WeightChange) -> torch.Tensor:
+    """Return a change as [outputs, inputs]."""
+    return change[0] @ change[1] if isinstance(change, tuple) else change
 
 
 def bias_change(lora: LoraWeights, layer: str, scale: float) -> torch.Tensor | None:

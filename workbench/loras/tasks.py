@@ -47,10 +47,9 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
 class LoraTask:
     """One operation.
 
-    Attributes:
-        made: a name in the library or a path; "" until it has finished.
-        reports: what matched, for each LoRA of an import or a conversion (families.lora_names).
-        files: written by a conversion.
+    made: a name in the library or a path; "" until it has finished.
+    reports: what matched, for each LoRA of an import or a conversion (families.lora_names).
+    files: written by a conversion.
     """
 
     folder: Path

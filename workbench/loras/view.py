@@ -39,9 +39,8 @@ def strength(lora: LibraryLora) -> str:
 class Verdict:
     """How good a LoRA is, in a few words.
 
-    Attributes:
-        tone: "good", "warn", "bad" or "idle".
-        evidence: the numbers behind the claim; "" for none.
+    tone: "good", "warn", "bad" or "idle".
+    evidence: the numbers behind the claim; "" for none.
     """
 
     tone: str
@@ -83,10 +82,9 @@ def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
 class TaskView:
     """The current state of an operation.
 
-    Attributes:
-        tone: "going", "good", "bad" or "plain".
-        share: of the work that is done; None while unknown.
-        matches: (label, value) lines on how the LoRAs that were read matched.
+    tone: "going", "good", "bad" or "plain".
+    share: of the work that is done; None while unknown.
+    matches: (label, value) lines on how the LoRAs that were read matched.
     """
 
     message: str

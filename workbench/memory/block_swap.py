@@ -19,7 +19,7 @@ not run through the blocks at the same time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
 import torch
@@ -59,7 +59,7 @@ class BlockSwap:
             for at in range(SLOTS)
         ]
         self._loaded: list[int | None] = [None] * SLOTS  # the block whose bytes are in each slot, or on their way
-        self._copies = _StreamCopies(device) if device.type == "cuda" else _PlainCopies()
+        self._copies = _Copies(device)
         self._last = 0
         self._hosts: list[tuple[torch.Tensor, ...]] = []
         for index, block in enumerate(self.blocks):
@@ -109,45 +109,36 @@ class BlockSwap:
         self._loaded[slot] = index
 
 
-class _PlainCopies:
-    """Synchronous copies."""
-
-    def kept(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Split host memory into the pieces that `start` copies."""
-        return tuple(memory.split(PIECE))
-
-    def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
-        """Start to fill a slot, after everything already queued on the device."""
-        for piece, part in zip(source, target.split(PIECE), strict=False):
-            part[: len(piece)].copy_(piece, non_blocking=True)
-
-    def wait(self, slot: int) -> None:
-        """Make work queued on the device from now on wait for a slot's latest copy."""
-
-
-class _StreamCopies(_PlainCopies):
-    """Copies from pinned memory on a separate CUDA stream."""
+class _Copies:
+    """Copies to the slots: on CUDA from pinned memory on a separate stream, elsewhere plain and synchronous."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)
-        self._done = [torch.cuda.Event() for _ in range(SLOTS)]
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._done = [torch.cuda.Event() for _ in range(SLOTS)] if self._stream is not None else []
 
     def kept(self, memory: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        try:
-            return tuple(piece.pin_memory() for piece in memory.split(PIECE))
-        except RuntimeError:  # no more memory can be pinned: slower, but correct
-            return super().kept(memory)
+        """Split host memory into the pieces that `start` copies."""
+        pieces = tuple(memory.split(PIECE))
+        with suppress(RuntimeError):  # no more memory can be pinned: slower, but correct
+            return pieces if self._stream is None else tuple(piece.pin_memory() for piece in pieces)
+        return pieces
 
     def start(self, slot: int, target: torch.Tensor, source: tuple[torch.Tensor, ...]) -> None:
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
-            super().start(slot, target, source)
+        """Start to fill a slot, after everything already queued on the device."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext():
+            for piece, part in zip(source, target.split(PIECE), strict=False):
+                part[: len(piece)].copy_(piece, non_blocking=True)
+        if self._stream is not None:
             self._done[slot].record(self._stream)
-        target.record_stream(self._stream)
+            target.record_stream(self._stream)
 
     def wait(self, slot: int) -> None:
-        torch.cuda.current_stream(self._device).wait_event(self._done[slot])
+        """Make work queued on the device from now on wait for a slot's latest copy."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._done[slot])
 
 
 def spread(total: int, count: int) -> list[int]:

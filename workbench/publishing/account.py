@@ -24,12 +24,11 @@ FRESH, AGAIN = 600.0, 60.0  # seconds for which an answer, or a problem, stays v
 class Account:
     """The Hub's answer.
 
-    Attributes:
-        name: "" if nobody is logged in.
-        owners: the account and its organizations.
-        reads_only: whether the login may only read.
-        problem: what is wrong and what to do; "" if nothing.
-        known: False until the Hub has answered.
+    name: "" if nobody is logged in.
+    owners: the account and its organizations.
+    reads_only: whether the login may only read.
+    problem: what is wrong and what to do; "" if nothing.
+    known: False until the Hub has answered.
     """
 
     name: str = ""
@@ -69,7 +68,10 @@ class _Watch:
             return self._answer
 
     def _ask(self) -> None:
-        answer = _in_a_child()
+        values = processes.answer_of(__name__, TIMEOUT)  # in a process with a job's environment
+        answer = Account(problem="the Hub does not answer now: start the push anyway, and it will ask again")
+        if values is not None:
+            answer = Account(**{**values, "owners": tuple(values["owners"])})
         with self._lock:
             self._answer, self._asking = answer, False
             self._until = time.monotonic() + (AGAIN if answer.problem else FRESH)
@@ -88,21 +90,9 @@ def _login_mark() -> float:
         return 0.0
 
 
-def _in_a_child() -> Account:
-    """Ask in a process with a job's environment."""
-    values = processes.answer_of(__name__, TIMEOUT)
-    if values is None:
-        return Account(problem="the Hub does not answer now: start the push anyway, and it will ask again")
-    return Account(**{**values, "owners": tuple(values["owners"])})
-
-
-def _main() -> None:
+if __name__ == "__main__":
     try:
         answer = ask()
     except ModelUnavailable as error:
         answer = Account(problem=str(error))
     sys.stdout.write(json.dumps(asdict(answer)))
-
-
-if __name__ == "__main__":
-    _main()

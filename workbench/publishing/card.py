@@ -63,7 +63,12 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
     if facts.family.has_pipeline:
         told = facts.settings.told_kinds if facts.settings else ()
         used = usage_of(facts.family, facts.generated_with, first, facts.shape, scale, facts.experts, told)
-        used = for_first_preview(used, repo_id, seed) if facts.previews else used
+        if facts.previews:  # reproduce the first one, with its seed and its pictures
+            call = {**used.call, "generator": GENERATOR.format(seed)}
+            for name, file in (("image", PICTURE), ("last_image", LAST_PICTURE)):
+                if name in call:
+                    call[name] = f'load_image(hf_hub_download("{repo_id}", "{file}"))'
+            used = replace(used, call=call)
         usage = code(used, model, anonymous_text(model.source), repo_id, also)
     else:
         # diffusers has no pipeline for it, so the family's own code is used.
@@ -87,7 +92,6 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
 
 
 def sample_name(index: int) -> str:
-    """Return a preview's file name in the repository."""
     return f"samples/{index}.mp4"
 
 
@@ -220,15 +224,6 @@ def usage_of(
     call |= {"num_inference_steps": str(model.steps), "guidance_scale": str(model.guidance_scale)}
     call["generator"] = GENERATOR.format(0)
     return Usage("DiffusionPipeline", "", call)
-
-
-def for_first_preview(used: Usage, repo_id: str, seed: int) -> Usage:
-    """Change the code to reproduce a repository's first preview, with its seed and its pictures."""
-    call = {**used.call, "generator": GENERATOR.format(seed)}
-    for name, file in (("image", PICTURE), ("last_image", LAST_PICTURE)):
-        if name in call:
-            call[name] = f'load_image(hf_hub_download("{repo_id}", "{file}"))'
-    return replace(used, call=call)
 
 
 def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> str:

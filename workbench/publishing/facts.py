@@ -48,11 +48,10 @@ PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # allowed formats of a first frame
 class PublishedPreview:
     """One preview and its settings.
 
-    Attributes:
-        model: the base model with the steps, guidance, flow shift and negative prompt it was generated with.
-        picture: its first frame as a PNG without metadata, if it was given one.
-        shape: (frames, height, width); None if its record does not say.
-        left_out: why the picture in its record is not published; "" if it is.
+    model: the base model with the steps, guidance, flow shift and negative prompt it was generated with.
+    picture: its first frame as a PNG without metadata, if it was given one.
+    shape: (frames, height, width); None if its record does not say.
+    left_out: why the picture in its record is not published; "" if it is.
     """
 
     video: Path
@@ -68,12 +67,11 @@ class PublishedPreview:
 class Facts:
     """Everything about a LoRA that is published.
 
-    Attributes:
-        card: the content of its run's card; None without a run.
-        shape: (frames, height, width) of its videos.
-        experts: the experts that it is for; () if the model has only one.
-        trained, held_out: lines of dataset.lock.json.
-        clips: its training clips that still exist, as (dataset's folder, clip).
+    card: the content of its run's card; None without a run.
+    shape: (frames, height, width) of its videos.
+    experts: the experts that it is for; () if the model has only one.
+    trained, held_out: lines of dataset.lock.json.
+    clips: its training clips that still exist, as (dataset's folder, clip).
     """
 
     lora: LibraryLora

@@ -72,8 +72,7 @@ def named(workspace: Workspace, name: str, settings: LoraPush | SpacePush, owner
     found, what = find(workspace, name), _what(settings)
     before = found.published.get("space", {}) if what == "space" else found.published
     if not before.get("repo_id") and not owner:
-        sentence = "repo_id is empty, and nobody is logged in to the Hub: write OWNER/NAME"
-        raise ConfigError(sentence, {"repo_id": sentence})
+        raise ConfigError.of("repo_id", "repo_id is empty, and nobody is logged in to the Hub: write OWNER/NAME")
     return settings.changed(repo_id=before.get("repo_id") or default_repo(owner, found.title, what))
 
 

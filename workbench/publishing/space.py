@@ -22,7 +22,7 @@ from workbench.families.base import ResolvedModel
 from workbench.loras.library import LibraryLora
 from workbench.paths import ASSETS
 from workbench.publishing.card import example, sample_name, usage_of
-from workbench.publishing.facts import Facts, PublishedPreview, gather
+from workbench.publishing.facts import Facts, gather
 from workbench.publishing.settings import SpacePush
 from workbench.publishing.upload_plan import README, FileContent, UploadPlan
 from workbench.runs.model_card import license_of
@@ -83,7 +83,10 @@ def space_upload(workspace: Workspace, lora: LibraryLora, settings: SpacePush) -
 
 
 def app(facts: Facts, lora_repo: str) -> str:
-    """Return the text of app.py."""
+    examples = list[list[Any]]()
+    for index, one in enumerate(facts.previews):
+        picture, made = _picture(index) if one.picture else None, one.model
+        examples.append([one.prompt, picture, one.seed, made.steps, made.guidance_scale, sample_name(index)])
     model, lora = facts.model, facts.lora
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     used = usage_of(facts.family, facts.generated_with, example(lora), facts.shape, scale, facts.experts)
@@ -101,7 +104,7 @@ def app(facts: Facts, lora_repo: str) -> str:
         f"STEPS, GUIDANCE, FPS = {steps}, {guidance}, {model.fps}",
         f"CALL = {{{call}}}",
         "EXAMPLES = [  # prompt, first frame, seed, steps, guidance scale, video",
-        *(f"    {_example(index, preview)!r}," for index, preview in enumerate(facts.previews)),
+        *(f"    {example!r}," for example in examples),
         "]",
         "",
         "",
@@ -114,12 +117,6 @@ def app(facts: Facts, lora_repo: str) -> str:
     ]
     before, _, rest = TEMPLATE.read_text(encoding="utf-8").partition(OPEN)
     return before + "\n".join(lines) + rest.partition(CLOSE)[2].lstrip("\n")
-
-
-def _example(index: int, preview: PublishedPreview) -> list[Any]:
-    picture = _picture(index) if preview.picture else None
-    steps, guidance = preview.model.steps, preview.model.guidance_scale
-    return [preview.prompt, picture, preview.seed, steps, guidance, sample_name(index)]
 
 
 def _picture(index: int) -> str:

@@ -123,10 +123,9 @@ FileContent = Path | bytes | WeightsUpload
 class UploadPlan:
     """What to upload to a repository.
 
-    Attributes:
-        files: name in the repository -> content.
-        notes: what to know before the upload, in sentences.
-        unchanged: name -> SHA-256 of files that must not have changed when they are uploaded.
+    files: name in the repository -> content.
+    notes: what to know before the upload, in sentences.
+    unchanged: name -> SHA-256 of files that must not have changed when they are uploaded.
     """
 
     kind: Kind

@@ -5,7 +5,7 @@
     preview_lora        only in previews: a few-step LoRA makes them faster
 
 Each is written WHAT=STRENGTH; WHAT is a LoRA of the workspace (workspace.lora_names) or a .safetensors file. This
-module resolves its name and compares its header with the model, without torch; `trainer.frozen` computes with it.
+module resolves its name and compares its header with the model, without torch; `trainer.trainable` computes with it.
 """
 
 from __future__ import annotations

@@ -61,14 +61,6 @@ NOT_AS_TRAINED = (
 )
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A loaded LoRA: its adapter name in peft, and what a sample's record says about it."""
-
-    adapter: str
-    facts: dict[str, Any]
-
-
 class Adapters:
     """The LoRAs of one pipeline."""
 
@@ -77,7 +69,8 @@ class Adapters:
         self._expert = expert
         self._family, self._pipeline, self._model = family, pipeline, model
         self._also_trained = AlsoTrained(pipeline.transformer)
-        self._loaded: dict[tuple[Any, ...], _Loaded] = {}  # least recently used first
+        # File -> (adapter's name in peft, what a sample's record says about it); least recently used first.
+        self._loaded: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
         self._count = 0
 
     def apply(self, loras: Sequence[Lora], cache: Path, force: bool = False) -> list[dict[str, Any]]:
@@ -90,33 +83,33 @@ class Adapters:
             force: Use the fitting layers of a LoRA that was made for another model.
         """
         try:
-            active = [(self._load(lora, cache, force), lora.scale) for lora in loras]
+            active = [(*self._load(lora, cache, force), lora.scale) for lora in loras]
             beside = self._also_trained.apply(loras)
         except BaseException:
             self._deactivate()
             raise
         # Leave out LoRAs at scale 0: a DoRA would still change the weights' magnitudes.
-        names = [loaded.adapter for loaded, scale in active if scale]
-        kept = {loaded.adapter for loaded, _ in active}
+        names = [adapter for adapter, _, scale in active if scale]
+        kept = {adapter for adapter, *_ in active}
         surplus = max(0, len(self._loaded) - max(KEPT, len(kept)))
-        for key, loaded in list(self._loaded.items())[:surplus]:
-            if loaded.adapter not in kept:
-                self._pipeline.delete_adapters(loaded.adapter)
+        for key, (adapter, _) in list(self._loaded.items())[:surplus]:
+            if adapter not in kept:
+                self._pipeline.delete_adapters(adapter)
                 del self._loaded[key]
         if names:
             self._pipeline.enable_lora()
-            self._pipeline.set_adapters(names, [scale for _, scale in active if scale])
+            self._pipeline.set_adapters(names, [scale for *_, scale in active if scale])
         else:
             self._deactivate()
         return [
-            {"name": lora.name, **loaded.facts, "scale": lora.scale}
+            {"name": lora.name, **facts, "scale": lora.scale}
             | ({"also_trained_sha256": file_sha256(also)} if also is not None else {})
-            for lora, (loaded, _), also in zip(loras, active, beside, strict=True)
+            for lora, (_, facts, _), also in zip(loras, active, beside, strict=True)
         ]
 
     # ---- loading
 
-    def _load(self, lora: Lora, cache: Path, force: bool) -> _Loaded:
+    def _load(self, lora: Lora, cache: Path, force: bool) -> tuple[str, dict[str, Any]]:
         status = lora.file.stat()
         key = (str(lora.file), status.st_mtime_ns, status.st_size, force)
         if (loaded := self._loaded.pop(key, None)) is None:
@@ -124,7 +117,7 @@ class Adapters:
         self._loaded[key] = loaded
         return loaded
 
-    def _read(self, lora: Lora, cache: Path, force: bool) -> _Loaded:
+    def _read(self, lora: Lora, cache: Path, force: bool) -> tuple[str, dict[str, Any]]:
         tensors, metadata = self._family.lora_tensors(lora.file)
         refuse_other_lora(list(tensors), [family.title for family in families()])
         check_finite(lora.file, tensors)
@@ -135,7 +128,7 @@ class Adapters:
             made_for = next((metadata[key] for key in MADE_FOR if key in metadata), "")
             wrong = check_fit(f"the LoRA {lora.file.name}", weights, sizes, self._model, force, made_for)
         except ConfigError as error:
-            raise ConfigError(str(error), {"loras": str(error)}) from None
+            raise ConfigError.of("loras", str(error)) from None
         fitted, path = shaped(weights, shapes), lora.file
         if wrong or fitted is not weights or not _loads_as_is(lora.file, tensors, metadata, weights):
             # The name has everything that determines the converted file.
@@ -173,7 +166,7 @@ class Adapters:
             "base_model": metadata.get("base_model", ""),
             "origin": weights.origin,
         }
-        return _Loaded(adapter, facts)
+        return adapter, facts
 
     # ---- deactivating
 
@@ -198,20 +191,16 @@ def _loads_as_is(path: Path, tensors: Tensors, metadata: Mapping[str, str], weig
     """Return whether the stock loader reads a file the same way we do."""
     named = {name: tensor for name, tensor in tensors.items() if KEY.fullmatch(name)}
     plain = all(tensor.is_floating_point() and tensor.itemsize > 1 for tensor in named.values())
-    noted = _usable(metadata[DIFFUSERS_KEY]) if DIFFUSERS_KEY in metadata else weights.alpha is None
+    noted = DIFFUSERS_KEY not in metadata and weights.alpha is None
+    if DIFFUSERS_KEY in metadata:  # whether the loader can build a peft config from these notes
+        from peft import LoraConfig
+
+        with contextlib.suppress(ValueError):
+            notes = from_json(metadata[DIFFUSERS_KEY])
+            names = {key.removeprefix("transformer.") for key in notes} if isinstance(notes, dict) else set[str]()
+            noted = {"lora_alpha", "target_modules"} <= names <= set(LoraConfig.__dataclass_fields__)
     header = read_header(path).tensors if path.suffix == ".safetensors" else {}
     return plain and noted and header.keys() == tensors.keys() == named.keys() and not weights.left_out
-
-
-def _usable(notes: str) -> bool:
-    """Return whether the stock loader can build a peft config from a file's metadata under DIFFUSERS_KEY."""
-    from peft import LoraConfig
-
-    with contextlib.suppress(ValueError):
-        found = from_json(notes)
-        names = {key.removeprefix("transformer.") for key in found} if isinstance(found, dict) else set[str]()
-        return {"lora_alpha", "target_modules"} <= names <= set(LoraConfig.__dataclass_fields__)
-    return False
 
 
 def shapes_of(transformer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:

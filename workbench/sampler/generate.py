@@ -6,12 +6,17 @@ The weights stay loaded between requests; LoRAs come and go. On a GPU the dtype 
     exact       the same as the stock pipelines, up to rounding
     fast        step skipping in the middle; on a GPU, compiled blocks
     low-memory  8-bit blocks, and one part at a time on the device
+
+Running out of memory in the last step must not cost a clip that took minutes to denoise. So latents are decoded in the
+memory that is left: whole, in tiles, or on the CPU. Tiles change the picture slightly at their seams, so the record
+names the method.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import platform
 import time
 from collections import OrderedDict
@@ -19,13 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench import __version__
 from workbench.clips import frame_metrics
 from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
+from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.model import Expert, Model
@@ -35,7 +41,6 @@ from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Experts
-from workbench.sampler.decoding import DecodingMethod, LatentPreviewer, decode
 from workbench.sampler.inputs import (
     SampleInputs,
     first_frames,
@@ -56,6 +61,11 @@ if TYPE_CHECKING:
 # Record key -> setting whose file is hashed: HASHED always, with None for no file; TOLD only if there is a file.
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
 TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
+DecodingMethod = Literal["whole", "tiles", "processor"]
+METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
+# Latent previews: squares per row and column of the calibration picture, a square's side in latents, the regression's
+# ridge, and the minimum width in pixels.
+SQUARES, LATENTS, RIDGE, SMALLEST = 8, 4, 1e-3, 160
 PROMPTS_KEPT = 64  # embeddings kept, so that repeated prompts do not need the text encoder
 
 
@@ -141,6 +151,8 @@ class Sampler:
         if inputs.guidance.wanted:
             negative = self.family.no_text(self._text("")) if zeros else self._text(inputs.negative_prompt)
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
+        recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in found)
+        downscale = next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
         shape = self.family.latents_shape(self.folder, inputs.shape.frames, inputs.shape.height, inputs.shape.width)
         denoise_inputs = DenoiseInputs(
             self.folder,
@@ -160,7 +172,7 @@ class Sampler:
             at_timestep=self.experts.at if self._pair else None,
             temperature=inputs.temperature,
             conditioning_scale=settings.conditioning_scale,
-            **self._start_latents(inputs, shape, noise, _downscale(found)),
+            **self._start_latents(inputs, shape, noise, downscale),
         )
         try:  # two experts move to the device by themselves
             with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
@@ -288,7 +300,7 @@ class Sampler:
     ) -> dict[str, Any]:
         """Return the `DenoiseInputs` fields `prefix`, `source` and `given`, encoded from the request's files.
 
-        downscale: how many times smaller than the video the reference is
+        downscale: how many times smaller than the video the reference is, as recorded by the first LoRA that does
         """
         import torch
 
@@ -393,15 +405,108 @@ def _compares_with_zeros(inputs: SampleInputs, model: Model, loras: Sequence[Lor
     return settings.unconditional == "zeros" or model.zeros_without_prompt or trained_so
 
 
-def _downscale(loras: Sequence[Lora]) -> int:
-    """Return how many times smaller than the video the reference is, as recorded by the first LoRA that does."""
-    recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in loras)
-    return next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
-
-
 @functools.cache  # looking them up takes 15 ms
 def versions() -> dict[str, str]:
     """Return the versions that a record names for reproducing a video."""
     packages = ("torch", "diffusers", "transformers", "peft")
     found = {name: version(name) for name in packages}
     return {"workbench": __version__, "python": platform.python_version(), **found}
+
+
+# ---- decoding and latent previews
+
+
+def decode(
+    family: Family,
+    vae: Any,
+    latents: torch.Tensor,
+    make_room: Callable[[], None],
+    begin: DecodingMethod = "whole",
+    noise: torch.Generator | None = None,
+) -> tuple[torch.Tensor, DecodingMethod]:
+    """Decode latents with the first method from `begin` on that fits in memory.
+
+    Returns the video [1, 3, F, H, W] in [-1, 1] on the CPU, and the method. The VAE ends on the device it is on.
+
+    Args:
+        make_room: Called after memory ran out, before the next method.
+        noise: A CPU generator for decoders that draw noise. Each method gets it in the same state.
+    """
+    import torch
+
+    device = next(vae.parameters()).device  # vae.device walks through all modules, which takes 1 ms
+    for method in METHODS[METHODS.index(begin) :]:
+        target = torch.device("cpu") if method == "processor" else device
+        with contextlib.suppress(torch.OutOfMemoryError), contextlib.ExitStack() as afterwards:
+            if method != "whole":
+                afterwards.callback(vae.disable_slicing)
+                afterwards.callback(vae.disable_tiling)
+                vae.enable_tiling()
+                vae.enable_slicing()
+            if target != device:  # `to` takes 6 ms even if nothing moves
+                vae.to(target)
+                afterwards.callback(vae.to, device)
+            fresh = torch.Generator().set_state(noise.get_state()) if noise is not None else None
+            return family.decode(vae, latents.to(target), fresh).cpu(), method
+        make_room()  # only here is nothing left that holds the failed attempt's memory
+    raise torch.OutOfMemoryError("the video's latents cannot be decoded, even on the CPU")
+
+
+class LatentPreviewer:
+    """Renders latents as small pictures without the VAE's decoder.
+
+    Colors are nearly linear in latents. The linear map is fitted once per VAE, by least squares on an encoded picture
+    of colored squares, which takes one pass of the encoder over one small frame.
+    """
+
+    def __init__(self, family: Family, vae: Any, spatial: int) -> None:
+        """Fit the map. spatial: the VAE's spatial compression, in pixels per latent"""
+        import torch
+
+        side = SQUARES * LATENTS
+        generator = torch.Generator().manual_seed(0)
+        colors = torch.rand(3, SQUARES, SQUARES, generator=generator) * 2 - 1
+        grid = colors.repeat_interleave(LATENTS, 1).repeat_interleave(LATENTS, 2)
+        clip = grid.repeat_interleave(spatial, 1).repeat_interleave(spatial, 2)[None, :, None]
+        self._frame_axis = family.frame_axis
+        moments = family.encode_video(vae, clip)
+        none = torch.zeros_like(family.posterior_noise(moments, generator, torch.float32))
+        latents = family.sample_latents(moments, none).select(self._frame_axis, 0)[0].float().cpu()  # [C, side, side]
+        inside = torch.zeros(side, side, dtype=torch.bool)
+        for offset in range(LATENTS // 4, LATENTS - LATENTS // 4):
+            for other in range(LATENTS // 4, LATENTS - LATENTS // 4):
+                inside[offset::LATENTS, other::LATENTS] = True  # at their borders the squares' colors mix
+        inputs = torch.cat([latents[:, inside], torch.ones(1, int(inside.sum()))]).T.double()
+        targets = grid[:, inside].T.double()
+        square = inputs.T @ inputs + RIDGE * len(inputs) * torch.eye(inputs.shape[1])
+        self._matrix = torch.linalg.solve(square, inputs.T @ targets).float()  # [C + 1, 3]
+
+    def frames(self, latents: torch.Tensor) -> np.ndarray:
+        """Render latents [1, ...] as uint8 [f, h, w, 3]."""
+        values = latents.movedim(self._frame_axis, 1)[0].float().cpu().permute(0, 2, 3, 1)
+        colors = values @ self._matrix[:-1] + self._matrix[-1]
+        pixels: np.ndarray = ((colors.clamp(-1, 1) + 1) * 127.5).byte().numpy()
+        return pixels
+
+    def webp(self, latents: torch.Tensor, seconds: float) -> bytes:
+        """Render latents as a looping WebP animation of `seconds` length."""
+        from PIL import Image
+
+        frames = self.frames(latents)
+        height, width = frames.shape[1:3]
+        times = max(1, -(-SMALLEST // width))
+        pictures = [
+            Image.fromarray(one).resize((width * times, height * times), Image.Resampling.BICUBIC) for one in frames
+        ]
+        data = io.BytesIO()
+        pictures[0].save(
+            data,
+            "WEBP",
+            save_all=True,
+            append_images=pictures[1:],
+            loop=0,
+            quality=70,
+            method=0,
+            duration=max(20, round(1000 * seconds / len(pictures))),
+        )
+        return data.getvalue()

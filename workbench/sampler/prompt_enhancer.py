@@ -157,7 +157,6 @@ def stop(workspace: Workspace) -> None:
 
 
 def settings_of(workspace: Workspace) -> PromptSettings:
-    """Return the settings of the last enhancement."""
     with contextlib.suppress(ConfigError):
         return PromptSettings.load(folder_of(workspace) / jobs.CONFIG)
     return PromptSettings()

@@ -97,17 +97,14 @@ class Progress:
 
 
 def worker_folder(workspace: Workspace) -> Path:
-    """Return the job folder of the sampling worker."""
     return workspace.samples / WORKER
 
 
 def requests_of(workspace: Workspace) -> Requests:
-    """Return the requests for a workspace's sampling worker."""
     return requests_in(worker_folder(workspace))
 
 
 def requests_in(folder: Path) -> Requests:
-    """Return the requests in a sampling worker's folder."""
     return Requests(folder, MODULE, HOLDER, "video", ID, WorkerSettings().save)
 
 

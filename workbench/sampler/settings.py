@@ -305,7 +305,7 @@ def expand(settings: SampleSettings, batch: BatchSettings) -> list[SampleSetting
     prompts, lines = [], [line for line in every if line.strip()]
     if (count := max(1, len(lines)) * batch.videos) > MOST_AT_ONCE:
         sentence = f"{count:,} videos are requested at once, at most {MOST_AT_ONCE:,} are allowed: request fewer"
-        raise ConfigError(sentence, {"videos" if batch.videos > 1 else "prompt": sentence})
+        raise ConfigError.of("videos" if batch.videos > 1 else "prompt", sentence)
     for number, line in enumerate(lines):
         prompt, mark, own = (part.strip() for part in line.partition(MARK))
         # Only the last scene decides how the story ends.
@@ -367,16 +367,14 @@ def _guided(values: Mapping[str, Any]) -> bool:
     return not isinstance(scale, int | float) or scale > 1
 
 
-def _image(values: Mapping[str, Any]) -> bool:
-    """Return whether the model takes a first frame, or is not known."""
-    found = known_model(str(values["model"]))
-    return found is None or found.model.task != "text-to-video" or not found.family.refusal(found.model, "first")
+def _accepts(kind: str, task: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Return a check that fails for known models of a task that refuse a kind of conditioning (`families.told`)."""
 
+    def accepts(values: Mapping[str, Any]) -> bool:
+        found = known_model(str(values["model"]))
+        return found is None or found.model.task != task or not found.family.refusal(found.model, kind)
 
-def _video(values: Mapping[str, Any]) -> bool:
-    """Return whether the model can change a video, in whole or inside a mask, or is not known."""
-    found = known_model(str(values["model"]))
-    return found is None or found.model.task != "image-to-video" or not found.family.refusal(found.model, "mask")
+    return accepts
 
 
 def _schedulers(values: Mapping[str, Any]) -> bool:
@@ -387,14 +385,14 @@ def _schedulers(values: Mapping[str, Any]) -> bool:
 
 # Setting -> whether it has an effect, given raw form values, so that forms can hide it. Others always have one.
 HAS_EFFECT: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    **dict.fromkeys(("image", "image_scale"), _image),
+    **dict.fromkeys(("image", "image_scale"), _accepts("first", task="text-to-video")),
     "scheduler": _schedulers,
     **dict.fromkeys(
         ("negative_prompt", "dynamic_guidance", "guidance_from", "guidance_until", "guidance_rescale", "zero_star"),
         _guided,
     ),
     **dict.fromkeys(("height", "width"), lambda values: not getattr(chosen_model(values), "fixed_size", False)),
-    "video": _video,
+    "video": _accepts("mask", task="image-to-video"),  # changed in whole or inside a mask
     "strength": lambda values: bool(values["video"]) and not values["mask"],
     "mask": lambda values: bool(values["video"]),
     "mask_keeps": lambda values: bool(values["mask"]),

@@ -12,8 +12,6 @@ determines it (the clip's bytes, the frames and crop taken, the VAE's weights), 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +32,7 @@ from workbench.jobs import processes, queue
 from workbench.jobs.devices import Device, DeviceChoice, pick_device
 from workbench.settings import field
 from workbench.workspace import Workspace, read_object
+from workbench.workspace.records import key_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -181,15 +180,16 @@ def _planned(clip: Clip, shape: Shape) -> FramePlan:
 
 def _key(path: Path, planned: FramePlan, model: Model) -> str:
     """Hash everything that determines the reconstruction, except for the device, which only affects the last bits."""
-    what = {
-        "clip": file_sha256(path),
-        "indices": planned.indices,
-        "resize": planned.resize,
-        "crop": planned.crop,
-        "fps": planned.fps,
-        "vae": part_identity(model, Path(model.source), "vae"),
-    }
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
+    return key_of(
+        {
+            "clip": file_sha256(path),
+            "indices": planned.indices,
+            "resize": planned.resize,
+            "crop": planned.crop,
+            "fps": planned.fps,
+            "vae": part_identity(model, Path(model.source), "vae"),
+        }
+    )
 
 
 def reconstruct(job: jobs.Job) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ CHECKPOINT = re.compile(r"([^/]+)/checkpoints/step-0*(\d+)/lora\.safetensors$")
 UNFIT = "fit"  # a word in every message about a LoRA that belongs to another model
 VIDEO_WIDTH = 192  # pixels, in a notebook
 # Relative to the usual change between two frames. Real footage has 0.75 to 1.3 anywhere.
-SMOOTH_JOINT, JUMP = 1.2, 2.0
+JOINTS = {1.2: "not visible", 2.0: "a small jump", math.inf: "a jump"}
 LATENTS_ONLY = "latents only"  # shown in place of a video
 STATES = {
     RequestState.WAITING: "waiting",
@@ -40,6 +41,8 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
     settings, record = sample.settings, sample.record
     seconds, fps = record.get("seconds"), float(record.get("fps") or 0)
     frames = int(record.get("frames") or settings.frames or 0)
+    joint = record.get("joint")  # with the video that it continues (clips.frame_metrics.joint)
+    visible = next(words for most, words in JOINTS.items() if (joint or 0.0) <= most)
     known = [
         ("model", str(record.get("model") or settings.model)),
         ("seed", str(record.get("seed", settings.seed))),
@@ -56,18 +59,12 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("changes", _changed(settings) if settings.video else ""),
         ("continues", "a video" if settings.continue_from else ""),
         ("leads up to", "a video" if settings.continue_to else ""),
-        ("joint", joint_in_words(record["joint"]) if "joint" in record else ""),
+        ("joint", f"{visible}, {joint:.1f} of a usual step" if joint is not None else ""),
         ("joined from", f"{len(record['scenes'])} scenes" if "scenes" in record else ""),
         ("file", f"{LATENTS_ONLY}, not decoded" if sample.latents_only else ""),
         ("took", duration(seconds) if isinstance(seconds, int | float) else ""),
     ]
     return [(label, value) for label, value in known if value]
-
-
-def joint_in_words(joint: float) -> str:
-    """Describe how visible the joint is between a video and the one that it continues (clips.frame_metrics.joint)."""
-    words = "not visible" if joint <= SMOOTH_JOINT else "a small jump" if joint <= JUMP else "a jump"
-    return f"{words}, {joint:.1f} of a usual step"
 
 
 def _changed(settings: SampleSettings) -> str:

@@ -204,7 +204,6 @@ class Worker:
         return step
 
     def report_progress(self, sample_id: str, phase: str, step: int = 0, total: int = 0, **more: Any) -> None:
-        """Write a request's progress."""
         values = {"phase": phase, "step": step, "total": total, **more}
         self.write_progress(f"{sample_id}.json", json.dumps(values).encode())
 

@@ -24,7 +24,7 @@ import torch
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
-from workbench.families.told import BESIDE, GivenKind, drawn, largest
+from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
 from workbench.runs.checks import refuse_empty
 from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
@@ -81,8 +81,7 @@ class _Read:
     noise: torch.Tensor
     posterior: torch.Tensor
     pictures: torch.Tensor  # [B] bool: whether the clip keeps its picture
-    beside: Tensors  # the view "low resolution" or "picture", for models that need one
-    told: Tensors | None  # {} if no conditioning was drawn, None in runs that do not set it
+    shown: Tensors  # the encoded conditioning; {} if none was drawn or its view is not read ahead
     mask: torch.Tensor | None
     opposite: Tensors | None
 
@@ -141,20 +140,12 @@ class BatchInputs:
         read = self._next(number)
         latents = self._family.sample_latents(self._on_device(read.moments), to_device(read.posterior, self._device))
         given = None
-        if self.view == "low resolution":
-            noise = self._noise(len(read.items), read.shape, "low resolution", step, micro)
-            beside = self._family.sample_latents(self._on_device(read.beside), to_device(noise, self._device))
-            given = Given(beside=beside * to_device(read.pictures.view(-1, 1, 1, 1, 1).to(beside.dtype), self._device))
-        elif self.view == "picture":
-            noise = self._one_frame_noise(len(read.items), read.shape, "picture", step, micro)
-            kept = to_device(read.pictures, self._device)
-            given = self._family.given(self._on_device(read.beside), noise, read.shape, kept)
-        elif self._frames is not None:
+        if self._frames is not None:
             moments = self._frame_moments(number)
             given = self._frames.finish(moments, read.shape, read.pictures, "training", step, micro)
-        elif read.told is not None:
-            given = self._given(read.told, read.shape, "told", step, micro)
-        elif self.view == "clip" and read.pictures.any():
+        elif self.view != "clip":
+            given = self._given(read.shown, read.shape, read.pictures, "", step, micro)
+        elif read.pictures.any():
             given = self._family.own_first_frame(latents, to_device(read.pictures, self._device))
         inputs = ModelInputs(
             latents=latents,
@@ -199,6 +190,7 @@ class BatchInputs:
         kept = (torch.rand(count, generator=generator) >= settings.caption_dropout).tolist()
         flipped = self._flipped(items, step, micro)
         pictures = torch.rand(count, generator=self._generator("pictures", step, micro)) >= self._hidden
+        kind = drawn(self._shares, torch.rand((), generator=self._generator("given", step, micro)).item())
         return _Read(
             items=items,
             shape=shape,
@@ -208,24 +200,40 @@ class BatchInputs:
             noise=self._noise(count, shape, "noise", step, micro),
             posterior=self._noise(count, shape, "posterior", step, micro),
             pictures=pictures,
-            beside=self._views(items, flipped, self.view) if self.view in ("low resolution", "picture") else {},
-            told=self._told(items, flipped, self._drawn(step, micro)) if self.view == TOLD else None,
+            shown=self._shown(items, flipped, kind),
             mask=self._masks(items, flipped),
             opposite=self._views(items, flipped, OPPOSITE) if settings.has_pairs else None,
         )
 
     # ---- conditioning
 
-    def _drawn(self, step: int, micro: int) -> GivenKind | None:
-        """Draw the kind of given frames for a batch; None for no frames."""
-        return drawn(self._shares, torch.rand((), generator=self._generator("given", step, micro)).item())
-
-    def _told(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
+    def _shown(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
         """Return the encoded conditioning of clips of one shape. A kind that would give every frame gives none."""
+        if self.view != TOLD:
+            return self._views(items, flipped, self.view) if self.view in ("low resolution", "picture") else {}
         if kind is not None and not kind.leaves_something(len(items[0].plan.indices)):
             kind = None
         views = views_of(self._settings, kind, self.told_as_one)
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
+
+    def _given(
+        self, shown: Tensors, shape: tuple[int, ...], pictures: torch.Tensor | None, prefix: str, *indices: int
+    ) -> Given:
+        """Make the model's input from encoded conditioning.
+
+        Args:
+            pictures: Which clips keep their picture, [B]; None for one clip that does.
+            prefix: What the noise's purpose begins with.
+        """
+        if self.view == TOLD:
+            return self._as_told(shown, shape, f"{prefix}told", *indices)
+        count, kept = (1, None) if pictures is None else (len(pictures), to_device(pictures, self._device))
+        if self.view == "picture":
+            one_frame = self._noise(count, self._family.one_frame(shape), f"{prefix}picture", *indices)
+            return self._family.given(self._on_device(shown), to_device(one_frame, self._device), shape, kept)
+        noise = to_device(self._noise(count, shape, f"{prefix}low resolution", *indices), self._device)
+        beside = self._family.sample_latents(self._on_device(shown), noise)
+        return Given(beside=beside if kept is None else beside * kept.view(-1, 1, 1, 1, 1).to(beside.dtype))
 
     def fixed_kind(self, item: RunClip) -> GivenKind | None:
         """Return the given frames for measurements and previews, of the largest share; None for no frames."""
@@ -241,21 +249,10 @@ class BatchInputs:
         """Return the model's input for no conditioning; None if the model needs no such input."""
         if not self.told_as_one:
             return None
-        return self._given(self._views([item], [False], TOLD_NOTHING), self.latents_shape(item), "told nothing")
+        return self._as_told(self._views([item], [False], TOLD_NOTHING), self.latents_shape(item), "told nothing")
 
-    @property
-    def begins_with_picture(self) -> bool:
-        """Whether the model's stock pipeline takes a first frame."""
-        return self._model.task == "image-to-video"
-
-    def told_in_words(self, item: RunClip) -> str:
-        """Name the conditioning of measurements and previews: "first+last, control"."""
-        beside = [name for name in BESIDE if getattr(self._settings, name)]
-        return ", ".join(str(part) for part in (self.fixed_kind(item), *beside) if part)
-
-    def _given(self, told: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
-        noise = self._generator(purpose, *indices)
-        return self._family.told(self._on_device(told), shape, noise, torch.float32)
+    def _as_told(self, shown: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
+        return self._family.told(self._on_device(shown), shape, self._generator(purpose, *indices), torch.float32)
 
     def _frame_moments(self, number: int) -> Tensors:
         """Encode the first frames of this batch and, on a GPU, of the next ones while the VAE is there.
@@ -295,8 +292,16 @@ class BatchInputs:
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
         """Yield one input per caption, without a clip or a picture, in the shape of `item`."""
-        shape = self.latents_shape(item)
-        given = self._no_picture(item)
+        shape, given = self.latents_shape(item), None  # the model's input for no picture
+        if self.view == "picture":
+            image = self._on_device(self._views([item], [False], "picture"))
+            noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
+            hidden = torch.zeros(1, dtype=torch.bool, device=self._device)
+            given = self._family.given(image, noise, shape, hidden)
+        elif self.view == TOLD:
+            given = self.nothing(item) or self._as_told({}, shape, "told nothing")
+        elif self.view != "clip":
+            given = Given(beside=torch.zeros(1, *shape, device=self._device))
         for caption in captions:
             text = self._on_device(self._texts([caption]))
             yield EvaluationInput(name=caption, shape=shape, text=text, given=given, fps=item.plan.fps)
@@ -313,38 +318,20 @@ class BatchInputs:
             others = list(self.captions(preservation_prompts[:DRIFT_INPUTS], data.train[0]))
         return own, others
 
-    def _no_picture(self, item: RunClip) -> Given | None:
-        """Return the input of an image-to-video model for no picture; None for other models."""
-        shape = self.latents_shape(item)
-        if self.view == "picture":
-            image = self._on_device(self._views([item], [False], "picture"))
-            noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
-            return self._family.given(image, noise, shape, torch.zeros(1, dtype=torch.bool, device=self._device))
-        if self.view == TOLD:
-            return self.nothing(item) or self._given({}, shape, "told nothing")
-        return None if self.view == "clip" else Given(beside=torch.zeros(1, *shape, device=self._device))
-
     def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":
             return None
         key = self._encoder.clip_key(item, "clip" if self.view == TOLD else self.view)
         if key not in self._fixed:
             shape, purpose = self.latents_shape(item), f"held-out {item.sha256}"
-            if self.view == TOLD:
-                given = self._given(self._told([item], [False], self.fixed_kind(item)), shape, f"{purpose}: told")
-            elif self._frames is not None:
+            if self._frames is not None:
                 pixels = self._views([item], [False], "first frame")[FIRST_FRAME]
                 moments = self._frames.moments(pixels, purpose)
                 given = self._frames.finish(moments, shape, torch.ones(1, dtype=torch.bool), purpose)
                 self._frames.rest()
-            elif self.view == "picture":
-                image = self._on_device(self._views([item], [False], "picture"))
-                noise = self._one_frame_noise(1, shape, f"{purpose}: picture")
-                given = self._family.given(image, noise, shape)
             else:
-                noise = self._noise(1, shape, f"{purpose}: low resolution").to(self._device)
-                low = self._on_device(self._views([item], [False], "low resolution"))
-                given = Given(beside=self._family.sample_latents(low, noise))
+                shown = self._shown([item], [False], self.fixed_kind(item))
+                given = self._given(shown, shape, None, f"{purpose}: ")
             self._fixed[key] = given.to(torch.device("cpu"))
         return self._fixed[key].to(self._device)
 
@@ -427,10 +414,6 @@ class BatchInputs:
 
     def _noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
         return torch.randn(count, *shape, generator=self._generator(purpose, *indices))
-
-    def _one_frame_noise(self, count: int, shape: tuple[int, ...], purpose: str, *indices: int) -> torch.Tensor:
-        """Sample standard normal noise in the shape of one latent frame per clip, on the device."""
-        return to_device(self._noise(count, self._family.one_frame(shape), purpose, *indices), self._device)
 
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Sample standard normal noise in the shape of a clip's latents; the same purpose gives the same noise."""

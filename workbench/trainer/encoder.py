@@ -50,6 +50,7 @@ from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import FORMATS
 from workbench.workspace import Workspace, named_paths, write_bytes
+from workbench.workspace.records import key_of
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,6 @@ def view_of(model: Model, settings: TrainSettings) -> View:
 
 
 def told_view(kind: GivenKind) -> View:
-    """Return the view of a kind of given frames."""
     return f"{TOLD} {kind}"
 
 
@@ -192,14 +192,15 @@ class Encoder:
         return key_of(what | ({"form": form} if form else {}))
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
-        """Return the cache key of a view of a clip."""
         plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
+        size = (item.bucket.frames, item.bucket.height, item.bucket.width)
         if view == "mask":
-            return self._mask_key(item, flipped)
+            what: dict[str, Any] = {"view": view, "mask": item.mask, "soften": item.soften, "flipped": flipped}
+            what |= {"indices": plan.indices, "resize": plan.resize, "crop": plan.crop, "family": self.family.name}
+            return key_of(what | {"shape": self.family.latents_shape(self.folder, *size)})
         if view == TOLD_NOTHING:
-            size = (item.bucket.frames, item.bucket.height, item.bucket.width)
             return key_of({"view": view, "size": size, "vae": self._vae, "dtype": f"torch.{self._vae_dtype}"})
-        what: dict[str, Any] = {
+        what = {
             "clip": item.sha256,
             "indices": plan.indices[:1] if pictured else plan.indices,
             "resize": plan.resize,
@@ -216,22 +217,6 @@ class Encoder:
         what |= {"reduction": self._reduction} if view == "low resolution" else {}
         what |= {"text": self._dtype} if view == "text" else {}
         return key_of(what)
-
-    def _mask_key(self, item: RunClip, flipped: bool) -> str:
-        plan, bucket = item.plan, item.bucket
-        return key_of(
-            {
-                "view": "mask",
-                "mask": item.mask,
-                "indices": plan.indices,
-                "resize": plan.resize,
-                "crop": plan.crop,
-                "family": self.family.name,
-                "shape": self.family.latents_shape(self.folder, bucket.frames, bucket.height, bucket.width),
-                "soften": item.soften,
-                "flipped": flipped,
-            }
-        )
 
     def caption(self, caption: str) -> Tensors:
         """Read a caption's embeddings from the cache, encoding it again if its file is damaged."""
@@ -295,12 +280,20 @@ class Encoder:
 
     def _encoded(self, item: RunClip, view: View, flipped: bool) -> Tensors:
         import torch
+        from safetensors import SafetensorError
+        from safetensors.torch import load
 
         if view == "mask":
             mask = torch.from_numpy(read_mask(item))[None, None]
             return {MASK: self.family.mask_cells(self.folder, mask.flip(-1) if flipped else mask)}
         if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
-            return self._read_latents(item, view)
+            try:
+                tensors = load(item.path.read_bytes())
+            except SafetensorError as error:
+                raise DataError(f"{item.name} cannot be read ({error}): import it again") from error
+            if view == "text":
+                return self.family.text_from_file(tensors, self.dtype)
+            return self.family.moments_from_file(self.folder, tensors)
         if is_told(view):
             told = read_told(item, view, flipped)
             with self.kept_loaded():
@@ -322,20 +315,6 @@ class Encoder:
             else:
                 encode = partial(self.family.encode_video, vae, video)
             return self._whole_or_tiled(vae, encode)
-
-    def _read_latents(self, item: RunClip, view: View) -> Tensors:
-        """Read a clip that is stored as latents. Raises DataError if its file cannot be read."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load
-
-        data = item.path.read_bytes()
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise DataError(f"{item.name} cannot be read ({error}): import it again") from error
-        if view == "text":
-            return self.family.text_from_file(tensors, self.dtype)
-        return self.family.moments_from_file(self.folder, tensors)
 
     @contextlib.contextmanager
     def kept_loaded(self) -> Iterator[None]:
@@ -456,7 +435,6 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
 
 
 def companion_file(item: RunClip, name: str) -> Path:
-    """Return the path of a file beside a clip."""
     return clip_file(item.path.parent.parent, name)
 
 
@@ -620,12 +598,7 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
     captions += [prompt for pair in settings.slider_pairs for prompt in pair] if settings.is_slider else []
     captions += [model.negative_prompt, ""]
-    views = dict.fromkeys(("clip", view_of(model, settings)))
-    whole = family.told_as_one(model)
-    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(_pieces(settings, data, tuple(views), whole)))
-
-
-def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...], whole: bool) -> Iterator[Piece]:
+    views, whole, pieces = dict.fromkeys(("clip", view_of(model, settings))), family.told_as_one(model), list[Piece]()
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
             own = tuple(view for view in views if view != TOLD)
@@ -635,8 +608,8 @@ def _pieces(settings: TrainSettings, data: TrainingData, views: tuple[View, ...]
             own += ("mask",) if item.mask else ()
             own += (OPPOSITE,) if settings.has_pairs and item.role == "train" else ()
             for view in (*own, "text") if item.given_text else own:
-                for flipped in (False, True) if both and item.flippable else (False,):
-                    yield Piece(item, view, flipped)
+                pieces += [Piece(item, view, flip) for flip in ((False, True) if both and item.flippable else (False,))]
+    return EncodingWork(tuple(dict.fromkeys(captions)), tuple(pieces))
 
 
 def encoder_of(
@@ -675,11 +648,6 @@ def portable_keys(workspace: Workspace, settings: TrainSettings) -> list[str]:
 
 class Damaged(Exception):
     """A cache entry is missing, or was damaged and is now removed."""
-
-
-def key_of(what: Mapping[str, Any]) -> str:
-    """Hash everything that determines the tensors into a key."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
 
 
 class Cache:

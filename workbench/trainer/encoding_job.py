@@ -11,13 +11,10 @@ then finds its tensors in the cache.
 
 from __future__ import annotations
 
-import math
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from workbench import jobs
 from workbench.errors import ConfigError
@@ -31,19 +28,13 @@ from workbench.runs.checks import check
 from workbench.runs.data import ENCODINGS, WORK, load_data
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Settings, field, parse
-from workbench.trainer.encoder import (
-    Encoder,
-    EncodingWork,
-    encoder_of,
-    encoding_work,
-    key_of,
-    precision_of,
-)
+from workbench.trainer.encoder import Encoder, EncodingWork, encoder_of, encoding_work, precision_of
 from workbench.workspace import Workspace, read_json, slugify
+from workbench.workspace.records import key_of
 
 MODULE = "workbench.trainer.encoding_job"
 CAPTIONS_A_SHARD = 512  # large, so that few workers have to load the text encoder
-Kind = Literal["captions", "clips"]
+Shard = tuple[str, int, int]  # (kind, first, last) of captions or pieces
 
 
 class EncodeSettings(Settings):
@@ -54,21 +45,6 @@ class EncodeSettings(Settings):
 
     clips_a_shard: int = field(32, title="Clips per shard", section="Work", low=1, high=10_000, advanced=True)
     """How many clips a worker takes at a time. If a machine goes down, only its current shards are lost."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The work in shards: (kind, first, last) of captions or pieces."""
-
-    settings: TrainSettings
-    precision: str
-    work: EncodingWork
-    shards: Sequence[tuple[Kind, int, int]]
-
-    @property
-    def total(self) -> int:
-        """The number of captions and pieces."""
-        return len(self.work.captions) + len(self.work.pieces)
 
 
 def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSettings) -> Path:
@@ -90,8 +66,12 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
     found = encoding_work(settings, load_data(workspace, settings))
     keys = found.keys(encoder_of(workspace, settings, where, "cpu", precision))
     parent = workspace.cache / ENCODINGS / key_of({"keys": sorted(keys)})
-    shards = [*_cut("captions", len(found.captions), CAPTIONS_A_SHARD)]
-    shards += _cut("clips", len(found.pieces), how.clips_a_shard)
+    shards = list[Shard]()
+    for kind, count, size in (
+        ("captions", len(found.captions), CAPTIONS_A_SHARD),
+        ("clips", len(found.pieces), how.clips_a_shard),
+    ):
+        shards += [(kind, first, min(count, first + size)) for first in range(0, count, size)]
     kept = {"settings": settings.model_dump(mode="json"), "precision": precision, "shards": shards}
     make_once(parent / WORK, kept)
     folder = machine_of(parent)
@@ -100,19 +80,15 @@ def plan_encoding(workspace: Workspace, settings: TrainSettings, how: EncodeSett
 
 
 def machine_of(parent: Path) -> Path:
-    """Return the folder of this machine's job."""
     return parent / slugify(f"{socket.gethostname()[:40]}-{platform.boot_id()[:8]}")
 
 
-def _cut(kind: Kind, count: int, size: int) -> list[tuple[Kind, int, int]]:
-    return [(kind, n * size, min(count, (n + 1) * size)) for n in range(math.ceil(count / size))]
-
-
-def _read_plan(workspace: Workspace, parent: Path) -> Plan:
+def _read_plan(workspace: Workspace, parent: Path) -> tuple[TrainSettings, str, EncodingWork, Sequence[Shard]]:
+    """Return the run's settings, the precision, the work and its shards."""
     kept = read_json(parent / WORK)
     settings = parse(TrainSettings, kept["settings"])
-    found = encoding_work(settings, load_data(workspace, settings))
-    return Plan(settings, kept["precision"], found, [tuple(one) for one in kept["shards"]])
+    work = encoding_work(settings, load_data(workspace, settings))
+    return settings, kept["precision"], work, [tuple(one) for one in kept["shards"]]
 
 
 # ---- the job of one machine
@@ -124,13 +100,13 @@ def launch(folder: Path) -> int:
         workspace, parent = Workspace.open(folder.parents[3]), folder.parent
         how = EncodeSettings.load(folder / jobs.CONFIG)
         job.beat("reading the dataset")
-        plan = _read_plan(workspace, parent)
-        shards = Shards(parent, len(plan.shards))
-        devices = gpus_of(plan.settings.device)[: how.processes or None]
+        settings, _, work, cut = _read_plan(workspace, parent)
+        shards = Shards(parent, len(cut))
+        devices = gpus_of(settings.device)[: how.processes or None]
         count = how.processes or max(1, len(devices))
         # Machines may share the queue's file; each waits with a process of its own.
-        with queue.acquired(workspace, devices, job, f"encoding {plan.settings.dataset}"):
-            Workers(job, MODULE, count, devices).run(shards, "encoding", plan.total)
+        with queue.acquired(workspace, devices, job, f"encoding {settings.dataset}"):
+            Workers(job, MODULE, count, devices).run(shards, "encoding", len(work.captions) + len(work.pieces))
         job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
     return int(job.exit_code)
 
@@ -141,27 +117,28 @@ def launch(folder: Path) -> int:
 def worker(folder: Path) -> int:
     """Encode shards until none are left."""
     workspace, parent = Workspace(folder.parents[3]), folder.parent
-    plan = _read_plan(workspace, parent)
-    family, model = plan.settings.resolved
+    settings, precision, work, cut = _read_plan(workspace, parent)
+    family, model = settings.resolved
     # A worker sees only its own GPU, so the number in the setting does not apply.
-    device = pick_device(plan.settings.device.partition(":")[0]).torch_name
-    encoder = encoder_of(workspace, plan.settings, family.fetch(model), device, plan.precision)
-    shards = Shards(parent, len(plan.shards))
-    return take_shards(shards, lambda number: _encode(plan, number, encoder), encoder.kept_loaded())
+    device = pick_device(settings.device.partition(":")[0]).torch_name
+    encoder = encoder_of(workspace, settings, family.fetch(model), device, precision)
+    return take_shards(
+        Shards(parent, len(cut)), lambda number: _encode(work, cut[number], encoder), encoder.kept_loaded()
+    )
 
 
-def _encode(plan: Plan, number: int, encoder: Encoder) -> Iterator[int]:
+def _encode(work: EncodingWork, shard: Shard, encoder: Encoder) -> Iterator[int]:
     """Encode what the cache lacks of one shard, yielding the number of captions or clips done."""
-    kind, first, last = plan.shards[number]
+    kind, first, last = shard
     if kind == "clips":
-        for piece in plan.work.pieces[first:last]:
+        for piece in work.pieces[first:last]:
             if (key := encoder.clip_key(*piece)) not in encoder.cache:
                 encoder.encode_clip(piece)
                 log(f"encoded {key}")
             yield 1
         return
     for at in range(first, last, CAPTIONS_AT_ONCE):
-        captions = plan.work.captions[at : min(last, at + CAPTIONS_AT_ONCE)]
+        captions = work.captions[at : min(last, at + CAPTIONS_AT_ONCE)]
         missing = [key for key in map(encoder.caption_key, captions) if key not in encoder.cache]
         encoder.encode_captions(captions, lambda *_: None)
         for key in missing:

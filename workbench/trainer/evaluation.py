@@ -1,4 +1,4 @@
-"""What a run has learned, measured on fixed noise: the loss of held-out clips, and the prior drift.
+"""What a run has learned, measured on fixed noise: held-out loss, prior drift and the visible effect by mask.
 
 The training loss varies with every noise sample and its level; these numbers change only when the model does. They
 depend on nothing but the run's seed, the clips' content and the weights, so neither time nor order affects them.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -21,7 +21,10 @@ from workbench.families.base import Family
 from workbench.families.model_inputs import Given, ModelInputs, Tensors
 from workbench.families.noise_schedules import NoiseSchedule, float64_device
 from workbench.runs.analysis.curves import BANDS
-from workbench.runs.data import seed_for
+from workbench.runs.data import RunClip, read_mask, seed_for
+
+if TYPE_CHECKING:
+    from workbench.trainer.session import Session
 
 
 @dataclass(frozen=True)
@@ -127,21 +130,50 @@ EFFECT_LEVEL = 0.7
 """The noise quantile at which the visible effect by mask is measured: layout and appearance are still open there."""
 
 
-def seen_in_one_step(
-    family: Family, transformer: Any, schedule: NoiseSchedule, probe: EvaluationInput, seed: int, device: torch.device
-) -> torch.Tensor:
-    """Noise a clip to EFFECT_LEVEL with fixed noise and denoise it in one step; return the latents [1, ...] on the CPU.
+def effect_by_mask(session: Session, items: Sequence[RunClip]) -> dict[str, float]:
+    """Measure how much the LoRA changes masked clips, inside the region it learns from and outside.
 
-    Leaves the transformer in evaluation mode.
+    The clips are noised, always alike, then denoised in one step with and without the LoRA, and both results are
+    decoded. Leaves the transformer in evaluation mode.
     """
-    assert probe.moments is not None
+    family, schedule, settings = session.family, session.schedule, session.settings
+    transformer = session.bare_transformer
+
+    def denoised() -> list[torch.Tensor]:
+        found = []
+        for clip in session.inputs.clips(items):
+            generator = torch.Generator().manual_seed(seed_for(settings.seed, f"seen {clip.name}"))
+            inputs = clip.sampled(family, schedule, EFFECT_LEVEL, generator, session.device)
+            noisy = family.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
+            predicted = family.predict(transformer, schedule, inputs).float()
+            found.append(family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu())
+        return found
+
     transformer.eval()
-    generator = torch.Generator().manual_seed(seed_for(seed, f"seen {probe.name}"))
-    with torch.no_grad():
-        inputs = probe.sampled(family, schedule, EFFECT_LEVEL, generator, device)
-        noisy = family.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
-        predicted = family.predict(transformer, schedule, inputs).float()
-        return family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu()
+    with session.as_in_use(), session.accelerator.autocast(), torch.no_grad():
+        changed = denoised()
+        with session.base_model():
+            before = denoised()
+    levels = list[tuple[float | None, float | None]]()
+    if session.ranks.first:
+        with session.previewer.decoding():
+            for item, *latents in zip(items, before, changed, strict=True):
+                mask = torch.from_numpy(read_mask(item))
+                one, other = (frames_of(family.decode(session.previewer.vae, each), len(mask)) for each in latents)
+                levels.append(levels_by_mask(one, other, 1 - mask if settings.loss_mask == "outside" else mask))
+    means = {}
+    for name, values in zip(("visible_inside", "visible_outside"), zip(*levels, strict=True), strict=False):
+        if known := [value for value in values if value is not None]:
+            means[name] = round(sum(known) / len(known), 3)
+    return means
+
+
+def frames_of(video: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
+
+    Families pad latents at the front, so the padding comes first in the decoded clip.
+    """
+    return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
 
 
 def levels_by_mask(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> tuple[float | None, float | None]:
@@ -194,21 +226,15 @@ class PriorDrift:
 
     def _outputs(self, transformer: Any) -> list[torch.Tensor]:
         """Return the model's output for every probe, own ones first, in float32 on the CPU."""
-        return [
-            self._output(transformer, probe, index)
-            for probes in (self._own, self._others)
-            for index, probe in enumerate(probes)
-        ]
-
-    def _quantile(self, probe: EvaluationInput, index: int) -> float:
-        # Spread a few probes over the whole range: the middle first, then outwards.
-        spread = (PURE_NOISE, *sorted(BAND_MIDDLES, key=lambda one: (round(abs(one - 0.5), 6), one)))
-        return PURE_NOISE if probe.moments is None else spread[index % len(spread)]
-
-    def _output(self, transformer: Any, probe: EvaluationInput, index: int) -> torch.Tensor:
-        # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
-        generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
-        probe, quantile = probe.to(self._device), self._quantile(probe, index)
-        with torch.no_grad():
-            inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
-            return self._family.predict(transformer, self._schedule, inputs).float().cpu()
+        # Spread a few clips over the whole range: pure noise, then the middle, then outwards.
+        levels = (PURE_NOISE, *sorted(BAND_MIDDLES, key=lambda one: (round(abs(one - 0.5), 6), one)))
+        found = []
+        for index, probe in (*enumerate(self._own), *enumerate(self._others)):
+            # Seeded by index, not by caption: both sides get the same noise, and only the caption differs.
+            generator = torch.Generator().manual_seed(seed_for(self._seed, "leak", index))
+            probe = probe.to(self._device)
+            quantile = PURE_NOISE if probe.moments is None else levels[index % len(levels)]
+            with torch.no_grad():
+                inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
+                found.append(self._family.predict(transformer, self._schedule, inputs).float().cpu())
+        return found

@@ -1,8 +1,8 @@
 """The training loop, top to bottom: step 0, every training step and what follows it, then the export.
 
 Settings and commands come from the run's folder; metrics and checkpoints go there. Every random number comes from a
-generator seeded with (run seed, purpose, step), see batch_inputs. The loss is therefore a pure function, and a resumed
-run matches an uninterrupted one bit for bit.
+generator seeded with (run seed, purpose, step), see batch_inputs and losses. So a resumed run matches an uninterrupted
+one bit for bit.
 
 When several processes (ranks) share a step, each runs this loop. Rank 0 reads the commands and sends them to the other
 ranks, so that all ranks act at the same step. A stop signal counts no matter which rank receives it.
@@ -17,9 +17,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,23 +26,23 @@ from workbench import jobs
 from workbench.errors import CannotWrite, NonFiniteLoss
 from workbench.families import model_files
 from workbench.families.lora_files import DROPPED_KEY
-from workbench.families.model_inputs import ModelInputs
+from workbench.fit.timing import preserves_outside
 from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_devices
 from workbench.jobs.log import log
 from workbench.jobs.queue import QueueSlot
-from workbench.jobs.torch_devices import free_memory, held_gb, make_current, to_device
+from workbench.jobs.torch_devices import free_memory, held_gb, make_current
 from workbench.memory import compiling
+from workbench.runs.analysis import visible_effect
 from workbench.runs.checkpoints import from_start_requested
-from workbench.runs.data import seed_for
 from workbench.runs.failures import fall_back, settings_in_use
 from workbench.runs.model_card import CardFacts, card_facts, model_card
 from workbench.runs.previews import LiveSample, previews_of
 from workbench.runs.run import CARD, Run
 from workbench.runs.settings import TrainSettings
-from workbench.trainer import slider
-from workbench.trainer.batch_inputs import Batch
+from workbench.trainer.evaluation import effect_by_mask
 from workbench.trainer.launcher import SINGLE, ProcessRank
+from workbench.trainer.losses import backward
 from workbench.trainer.previewer import write_png
 from workbench.trainer.ranks import Ranks
 from workbench.trainer.session import Session
@@ -51,6 +50,7 @@ from workbench.workspace import write_text
 
 PREVIEWING = "generating previews"  # the phase
 PICTURE = "first_frame.png"  # the input of the model card's code, for image-to-video models
+EFFECT_CLIPS = 2  # clips on which the visible effect by mask is measured
 PAUSE_SECONDS = 0.2  # between checks for commands during a pause
 Commands = dict[str, dict[str, Any]]  # name -> arguments
 
@@ -146,12 +146,13 @@ def train_step(session: Session) -> None:
         group["lr"] = lr
 
     # -- gradients, summed over the batches of this step on all ranks
-    own = [_backward(session, step, micro) for micro in ranks.share(range(settings.gradient_accumulation))]
+    own = [backward(session, step, micro) for micro in ranks.share(range(settings.gradient_accumulation))]
     ranks.sum_gradients(session.trainable.parameters)
 
     # -- one update, unless the loss or the gradient is not finite
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
-    batches = ranks.in_order([(*one.losses.tolist(), one.samples(), one.names) for one in own])
+    samples_of = [[*zip(one.quantiles.tolist(), one.each.tolist(), strict=True)] for one in own]
+    batches = ranks.in_order([(*one.means.tolist(), of, one.names) for one, of in zip(own, samples_of, strict=True)])
     losses, preservation_losses, outside_losses, samples, names = zip(*batches, strict=True)
     mean_loss = sum(losses) / len(batches)
     # fp16's loss scaling overflows now and then and skips that step, so an infinite norm is normal there.
@@ -172,7 +173,9 @@ def train_step(session: Session) -> None:
     extra = {"preservation_loss": sum(preservation_losses) / len(batches)} if settings.preservation_weight else {}
     if preserves_outside(settings):
         extra["outside_loss"] = sum(outside_losses) / len(batches)
-    session.finish_step(
+    session.step = step
+    session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
+    session.write(
         loss=mean_loss,
         **extra,
         lr=lr,
@@ -181,6 +184,7 @@ def train_step(session: Session) -> None:
         seconds=seconds,
         memory_gb=held_gb(session.hardware),
     )
+    session.beat("training")
     if session.threads:
         session.threads.watch(tuple(one.shape for one in own), seconds)
 
@@ -188,124 +192,8 @@ def train_step(session: Session) -> None:
 def rehearse(session: Session) -> None:
     """Compute the gradients of the next batch and discard them."""
     session.transformer.train()
-    _backward(session, session.step + 1, 0)
+    backward(session, session.step + 1, 0)
     session.optimizer.zero_grad(set_to_none=True)
-
-
-class _Losses(NamedTuple):
-    """The losses of one batch, still on the device: reading them would wait for the backward pass.
-
-    losses:    [training loss, preservation loss, loss outside the masks].
-    each:      the loss of each clip, [B].
-    quantiles: noise quantiles on the host, [B].
-    shape:     the shape of the latents.
-    """
-
-    losses: torch.Tensor
-    each: torch.Tensor
-    quantiles: torch.Tensor
-    names: list[str]
-    shape: torch.Size
-
-    def samples(self) -> list[tuple[float, float]]:
-        """Return (noise quantile, loss) of each clip."""
-        return list(zip(self.quantiles.tolist(), self.each.tolist(), strict=True))
-
-
-def _backward(session: Session, step: int, micro: int) -> _Losses:
-    """Accumulate the gradients of one batch."""
-    settings, accelerator = session.settings, session.accelerator
-    batch = session.inputs.batch(step, micro)
-    weights = batch.weights
-    if settings.loss_weighting == "min-snr":
-        weights = weights * session.schedule.min_snr_weights(batch.inputs.timesteps, settings.snr_gamma)
-    if settings.lora_dropout:
-        torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
-    if settings.is_slider:
-        each = slider.backward(session, batch, weights, step, micro, partial(base_prediction, session))
-        loss = (each * weights).mean()
-        outside = torch.zeros_like(loss)
-    else:
-        with accelerator.autocast():
-            each, each_outside = clip_losses(session, batch)
-            loss = (each * weights).mean()
-            outside = torch.zeros_like(loss) if each_outside is None else (each_outside * weights).mean()
-        total = loss if each_outside is None else loss + settings.outside_weight * outside
-        accelerator.backward(total / settings.gradient_accumulation)
-    preserved = torch.zeros_like(loss)
-    if settings.preservation_weight:
-        # Only after the first backward pass, so that one graph at a time is in memory.
-        inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
-        preserved = preservation_loss(session, inputs)
-        accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
-    losses, names = torch.stack([loss, preserved, outside]).detach(), [item.name for item in batch.items]
-    return _Losses(losses, each.detach(), batch.quantiles, names, batch.inputs.latents.shape)
-
-
-def preserves_outside(settings: TrainSettings) -> bool:
-    """Return whether training penalizes departures from the base model outside the clips' masks."""
-    return settings.loss_mask != "off" and settings.outside_weight > 0
-
-
-def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the loss of each clip, [B], and its distance from the base model outside its mask, [B] or None.
-
-    A masked clip's loss is sum(w e^2) / sum(w) with w = floor + (1 - floor) mask; its distance is
-    sum((1 - mask) (v - v_base)^2) / sum(1 - mask).
-    """
-    settings, family, inputs, mask = session.settings, session.family, batch.inputs, batch.mask
-    weights = None if mask is None else settings.mask_floor + (1 - settings.mask_floor) * mask
-    base = None
-    # All ranks must call the model equally often (see training_targets).
-    if preserves_outside(settings) and (mask is not None or session.ranks.count > 1):
-        base = base_prediction(session, inputs)
-    targets = training_targets(session, batch, base)
-    if base is None or mask is None:
-        return family.loss(session.transformer, session.schedule, inputs, targets, weights), None
-    if targets is None:
-        targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
-    predicted = family.predict(session.transformer, session.schedule, inputs)
-    return (
-        family.error(predicted, targets, inputs.given, weights),
-        family.error(predicted, base.to(targets), inputs.given, 1 - mask),
-    )
-
-
-def training_targets(session: Session, batch: Batch, base: torch.Tensor | None = None) -> torch.Tensor | None:
-    """Return targets in which regularization clips aim at the base model's prediction; None for the usual targets.
-
-    base: the base model's prediction of the batch, if it was already computed
-    """
-    settings, inputs = session.settings, batch.inputs
-    if settings.regularization_target == "clips" or not settings.regularization_dataset:
-        return None
-    targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
-    roles = [item.role for item in batch.items]
-    known = to_device(torch.tensor([role == "known" for role in roles]).nonzero().flatten(), targets.device)
-    if base is not None:
-        targets[known] = base[known].to(targets)
-    elif session.ranks.count > 1:
-        # Sharded weights are gathered during the forward pass, so all ranks must call the model equally often.
-        targets[known] = base_prediction(session, inputs)[known].to(targets)
-    elif len(known):
-        targets[known] = base_prediction(session, inputs.rows(known)).to(targets)
-    return targets
-
-
-def base_prediction(session: Session, inputs: ModelInputs) -> torch.Tensor:
-    """Predict without the LoRA."""
-    session.transformer.eval()
-    with session.accelerator.autocast(), session.base_model(), torch.no_grad():
-        found = session.family.predict(session.transformer, session.schedule, inputs)
-    session.transformer.train()
-    return found
-
-
-def preservation_loss(session: Session, inputs: ModelInputs) -> torch.Tensor:
-    """Return the mean distance between the model's and the base model's predictions."""
-    base = base_prediction(session, inputs)
-    with session.accelerator.autocast():
-        return session.family.loss(session.transformer, session.schedule, inputs, base).mean()
 
 
 # ---- commands
@@ -408,10 +296,19 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
             scale,
         )
     if session.ranks.first and session.step and scale == 1.0:
-        session.write_visible_effect()
-    if session.step and scheduled:
-        with session.preview_failures_logged():
-            session.write_effect_by_mask()
+        effect = visible_effect.measure(session.run, session.step)
+        if effect is not None and effect != session.effects.get(session.step):
+            session.effects[session.step] = effect
+            session.write(**effect)
+    if session.step and scheduled and session.step not in session.effects_by_mask:
+        data, latents_only = session.data, session.settings.preview_latents_only
+        masked = [item for item in (data.held_out or data.train) if item.mask][:EFFECT_CLIPS]
+        if masked and session.has_base_model and not latents_only:
+            session.effects_by_mask.add(session.step)
+            session.beat("measuring", message="the visible effect by mask")
+            with session.preview_failures_logged():
+                if effects := effect_by_mask(session, masked):
+                    session.write(**effects)
     if generated and session.ranks.first:
         written = previews_of(session.run, session.step)
         session.tracker.show(session.step, [(one.prompt, one.video) for one in written])
@@ -429,7 +326,7 @@ def generate_live_sample(session: Session, sample: LiveSample) -> None:
     settings = session.settings.changed(**{name: value for name, value in given.items() if value is not None})
     with session.preview_failures_logged(), session.as_in_use(), session.accelerator.autocast():
         (one,) = session.preview_inputs.with_embeddings([prompt], session.inputs)
-        generated = replace(session.previewer, settings=settings).generate_one(
+        replace(session.previewer, settings=settings).generate_live(
             session.step,
             session.bare_transformer,
             one,
@@ -437,11 +334,8 @@ def generate_live_sample(session: Session, sample: LiveSample) -> None:
             session.inputs.negative(),
             progress(session, phase),
             sample.scale,
+            began,
         )
-        if generated is not None:
-            frames, record = generated
-            record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
-            session.previewer.write_live(session.step, frames, record)
 
 
 def progress(session: Session, phase: str) -> Callable[[int, int], None]:
@@ -478,7 +372,15 @@ def export(session: Session) -> None:
     if not session.ranks.first:
         return
     if session.trainable.full:
-        _complete_model(session)
+        # Make the run's folder a complete model that `--model runs/NAME` and diffusers can load.
+        base, shape = session.family.base_of(session.folder) or session.model, session.shape
+        made_for: dict[str, Any] = {"task": session.model.task, "fps": shape.fps}
+        made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
+        if session.settings.dropped_caption == "zeros":
+            made_for[DROPPED_KEY] = "zeros"
+        if not base.local or base.embedded:
+            made_for[model_files.BASE_MODEL] = base.id
+        model_files.complete(session.run, session.folder, session.trainable.part, made_for)
     facts = card_facts(Run(session.run), session.settings, session.step)
     write_text(session.run / CARD, _card(session, path, facts))
     before, after = facts.losses or (None, None)
@@ -490,18 +392,6 @@ def export(session: Session) -> None:
         "held_out_loss_after": after,
     }
     log(f"done: {path} changes the model's output by {change:.1%}")
-
-
-def _complete_model(session: Session) -> None:
-    """Make the run's folder a complete model that `--model runs/NAME` and diffusers can load. Raises CannotWrite."""
-    base, shape = session.family.base_of(session.folder) or session.model, session.shape
-    made_for: dict[str, Any] = {"task": session.model.task, "fps": shape.fps}
-    made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
-    if session.settings.dropped_caption == "zeros":
-        made_for[DROPPED_KEY] = "zeros"
-    if not base.local or base.embedded:
-        made_for[model_files.BASE_MODEL] = base.id
-    model_files.complete(session.run, session.folder, session.trainable.part, made_for)
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:

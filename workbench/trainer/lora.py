@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch.nn import functional
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
@@ -102,12 +102,6 @@ def state(transformer: Any) -> dict[str, torch.Tensor]:
 
     tensors = get_peft_model_state_dict(transformer, adapter_name=ADAPTER)
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-
-
-def load_state(family: Family, transformer: Any, path: Path) -> None:
-    """Load a file that `write` wrote into an attached LoRA."""
-    prefix = f"{family.lora_prefix}."
-    set_state(transformer, {name.removeprefix(prefix): tensor for name, tensor in load_file(path).items()})
 
 
 def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -107,7 +107,12 @@ def state_of(
 
     tensors: dict[str, torch.Tensor] = {}
     values: dict[str, Any] = {}
-    for owner, entries in _states(optimizer, named):
+    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
+    constants = {*inspect.signature(type(inner)).parameters, "params", "lr", "initial_lr", "betas", "eps"}
+    states: list[tuple[str, Mapping[str, Any]]] = [(name, optimizer.state.get(one, {})) for name, one in named]
+    for number, group in enumerate(optimizer.param_groups):
+        states.append((f"group.{number}", {key: value for key, value in group.items() if key not in constants}))
+    for owner, entries in states:
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
                 # Copied, because parameters may share a tensor and safetensors stores no tensor twice.
@@ -151,18 +156,6 @@ def load_state(
         entries[key] = value.to(device, copy=True) if path in tensors else value
         if owner in parameters and path in tensors and value.shape == parameters[owner].shape:
             entries[key] = shard_like(entries[key], parameters[owner].data)
-
-
-def _states(
-    optimizer: torch.optim.Optimizer, named: Sequence[tuple[str, torch.nn.Parameter]]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (name, state) of every parameter and group."""
-    for name, parameter in named:
-        yield name, optimizer.state.get(parameter, {})
-    inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
-    constants = {*inspect.signature(type(inner)).parameters, "params", "lr", "initial_lr", "betas", "eps"}
-    for number, group in enumerate(optimizer.param_groups):
-        yield f"group.{number}", {key: value for key, value in group.items() if key not in constants}
 
 
 # ---- averages

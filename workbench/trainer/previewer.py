@@ -26,12 +26,12 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save
@@ -45,7 +45,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
-from workbench.families.told import GivenKind, Told
+from workbench.families.told import BESIDE, GivenKind, Told
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.memory.block_swap import parked
@@ -70,9 +70,9 @@ from workbench.trainer.encoder import (
     told_view,
     views_of,
 )
-from workbench.trainer.frozen import FrozenLoras
+from workbench.trainer.evaluation import frames_of
 from workbench.trainer.lora import scaled
-from workbench.trainer.trainable import apply_memory_levels
+from workbench.trainer.trainable import FrozenLoras, apply_memory_levels
 from workbench.workspace import (
     Workspace,
     read_object,
@@ -166,8 +166,10 @@ class PreviewInputs:
         one = PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
         if inputs.view != TOLD or inputs.untold:
             return one
-        told = f"{inputs.told_in_words(item)} of {item.name}"
-        return one._replace(told=told, item=item, kind=inputs.fixed_kind(item))
+        kind = inputs.fixed_kind(item)
+        given_by = (kind, *(name for name in BESIDE if getattr(self._settings, name)))  # "first+last, control"
+        told = f"{', '.join(str(part) for part in given_by if part)} of {item.name}"
+        return one._replace(told=told, item=item, kind=kind)
 
     def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
         """Return the end frames that the model card's code loads, if the run sets its conditioning.
@@ -175,7 +177,8 @@ class PreviewInputs:
         "first" and, if the run gives both ends, "last"; each [1, 3, H, W] in [-1, 1].
         """
         ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.told_kinds)
-        if inputs.view != TOLD or not (inputs.begins_with_picture or (inputs.told_as_one and ends)):
+        begins_with_picture = self._settings.resolved.model.task == "image-to-video"
+        if inputs.view != TOLD or not (begins_with_picture or (inputs.told_as_one and ends)):
             return {}
         item = self._items[self._index(prompt) % len(self._items)]
         video = read_told(item, told_view(GivenKind("first+last"))).video
@@ -391,7 +394,7 @@ class Previewer:
                     write_sample(video, frames.numpy(), self.shape.fps, described, root)
                 self.unwritten.pop(0)
 
-    def generate_one(
+    def generate_live(
         self,
         step: int,
         transformer: Any,
@@ -399,24 +402,22 @@ class Previewer:
         seed: int,
         negative: Tensors,
         on_step: OnStep,
-        scale: float = 1.0,
-    ) -> tuple[np.ndarray, dict[str, Any]] | None:
-        """Generate one video and return its frames and record, or None on a rank that does not write."""
+        scale: float,
+        began: float,
+    ) -> None:
+        """Generate a live sample for the run's folder and, if it has a sample's settings, for the samples.
+
+        Raises CannotWrite. began: when the work for it began, as a time.monotonic() value
+        """
         missing = MissingPreview(prompt, seed, "0")
         (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
-            return None
+            return
         with self.decoding():
             frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
-        described = self.describe(step, missing, scale)
-        write_named(described, prompt.image, self._told_files(missing), self.shape.fps)
-        return frames, described
-
-    def write_live(self, step: int, frames: np.ndarray, record: dict[str, Any]) -> None:
-        """Write a live sample into the run's folder and, if it has a sample's settings, among the samples.
-
-        Raises CannotWrite.
-        """
+        record = self.describe(step, missing, scale)
+        write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
+        record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
         write_sample(folder / f"live-{number}.mp4", frames, fps, record, workspace.root)
@@ -425,14 +426,14 @@ class Previewer:
         settings = self.settings
         lora = {
             "name": f"runs/{self.run.name}@{step}",
-            "scale": record["scale"],
+            "scale": scale,
             "rank": settings.rank,
             "alpha": settings.alpha or settings.rank,
             "base_model": self.model.title,
             "origin": "the weights of a run while it trained",
         }
         beside = [{"name": one.name, "scale": one.scale} for one in self._beside]
-        live = {**record, "loras": beside + [lora] if settings.method != "full" and record["scale"] else []}
+        live = {**record, "loras": beside + [lora] if settings.method != "full" and scale else []}
         write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
@@ -469,46 +470,29 @@ class Previewer:
     # ---- records
 
     @property
-    def steps(self) -> int:
-        return self.settings.preview_steps or self.model.steps
-
-    @property
-    def guidance_scale(self) -> float:
-        chosen = self.settings.preview_guidance
-        return self.model.guidance_scale if chosen is None else chosen
-
-    @property
-    def guidance_scale_2(self) -> float | None:
-        """The guidance scale of the low-noise expert; a scale set by the run applies to both experts."""
-        return self.model.guidance_scale_2 if self.settings.preview_guidance is None else None
-
-    @property
-    def flow_shift(self) -> float | None:
-        return self.settings.preview_flow_shift or self.model.flow_shift_at(self.shape.height, self.shape.width)
-
-    @property
     def generated_with(self) -> Model:
         """The model with the sampling values of previews in place of its own."""
+        model, settings, guidance = self.model, self.settings, self.settings.preview_guidance
         return replace(
-            self.model,
-            steps=self.steps,
-            guidance_scale=self.guidance_scale,
-            guidance_scale_2=self.guidance_scale_2,
-            flow_shift=self.flow_shift,
+            model,
+            steps=settings.preview_steps or model.steps,
+            guidance_scale=model.guidance_scale if guidance is None else guidance,
+            guidance_scale_2=model.guidance_scale_2 if guidance is None else None,  # the run's own is for both experts
+            flow_shift=settings.preview_flow_shift or model.flow_shift_at(self.shape.height, self.shape.width),
             small_flow_shift=None,
-            dynamic_guidance=self.settings.preview_dynamic_guidance,
+            dynamic_guidance=settings.preview_dynamic_guidance,
         )
 
     def describe(self, step: int, preview: MissingPreview, scale: float) -> dict[str, Any]:
         """Return the record of a preview at a LoRA scale."""
-        shape, settings, (prompt, seed, name) = self.shape, self.settings, preview
-        second = self.guidance_scale if self.guidance_scale_2 is None else self.guidance_scale_2
-        optional = {"guidance_scale_2": second if self.model.boundary else None, "flow_shift": self.flow_shift}
+        shape, settings, model, (prompt, seed, name) = self.shape, self.settings, self.generated_with, preview
+        second = model.guidance_scale if model.guidance_scale_2 is None else model.guidance_scale_2
+        optional = {"guidance_scale_2": second if model.boundary else None, "flow_shift": model.flow_shift}
         inputs = {
             "prompt": prompt.prompt,
             "seed": seed,
-            "steps": self.steps,
-            "guidance_scale": self.guidance_scale,
+            "steps": model.steps,
+            "guidance_scale": model.guidance_scale,
             "dynamic_guidance": settings.preview_dynamic_guidance,
             **{name: value for name, value in optional.items() if value is not None},
             "frames": shape.frames,
@@ -568,20 +552,17 @@ class Previewer:
         return [one for one in self.frozen.loras if one.setting in IN_PREVIEWS]
 
     def missing(self, prompt: PreviewPrompt, seed: int) -> MissingPreview:
-        """Return the preview to generate for a prompt and seed."""
-        control = prompt.control
-        name = str(self._number(prompt.prompt, seed)) if control is None else f"control-{control}"
-        return MissingPreview(prompt, seed, name)
-
-    def _number(self, prompt: str, seed: int) -> int:
-        """Return the number of a prompt and seed, which stays the same after a resume."""
+        """Return the preview to generate for a prompt and seed, whose number stays the same after a resume."""
+        if prompt.control is not None:
+            return MissingPreview(prompt, seed, f"control-{prompt.control}")
         if not self._numbers:
             folders = step_folders(self.run / "previews").values()
             for path in (path for folder in folders for path in folder.glob("*.json")):
                 known = read_object(path)
                 if path.stem.isdecimal() and {"prompt", "seed"} <= set(known):
                     self._numbers.setdefault((str(known["prompt"]), known["seed"]), int(path.stem))
-        return self._numbers.setdefault((prompt, seed), max(self._numbers.values(), default=-1) + 1)
+        following = max(self._numbers.values(), default=-1) + 1
+        return MissingPreview(prompt, seed, str(self._numbers.setdefault((prompt.prompt, seed), following)))
 
     # ---- latents
 
@@ -615,12 +596,14 @@ class Previewer:
         """Yield the latents of every preview, on the host. The VAE is off the device while the transformer runs."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
+        model = self.generated_with
         guidance = Guidance(
-            self.guidance_scale,
-            self.settings.preview_dynamic_guidance,
-            second=self.guidance_scale_2,
-            below=1000 * self.model.boundary,
+            model.guidance_scale,
+            model.dynamic_guidance,
+            second=model.guidance_scale_2,
+            below=1000 * model.boundary,
         )
+        latents_shape = self._latents_shape
         with at_scale(transformer, scale), self._experts(transformer) as at_timestep:
             givens = self._givens(missing, noises)
             for done, (each, noise, given) in enumerate(zip(missing, noises, givens, strict=True)):
@@ -632,11 +615,11 @@ class Previewer:
                     self.folder,
                     self._on_device(each.prompt.text),
                     self._on_device(negative),
-                    self._latents_shape,
-                    self.steps,
+                    latents_shape,
+                    model.steps,
                     guidance,
                     noise,
-                    flow_shift=self.flow_shift,
+                    flow_shift=model.flow_shift,
                     on_step=report,
                     given=given,
                     fps=self.shape.fps,
@@ -646,13 +629,41 @@ class Previewer:
 
     @contextlib.contextmanager
     def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
-        """Yield a function that returns the transformer for a timestep; None if the model has only one."""
+        """Yield a function that returns the transformer for a timestep; None if the model has only one.
+
+        Of two, the one that is not in training has its published weights. Only one is on the device at a time; at the
+        end it is the one in training.
+        """
         if not self.model.boundary:
             yield None
             return
+        settings = self.settings.changed(compile=False, gradient_checkpointing="none")
+        own = self.model.expert(settings.expert)
+        (other,) = (one for one in self.model.experts if one != own)
+        published = self.family.load_transformer(self.folder, torch.device("cpu"), self.dtype, other.part)
+        self.family.use_attention(published, settings.attention, self.device)
+        prepared = published_computes = False  # prepared: it has its memory levels and frozen LoRAs
+        trained_aside, published_aside = contextlib.ExitStack(), contextlib.ExitStack()
+
+        def at(timestep: float) -> Any:
+            nonlocal prepared, published_computes
+            needed = not own.covers(timestep)
+            if needed and not published_computes:
+                trained_aside.enter_context(self.offload_transformer())
+                if not prepared:
+                    apply_memory_levels(self.family, published, settings, self.device)
+                    self.frozen.attach(self.family, published, self.model.title, other.name, trained=False)
+                    prepared = True
+                published_aside.close()
+            elif published_computes and not needed:
+                published_aside.enter_context(parked(published))
+                trained_aside.close()
+            published_computes = needed
+            return published if needed else trained
+
         try:
-            with PreviewExperts(self, trained) as experts:
-                yield experts.at
+            with trained_aside:
+                yield at
         finally:
             free_memory()
 
@@ -712,54 +723,6 @@ def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> A
         vae.enable_tiling()
         vae.enable_slicing()
     return vae
-
-
-def frames_of(video: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the last frames of a decoded clip [1, 3, F, H, W] as [count, H, W, 3] in [0, 1].
-
-    Families pad latents at the front, so the padding comes first in the decoded clip.
-    """
-    return (video[0, :, -count:].float().cpu().permute(1, 2, 3, 0) + 1) / 2
-
-
-class PreviewExperts(contextlib.ExitStack):
-    """The two transformers of a model that trains one of them; the other has its published weights.
-
-    Only one is on the device at a time. On exit it is the one in training.
-    """
-
-    def __init__(self, previewer: Previewer, trained: Any) -> None:
-        super().__init__()
-        self._of, self._trained = previewer, trained
-        family, model, settings = previewer.family, previewer.model, previewer.settings
-        self._settings = settings.changed(compile=False, gradient_checkpointing="none")
-        self._own = model.expert(settings.expert)
-        (self._other,) = (one for one in model.experts if one != self._own)
-        on_host = torch.device("cpu")
-        self._published = family.load_transformer(previewer.folder, on_host, previewer.dtype, self._other.part)
-        family.use_attention(self._published, settings.attention, previewer.device)
-        self._prepared = False  # whether the published one has its memory levels and frozen LoRAs
-        self._trained_aside, self._published_aside = contextlib.ExitStack(), contextlib.ExitStack()
-        self._published_computes = False
-        self.callback(self._trained_aside.close)
-
-    def at(self, timestep: float) -> Any:
-        """Return the transformer for a timestep, on the device."""
-        published = not self._own.covers(timestep)
-        if published != self._published_computes:
-            if published:
-                self._trained_aside.enter_context(self._of.offload_transformer())
-                if not self._prepared:
-                    of, settings = self._of, self._settings
-                    apply_memory_levels(of.family, self._published, settings, of.device)
-                    of.frozen.attach(of.family, self._published, of.model.title, self._other.name, trained=False)
-                    self._prepared = True
-                self._published_aside.close()
-            else:
-                self._published_aside.enter_context(parked(self._published))
-                self._trained_aside.close()
-            self._published_computes = published
-        return self._published if published else self._trained
 
 
 # ---- files

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
@@ -36,28 +36,26 @@ from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import visible_effect
 from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
-from workbench.runs.data import LOCK, load_data, read_mask, seed_for
+from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
 from workbench.runs.metrics import MetricsWriter, read_metrics, record_session
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import optimizers, slider, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
-from workbench.trainer.evaluation import (
-    PriorDrift,
-    held_out_by_band,
-    levels_by_mask,
-    seen_in_one_step,
-)
-from workbench.trainer.frozen import FrozenLoras
+from workbench.trainer.evaluation import PriorDrift, held_out_by_band
 from workbench.trainer.optimizers import Ema
-from workbench.trainer.previewer import Previewer, PreviewInputs, frames_of
+from workbench.trainer.previewer import Previewer, PreviewInputs
 from workbench.trainer.ranks import Ranks
 from workbench.trainer.threads import Threads
-from workbench.trainer.trainable import Trainable, apply_memory_levels, begins_on_host, continue_from
+from workbench.trainer.trainable import (
+    FrozenLoras,
+    Trainable,
+    apply_memory_levels,
+    begins_on_host,
+    continue_from,
+)
 from workbench.workspace import Workspace, read_json, write_bytes, write_json
-
-EFFECT_CLIPS = 2  # clips on which the visible effect by mask is measured
 
 
 class Interrupted(jobs.Stop):
@@ -92,11 +90,10 @@ class Session:
         self.ranks = ranks or Ranks()
         self.ends_at, self.slot, self.trial = ends_at, slot, trial
         self.workspace, self.device = Workspace.of(self.run), torch.device(hardware.torch_name)
-        count = self.ranks.count
+        self.machine = hardware.name
+        if (count := self.ranks.count) > 1:
+            self.machine = f"{count} processes ({settings.parallel}), each on {hardware.name}"
         self.sharded = settings.parallel == "fsdp" and count > 1
-        self.machine = (
-            f"{count} processes ({settings.parallel}), each on {hardware.name}" if count > 1 else hardware.name
-        )
         self.packages = (*checkpoints.PACKAGES, *optimizer_options.package(settings))
         self.step, self.step_seconds = 0, 0.0
         self.note = ""  # what the user should know about where the run started
@@ -109,20 +106,13 @@ class Session:
         self.threads = Threads(self.run, kept) if hardware.kind == "cpu" else None
         # Checkpoints from before the defaults were versioned use version 1.
         self.defaults = resumed[1].get("defaults", 1) if resumed else DEFAULTS
-        self._fetch_model()
-        self._encode()
+        self._fetch_and_encode()
         self._load_transformer()
         self._build_previewer()
         if settings.is_slider and not settings.dataset:
             slider.generate_clips(self)
-        self._build_optimizer()
-        if resumed:
-            self._restore(*resumed)
-        elif (path := initial_lora(self.workspace, settings)) is not None:
-            log(continue_from(self.family, self.bare_transformer, settings, path))
-            self.ema = self._new_ema()  # start the average from the loaded weights
+        self._prepare_weights(resumed)
         self._open_records()
-        self._build_prior_drift()
 
     # ---- building the session, in order
 
@@ -166,17 +156,15 @@ class Session:
         )
         return found[1], state
 
-    def _fetch_model(self) -> None:
-        self.job.beat("fetching the model", patient=True)
-        with self.ranks.first_alone():
-            self.folder = self.family.fetch(self.model, log)
-        self.precision = precision_of(self.family, self.folder, self.settings, self.hardware.kind)
-        if self.settings.tokenizer_steps:
-            self.folder = tokenizer.trained_folder(self)
-
-    def _encode(self) -> None:
-        """Encode captions, then clips, with one encoder in memory at a time."""
+    def _fetch_and_encode(self) -> None:
+        """Fetch the model, then encode captions, then clips, with one encoder in memory at a time."""
         settings, ranks = self.settings, self.ranks
+        self.job.beat("fetching the model", patient=True)
+        with ranks.first_alone():
+            self.folder = self.family.fetch(self.model, log)
+        self.precision = precision_of(self.family, self.folder, settings, self.hardware.kind)
+        if settings.tokenizer_steps:
+            self.folder = tokenizer.trained_folder(self)
         self.encoder = encoder_of(self.workspace, settings, self.folder, self.device, self.precision, self.defaults)
         work = encoding_work(settings, self.data)
 
@@ -214,33 +202,34 @@ class Session:
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
 
-    def _build_optimizer(self) -> None:
+    def _prepare_weights(self, resumed: tuple[Path, dict[str, Any]] | None) -> None:
+        """Build the optimizer, and load the checkpoint that `save` published or the LoRA to start from.
+
+        Raises ResumeRefused.
+        """
+        settings, named, self.ema = self.settings, self.trainable.named, None
         self.ranks.begin_alike(self.trainable.parameters)
-        optimizer = optimizers.build(self.settings, self.trainable.named)
-        self.learning_rate = optimizers.learning_rate(self.settings, optimizer)
+        optimizer = optimizers.build(settings, named)
+        self.learning_rate = optimizers.learning_rate(settings, optimizer)
         self.optimizer = self.accelerator.prepare(optimizer)
-        self.ema = self._new_ema()
-
-    def _new_ema(self) -> Ema | None:
-        """Return a moving average that starts from the current weights, or None if the run keeps none."""
-        return Ema(self.trainable.named, self.settings.ema_decay) if self.settings.ema_decay else None
-
-    def _restore(self, folder: Path, state: Mapping[str, Any]) -> None:
-        """Load what `save` published. Raises ResumeRefused."""
-        form = self.family.text_form(self.folder)
-        checkpoints.refuse_other_form(state, self.precision, form, self.model.title)
-        refuse_others(state.get("frozen_loras", {}), self.frozen.loras)
-        self.trainable.load(folder)
-        if (file := folder / checkpoints.OPTIMIZER).exists():
-            optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
-        if self.ema is not None and (averages := folder / checkpoints.EMA).exists():
-            self.ema.load(load_file(averages))
-        else:
-            self.ema = self._new_ema()  # a fork may keep an average that its parent did not
-        if self.accelerator.scaler is not None and state["scaler"]:
-            self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.step = int(state["step"])
-        log(f"resuming from the checkpoint of step {self.step}")
+        if resumed:
+            folder, state = resumed
+            form = self.family.text_form(self.folder)
+            checkpoints.refuse_other_form(state, self.precision, form, self.model.title)
+            refuse_others(state.get("frozen_loras", {}), self.frozen.loras)
+            self.trainable.load(folder)
+            if (file := folder / checkpoints.OPTIMIZER).exists():
+                optimizers.load_state(self.optimizer, named, load_file(file), state["optimizer"])
+            if self.accelerator.scaler is not None and state["scaler"]:
+                self.accelerator.scaler.load_state_dict(state["scaler"])
+            self.step = int(state["step"])
+            log(f"resuming from the checkpoint of step {self.step}")
+        elif (path := initial_lora(self.workspace, settings)) is not None:
+            log(continue_from(self.family, self.bare_transformer, settings, path))
+        if settings.ema_decay:
+            self.ema = Ema(named, settings.ema_decay)  # a fork may keep an average that its parent did not
+            if resumed and (averages := resumed[0] / checkpoints.EMA).exists():
+                self.ema.load(load_file(averages))
 
     def _build_previewer(self) -> None:
         settings = self.settings
@@ -263,26 +252,22 @@ class Session:
         )
 
     def _open_records(self) -> None:
-        lines = []
+        settings, lines = self.settings, []
         if self.ranks.first:
             self.record_start()
             self.metrics = MetricsWriter(self.run, self.step)
-            self.tracker = trackers.Tracker(self.accelerator, self.run, self.settings, self.step, log)
+            self.tracker = trackers.Tracker(self.accelerator, self.run, settings, self.step, log)
             lines = read_metrics(self.run)
         # A fork begins after step 0, yet it has no steps of its own.
         started = not lines, not any("loss" in line for line in lines)
         self.no_metrics_yet, self.no_steps_yet = self.ranks.from_first(started)
-        self._effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
-        self._effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
-
-    def _build_prior_drift(self) -> None:
+        self.effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
+        self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
         self.prior_drift = None
-        # The comparison needs the base model, which is available only if nothing but a LoRA is trained.
-        if self.idle or self.settings.method == "full" or self.settings.train_also:
-            return
-        own, others = self.inputs.drift_inputs(self.preservation_prompts)
-        if others:
-            self.prior_drift = PriorDrift(self.family, self.schedule, own, others, self.settings.seed, self.device)
+        if self.has_base_model and not self.idle:
+            own, others = self.inputs.drift_inputs(self.preservation_prompts)
+            if others:
+                self.prior_drift = PriorDrift(self.family, self.schedule, own, others, settings.seed, self.device)
 
     # ---- the model and its weights
 
@@ -290,6 +275,11 @@ class Session:
     def idle(self) -> bool:
         """Whether rank 0 measures, generates and writes without this process. Sharded weights need every rank."""
         return not self.ranks.first and not self.sharded
+
+    @property
+    def has_base_model(self) -> bool:
+        """Whether the base model is there to compare with: only if nothing but a LoRA is trained."""
+        return self.settings.method != "full" and not self.settings.train_also
 
     @property
     def bare_transformer(self) -> Any:
@@ -352,14 +342,6 @@ class Session:
             self.warning = warning
         self.tracker.log({"step": self.step, **line})
 
-    def finish_step(self, **line: Any) -> None:
-        """Count a completed step and report it. line: its metrics, including `seconds`"""
-        self.step += 1
-        seconds = line["seconds"]
-        self.step_seconds = 0.9 * self.step_seconds + 0.1 * seconds if self.step_seconds else seconds
-        self.write(**line)
-        self.beat("training")
-
     def record_start(self, paused_at: float | None = None) -> None:
         """Record that training starts now, or continues after a pause. Raises CannotWrite."""
         if not self.ranks.first:
@@ -400,54 +382,6 @@ class Session:
             self.write(**line)
         if "held_out_loss" in line:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
-
-    def write_visible_effect(self) -> None:
-        """Measure how far this step's previews are from the base model's, and write it unless it is already there."""
-        effect = visible_effect.measure(self.run, self.step)
-        if effect is not None and effect != self._effects.get(self.step):
-            self._effects[self.step] = effect
-            self.write(**effect)
-
-    def write_effect_by_mask(self) -> None:
-        """Measure how much the LoRA changes masked clips, inside the region it learns from and outside.
-
-        A few held-out clips (or training clips) are noised, then denoised in one step with and without the LoRA, and
-        both results are decoded. Skipped if this step is measured already, if the base model is not available, or if
-        previews stay latents.
-        """
-        settings = self.settings
-        items = [item for item in (self.data.held_out or self.data.train) if item.mask][:EFFECT_CLIPS]
-        no_base_model = settings.method == "full" or settings.train_also
-        if not items or no_base_model or settings.preview_latents_only or self.step in self._effects_by_mask:
-            return
-        self._effects_by_mask.add(self.step)
-        self.beat("measuring", message="the visible effect by mask")
-        found = list[tuple[float | None, float | None]]()
-        with self.as_in_use(), self.accelerator.autocast():
-
-            def denoised() -> list[torch.Tensor]:
-                model, seed = self.bare_transformer, settings.seed
-                return [
-                    seen_in_one_step(self.family, model, self.schedule, probe, seed, self.device)
-                    for probe in self.inputs.clips(items)
-                ]
-
-            changed = denoised()
-            with self.base_model():
-                before = denoised()
-        if self.ranks.first:
-            with self.previewer.decoding():
-                for item, *latents in zip(items, before, changed, strict=True):
-                    mask = torch.from_numpy(read_mask(item))
-                    decoded = (self.family.decode(self.previewer.vae, one) for one in latents)
-                    one, other = (frames_of(video, len(mask)) for video in decoded)
-                    found.append(levels_by_mask(one, other, 1 - mask if settings.loss_mask == "outside" else mask))
-        means = {}
-        for name, values in zip(("visible_inside", "visible_outside"), zip(*found, strict=True), strict=False):
-            if known := [value for value in values if value is not None]:
-                means[name] = round(sum(known) / len(known), 3)
-        if means:
-            self.write(**means)
 
     # ---- saving
 

@@ -112,7 +112,8 @@ def generate_clips(session: Session) -> None:
     parts: dict[str, str | list[str]] = {"transformer": part_identity(model, session.folder, "transformer")}
     if model.boundary:
         parts["experts"] = [part_identity(model, session.folder, one.part) for one in model.experts]
-    sampler = [previewer.steps, previewer.guidance_scale, settings.preview_dynamic_guidance, previewer.flow_shift]
+    made = previewer.generated_with
+    sampler = [made.steps, made.guidance_scale, made.dynamic_guidance, made.flow_shift]
     encoder.generates_with = {
         **parts,
         "prompts": [item.caption for item in session.data.train],
@@ -146,8 +147,8 @@ def generate_clips(session: Session) -> None:
         ]
         negative = session.inputs.negative()
         with session.frozen.previewing(), session.base_model(), session.accelerator.autocast():
-            made = previewer.generate_latents(session.bare_transformer, wanted, negative, report)
-            for item, latents in zip(missing, made, strict=True):
+            generated = previewer.generate_latents(session.bare_transformer, wanted, negative, report)
+            for item, latents in zip(missing, generated, strict=True):
                 tensors = family.latents_to_file(session.folder, latents)
                 encoder.cache.put(encoder.clip_key(item), family.moments_from_file(session.folder, tensors))
     if session.ranks.count > 1:

@@ -114,7 +114,9 @@ class _Training:
 
     def _train(self, clips: torch.Tensor) -> float:
         session, step = self.session, self.step + 1
-        rate = session.settings.tokenizer_learning_rate * _rate(self.step, self.total)
+        falling = 0.5 * (1 + math.cos(math.pi * self.step / self.total))
+        factor = min(1.0, step / WARMUP) * (LAST_RATE + (1 - LAST_RATE) * falling)
+        rate = session.settings.tokenizer_learning_rate * factor
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.vae.train()
@@ -211,12 +213,6 @@ class _Training:
                 parameter.copy_(parts["weights"][name])
         self.average.load(parts["average"])
         optimizers.load_state(self.optimizer, self.named, parts["optimizer"], json.loads(notes["optimizer"]))
-
-
-def _rate(done: int, total: int) -> float:
-    """Return the learning rate's factor after `done` steps."""
-    falling = 0.5 * (1 + math.cos(math.pi * done / total))
-    return min(1.0, (done + 1) / WARMUP) * (LAST_RATE + (1 - LAST_RATE) * falling)
 
 
 def window(item: RunClip, fps: float, settings: TrainSettings, chance: random.Random) -> FramePlan:

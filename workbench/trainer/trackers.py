@@ -1,7 +1,7 @@
 """Trackers: the lines of metrics.jsonl also go to TensorBoard, trackio, Weights & Biases or Comet, through accelerate.
 
     RUN/tensorboard/          tensorboard --logdir runs shows every run
-    WORKSPACE/trackio/        the page shows its dashboard (workbench.ui.train.tracker_view)
+    WORKSPACE/trackio/        the page shows its dashboard (workbench.ui.app)
     RUN/wandb/                offline if nobody is logged in: wandb login, then wandb sync RUN/wandb/offline-*
     RUN/comet_ml/             likewise: comet login, then comet upload RUN/comet_ml/*.zip
     RUN/tracker.json          the trackers' ids of this run, so that a resumed run continues there

@@ -1,4 +1,4 @@
-"""The trained part of the transformer (a LoRA, some weights beside it, or everything), saved to disk and loaded back.
+"""The trained part of the transformer (a LoRA, some weights beside it, or everything), and frozen LoRAs beside it.
 
     checkpoint                  method lora: lora.safetensors, and also.safetensors for the weights of `train_also`
                                 method full: weights.safetensors
@@ -18,19 +18,35 @@ Every level computes the same as the plain model: bit for bit on a CPU without q
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save
+from torch.nn import functional
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families.base import Family
-from workbench.families.lora_files import plain_name, with_metadata
+from workbench.families.lora_files import (
+    DOWN,
+    UP,
+    UP_BIAS,
+    check_finite,
+    of_expert,
+    plain_name,
+    with_metadata,
+    without_layers,
+)
+from workbench.families.lora_names import check_fit
 from workbench.memory import compiling
 from workbench.memory.checkpointing import recomputing
+from workbench.runs.frozen_loras import IN_PREVIEWS, IN_TRAINING, FrozenLora
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.adapters import shaped, shapes_of
 from workbench.trainer import lora
 from workbench.trainer.ranks import shard, shard_like, whole
 from workbench.workspace import write_bytes, writing
@@ -118,7 +134,9 @@ class Trainable:
         if self.full:
             self._load_plain(folder / WEIGHTS)
             return
-        lora.load_state(self.family, self.transformer, folder / LORA)
+        prefix = f"{self.family.lora_prefix}."
+        tensors = {name.removeprefix(prefix): tensor for name, tensor in load_file(folder / LORA).items()}
+        lora.set_state(self.transformer, tensors)
         if self._beside:
             self._load_plain(folder / ALSO)
 
@@ -187,7 +205,13 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     """
     own = lora.state(transformer)
     if settings.method == "lokr":
-        return _continue_lokr(family, transformer, own, path)
+        prefix, stored = f"{family.lora_prefix}.", family.lora_tensors(path)[0]
+        tensors = {name.removeprefix(prefix): one for name, one in stored.items()}
+        if {name: one.shape for name, one in tensors.items()} != {name: one.shape for name, one in own.items()}:
+            remedy = "set method, rank, lokr_factor and targets as they were for it"
+            raise _misfit(path, f"is not a LoKr with the same factors on the same layers: {remedy}")
+        lora.set_state(transformer, tensors)
+        return f"starting from {path.name} (a LoKr)"
     found = family.lora_weights(*family.lora_tensors(path))
     if found.mixed and len({found.rank_of(layer) for layer in found.layers}) > 1:
         remedy = "resize it first (workbench loras resize)"
@@ -211,17 +235,6 @@ def continue_from(family: Family, transformer: Any, settings: TrainSettings, pat
     times = " to ".join(f"{factor:g}" for factor in sorted({min(factors.values()), max(factors.values())}))
     scaled = "" if set(factors.values()) == {1.0} else f", scaled {times} times to keep its strength"
     return f"starting from {path.name} ({found.origin}, rank {found.rank}{scaled})"
-
-
-def _continue_lokr(family: Family, transformer: Any, own: Mapping[str, torch.Tensor], path: Path) -> str:
-    """Start the attached LoKr from a workbench file with the same factors. Raises ConfigError."""
-    tensors, _ = family.lora_tensors(path)
-    found = {name.removeprefix(f"{family.lora_prefix}."): tensor for name, tensor in tensors.items()}
-    if {name: one.shape for name, one in found.items()} != {name: one.shape for name, one in own.items()}:
-        remedy = "set method, rank, lokr_factor and targets as they were for it"
-        raise _misfit(path, f"is not a LoKr with the same factors on the same layers: {remedy}")
-    lora.set_state(transformer, found)
-    return f"starting from {path.name} (a LoKr)"
 
 
 def _misfit(path: Path, reason: str) -> ConfigError:
@@ -256,6 +269,111 @@ def _also(transformer: Any, prefixes: Sequence[str]) -> Named:
             )
         chosen += [pair for pair in fitting if pair[0] not in {name for name, _ in chosen}]
     return chosen
+
+
+# ---- frozen LoRAs, switched on for training, for previews, or off
+
+
+@dataclass
+class FrozenLoras:
+    """The frozen LoRAs of one run, beside the base model's layers. on: the settings whose LoRAs are switched on
+
+    Each adds `scale * B(A(x))` to a base layer's output. Nothing is merged into stored weights, so switching them off
+    gives exactly the base model, and quantized, swapped or sharded layers stay as they are.
+    """
+
+    loras: Sequence[FrozenLora] = ()
+    on: frozenset[str] = frozenset(IN_TRAINING)
+    _held: list[torch.Tensor] = field(default_factory=list)
+
+    def attach(self, family: Family, transformer: Any, title: str, expert: str = "", trained: bool = True) -> None:
+        """Add them to a transformer for good, after its memory levels are applied.
+
+        Args:
+            title: The model's title, for messages.
+            expert: Which of the model's two transformers this is; "" if it has one.
+            trained: Whether this transformer is in training. The other one is used in previews only.
+
+        Raises:
+            ConfigError: A file cannot be read, is a DoRA or does not fit.
+        """
+        for one in self.loras:
+            if trained or one.setting in IN_PREVIEWS:
+                self._add(family, transformer, one, title, expert)
+
+    @contextlib.contextmanager
+    def only(self, settings: Collection[str]) -> Iterator[None]:
+        """Switch on the LoRAs of these settings and no others."""
+        before, self.on = self.on, frozenset(settings)
+        try:
+            yield
+        finally:
+            self.on = before
+
+    def previewing(self) -> contextlib.AbstractContextManager[None]:
+        return self.only(IN_PREVIEWS)
+
+    def off(self) -> contextlib.AbstractContextManager[None]:
+        return self.only(())
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield their matrices, which are on the device."""
+        return iter(self._held)
+
+    def _add(self, family: Family, transformer: Any, frozen: FrozenLora, title: str, expert: str) -> None:
+        tensors, metadata = family.lora_tensors(frozen.path)
+        check_finite(frozen.path, tensors)
+        weights = family.lora_weights(of_expert(tensors, expert), metadata)
+        if weights.expert and expert and weights.expert != expert:
+            return  # it belongs to the other transformer
+        if weights.dora:
+            raise ConfigError.of(
+                frozen.setting,
+                f"{frozen.setting} is {frozen.name}, a DoRA, whose scale depends on the base model's weights: convert "
+                f"it to a plain LoRA first (workbench loras resize)",
+            )
+        shapes = dict(shapes_of(transformer))
+        sizes = {name: (shape[0], math.prod(shape[1:])) for name, shape in shapes.items() if len(shape) > 1}
+        try:
+            wrong = check_fit(f"the LoRA {frozen.path.name}", weights, sizes, title)
+        except ConfigError as error:
+            raise ConfigError.of(frozen.setting, f"{frozen.setting} is {frozen.name}: {error}") from None
+        fitting = without_layers(shaped(weights, shapes), wrong)
+        modules = {name.removesuffix(".base_layer"): module for name, module in transformer.named_modules()}
+        like = next(parameter for parameter in transformer.parameters())
+        for layer in fitting.layers:
+            down, up = fitting.tensors[f"{layer}.{DOWN}"], fitting.tensors[f"{layer}.{UP}"]
+            bias = fitting.tensors.get(f"{layer}.{UP_BIAS}")
+            scale = frozen.scale * fitting.scale_of(layer)
+            moved = [one.to(like.device, transformer.dtype) for one in (down, up.float() * scale)]
+            moved += [] if bias is None else [(bias.float() * scale).to(like.device, transformer.dtype)]
+            self._held += moved
+            self._hook(modules[layer], frozen.setting, *moved)
+
+    def _hook(
+        self,
+        layer: torch.nn.Module,
+        setting: str,
+        down: torch.Tensor,
+        up: torch.Tensor,
+        bias: torch.Tensor | None = None,
+    ) -> None:
+        """Add a LoRA to the layer's output while its setting is on."""
+
+        def added(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+            if setting not in self.on:
+                return output
+            (x,) = inputs
+            matrices, more = (down.to(x.dtype), up.to(x.dtype)), None if bias is None else bias.to(x.dtype)
+            if down.ndim == 2:
+                inner = functional.linear(x, matrices[0])
+                return output + functional.linear(inner, matrices[1], more).to(output.dtype)
+            convolve = getattr(functional, f"conv{down.ndim - 2}d")
+            inner = convolve(x, matrices[0], None, layer.stride, layer.padding, layer.dilation)
+            return output + convolve(inner, matrices[1], more).to(output.dtype)
+
+        base: Any = getattr(layer, "base_layer", layer)  # inside peft's layer, if a LoRA is trained here
+        base.register_forward_hook(added)
 
 
 # ---- memory levels

@@ -12,21 +12,16 @@ from workbench.jobs import processes
 os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 
 
-def _import_gradio() -> None:
-    """Import Gradio in half the time.
-
-    At every import Gradio parses the sources of its components to write type stubs (.pyi). It skips components whose
-    file it cannot find.
-    """
-    original = inspect.getfile
-
-    def getfile(thing: Any) -> str:
-        if str(getattr(thing, "__module__", "")).startswith("gradio."):
-            raise OSError
-        return original(thing)
-
-    with processes.loading(), mock.patch.object(inspect, "getfile", getfile):
-        import gradio  # noqa: F401
+# At every import Gradio parses the sources of its components to write type stubs (.pyi), which doubles the time. It
+# skips components whose file it cannot find.
+_getfile = inspect.getfile
 
 
-_import_gradio()
+def _without_gradio(thing: Any) -> str:
+    if str(getattr(thing, "__module__", "")).startswith("gradio."):
+        raise OSError
+    return _getfile(thing)
+
+
+with processes.loading(), mock.patch.object(inspect, "getfile", _without_gradio):
+    import gradio  # noqa: F401

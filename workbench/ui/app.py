@@ -6,7 +6,9 @@ Gradio provides the server, uploads, files with range requests, share links, and
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,8 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
+from starlette.types import Receive, Scope, Send
 
 from workbench.api.app import ROOT, api
 from workbench.dataset_builder.cuts.scenes import STRIPS
@@ -28,7 +33,7 @@ from workbench.loras.converting import CONVERTED
 from workbench.paths import ASSETS
 from workbench.sampler import vae_reconstruction, worker
 from workbench.ui import elements
-from workbench.ui.server import calls, tracker
+from workbench.ui.server import calls
 from workbench.ui.server.bodies import Bodies, Mounted
 from workbench.ui.server.guard import Guard, Rules
 from workbench.ui.server.login import Access, Login
@@ -76,7 +81,7 @@ def launch_options(
     return {
         "app_kwargs": {
             "routes": [
-                *(tracker.routes(workspace) if trackers else []),
+                *([Mount("/trackio", Mounted(Dashboard(workspace)))] if trackers else []),
                 Mount(ROOT, Mounted(api(workspace))),
                 *elements.routes(),
             ],
@@ -117,3 +122,29 @@ def _may_serve(workspace: Workspace, path: str) -> bool:
             look(whole)
             return True
     return False
+
+
+class Dashboard:
+    """trackio's dashboard, made at the first request. It is read-only, because nobody gets its write token."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._app: Any = None
+        self._lock = threading.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        app = self._app or await run_in_threadpool(self._made)
+        if app is None:
+            app = PlainTextResponse("trackio is not installed: pip install trackio", 404)
+        await app(scope, receive, send)
+
+    def _made(self) -> Any:
+        with self._lock:
+            if self._app is None and importlib.util.find_spec("trackio"):
+                os.environ["TRACKIO_DIR"] = str(self._workspace.root / "trackio")  # read at import
+                from trackio.server import build_starlette_app_only
+
+                self._app, _ = build_starlette_app_only()
+            return self._app

@@ -1,7 +1,6 @@
 """The workspace: a folder of plain files, shared by page, notebooks, shell and background jobs.
 
-    layout               where datasets, runs, samples ... live, and which paths lead outside
-    names                names that are safe as folder names
+    layout               where datasets, runs, samples ... live, which paths lead outside, and safe names
     files                atomic writes, and reading JSON that anybody may have edited
     records              files with records of a known shape
     disk                 differences between operating systems: locks, renames, links
@@ -38,13 +37,18 @@ from workbench.workspace.files import (
 from workbench.workspace.layout import (
     ENVIRONMENT_VARIABLE,
     FORMER_NAMES,
+    LORA_NAME,
+    SLUG,
     Workspace,
+    checked_slug,
     confined,
     fresh_folder,
+    is_slug,
     numbered,
+    slugify,
     step_folders,
+    step_of,
 )
-from workbench.workspace.names import LORA_NAME, SLUG, checked_slug, is_slug, slugify, step_of
 
 __all__ = [
     "ENVIRONMENT_VARIABLE",

@@ -16,8 +16,7 @@ from pathlib import Path
 from workbench.errors import ConfigError, Unknown
 from workbench.workspace import disk
 from workbench.workspace.files import write_text, writing
-from workbench.workspace.layout import fresh_folder
-from workbench.workspace.names import checked_slug, is_slug
+from workbench.workspace.layout import checked_slug, fresh_folder, is_slug
 
 NOTES, GROUP = "notes.txt", "group.txt"
 MOST_NOTES, MOST_GROUP = 20_000, 60  # characters

@@ -1,4 +1,4 @@
-"""Where things are in a workspace.
+"""Where things are in a workspace, and names that are safe as folder names on every system.
 
 Paths that come from a record or a request must go through `confined` before they are opened.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
+import unicodedata
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,15 @@ from workbench.display import inline_html
 from workbench.errors import ConfigError
 from workbench.workspace import disk
 from workbench.workspace.files import read_object, writing
-from workbench.workspace.names import LORA_NAME, checked_slug, is_slug, slugify, step_of
 
 ENVIRONMENT_VARIABLE = "WORKBENCH_HOME"
 LONGEST = 160  # characters of the longest path inside a workspace: a temporary file of a run with a long name
 FORMER_NAMES = ".former_names.json"
+SLUG = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(?=\.|$)")  # reserved on Windows, with any suffix
+STEP = re.compile(r"step-([0-9]{8,12})")
+# The name of a LoRA: runs/RUN, runs/RUN@STEP, loras/NAME.
+LORA_NAME = re.compile(rf"(runs)/({SLUG.pattern})(?:@([0-9]{{1,8}}))?|(loras)/({SLUG.pattern})")
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,7 @@ class Workspace:
             reason = "names a checkpoint, but only a run's final result is a model"
         elif (folder / "lora.safetensors").is_file():
             reason = f"trained a LoRA: choose the model that it was trained on, with {name} as the LoRA"
-        sentence = f"model is {name}, which {reason}"
-        raise ConfigError(sentence, {"model": sentence})
+        raise ConfigError.of("model", f"model is {name}, which {reason}")
 
     def _repr_html_(self) -> str:
         folders = (self.datasets, self.runs, self.grids)
@@ -178,3 +183,39 @@ def confined(root: Path, relative: str | Path) -> Path:
     if not path.is_relative_to(base):
         raise ConfigError(f"the path {str(relative)[:120]!r} leads outside {root.name}: name a file inside it")
     return path
+
+
+# ---- names
+
+
+def slugify(title: str) -> str:
+    """Make a folder name from any text: "Été, 2 clips!" -> "ete-2-clips"; "untitled" if nothing is left."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    joined = re.sub(r"\.{2,}", ".", re.sub(r"[^a-z0-9._]+", "-", plain))
+    stripped = joined.strip("-._")
+    if DEVICES.match(stripped):
+        stripped = DEVICES.sub(r"\1-1", stripped, count=1)
+    return stripped[:64].strip("-._") or "untitled"
+
+
+def is_slug(name: str) -> bool:
+    """Whether a dataset, run, grid or LoRA may have this name."""
+    return SLUG.fullmatch(name) is not None and ".." not in name and not name.endswith(".") and not DEVICES.match(name)
+
+
+def checked_slug(name: str) -> str:
+    """Return the name if it may be a folder name. Raises ConfigError."""
+    if DEVICES.match(name):
+        raise ConfigError(f"the name {name[:80]!r} is reserved on Windows: use {slugify(name)!r}")
+    if not is_slug(name):
+        raise ConfigError(
+            f"the name {name[:80]!r} cannot be used: names have at most 64 lowercase letters, digits, '.', '_' and "
+            f"'-': use {slugify(name)!r}"
+        )
+    return name
+
+
+def step_of(name: str) -> int | None:
+    """Return the step in a step folder's name: "step-00000250" -> 250; None for any other name."""
+    match = STEP.fullmatch(name)
+    return int(match[1]) if match is not None and name == f"step-{int(match[1]):08d}" else None

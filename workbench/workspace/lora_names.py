@@ -11,8 +11,7 @@ from pathlib import Path
 
 from workbench.errors import ConfigError
 from workbench.workspace.files import read_object
-from workbench.workspace.layout import Workspace, step_folders
-from workbench.workspace.names import LORA_NAME
+from workbench.workspace.layout import LORA_NAME, Workspace, step_folders
 
 FILE, NOTES = "lora.safetensors", "lora.json"
 ALSO = "also.safetensors"  # weights that a run trained in full, in addition to its LoRA
@@ -20,7 +19,6 @@ RUNS, LORAS = "runs", "loras"
 
 
 def folder(workspace: Workspace) -> Path:
-    """Return the folder of LoRAs that belong to no run."""
     return workspace.root / LORAS
 
 

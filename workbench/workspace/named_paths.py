@@ -40,12 +40,13 @@ def resolve(path: Path | str, name: str = "the path") -> Path:
         found = Path(text).expanduser().resolve()
         found.exists()  # raises if the system cannot handle the name
     except (OSError, ValueError, RuntimeError) as error:
-        sentence = f"{name} is {text[:80]!r}, a path that cannot be read: check its spelling"
-        raise ConfigError(sentence, {name: sentence}) from error
+        raise ConfigError.of(
+            name, f"{name} is {text[:80]!r}, a path that cannot be read: check its spelling"
+        ) from error
     if (allowed := roots()) and not any(found.is_relative_to(root) for root in allowed):
         below = f"{' or '.join(map(str, allowed))}{' (started with --root)' if _roots else ''}"
         sentence = f"{name} is {str(found)[:200]!r}, which this page may not read: use one below {below}"
-        raise ConfigError(sentence, {name: sentence})
+        raise ConfigError.of(name, sentence)
     return found
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +54,11 @@ class Kept(Generic[T]):
     def forget(self, name: Hashable) -> None:
         """Drop a value."""
         self._kept.pop(name, None)
+
+
+def key_of(what: Mapping[str, Any]) -> str:
+    """Hash JSON values, in any order, into a key of 40 digits."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:40]
 
 
 def read_record(path: Path, shape: Any) -> Any:

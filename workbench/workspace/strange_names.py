@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from workbench.workspace.layout import Workspace
-from workbench.workspace.names import is_slug, step_of
+from workbench.workspace.layout import Workspace, is_slug, step_of
 
 CACHED = re.compile(r"[0-9a-f]{40}\.safetensors")
 FOLDERS = "downloads|encoding|reconstructions|measured|strips|plans|converted|loras|page"  # in the cache
+SHOWN_NAMES = 5  # in a sentence
 Rule = Callable[[Path], bool]
 
 
@@ -60,10 +60,10 @@ def _strange(folder: Path, rule: Rule) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def sentence(paths: list[Path], root: Path, most: int = 5) -> str:
+def sentence(paths: list[Path], root: Path) -> str:
     """Name the files in a sentence; "" if there are none."""
     if not paths:
         return ""
-    names = ", ".join(repr(str(path.relative_to(root))) for path in paths[:most])
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    names = ", ".join(repr(str(path.relative_to(root))) for path in paths[:SHOWN_NAMES])
+    more = f" and {len(paths) - SHOWN_NAMES} more" if len(paths) > SHOWN_NAMES else ""
     return f"ignored, because the workbench did not create them: {names}{more}"

@@ -56,11 +56,10 @@ class Refusal(Exception):
 class Bodies:
     """ASGI middleware that limits bodies.
 
-    Attributes:
-        uploads: Maximum bytes of an upload.
-        bodies: Maximum bytes of any other body.
-        check: A further check of a whole body, which raises Refusal.
-        stranger: Returns why a request is refused before its body is read, or "".
+    uploads: Maximum bytes of an upload.
+    bodies: Maximum bytes of any other body.
+    check: A further check of a whole body, which raises Refusal.
+    stranger: Returns why a request is refused before its body is read, or "".
     """
 
     def __init__(

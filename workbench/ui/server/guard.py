@@ -59,14 +59,13 @@ MEGABYTE = 1024**2
 class Rules:
     """Where the page may be used from, and what it serves.
 
-    Attributes:
-        hosts: Names of this server, or patterns; ("*",) if a proxy checks them, as on a Space.
-        uploads: Maximum bytes of an upload.
-        bodies: Maximum bytes of any other request.
-        frames: Other pages that may show this one in a frame.
-        proxied: All requests come through a proxy that sets X-Forwarded-Host and -Proto.
-        secret: Required value of X-Workbench-Proxy, or "".
-        files: Returns whether a file may be served. A link may lead out of the folders that Gradio serves.
+    hosts: Names of this server, or patterns; ("*",) if a proxy checks them, as on a Space.
+    uploads: Maximum bytes of an upload.
+    bodies: Maximum bytes of any other request.
+    frames: Other pages that may show this one in a frame.
+    proxied: All requests come through a proxy that sets X-Forwarded-Host and -Proto.
+    secret: Required value of X-Workbench-Proxy, or "".
+    files: Returns whether a file may be served. A link may lead out of the folders that Gradio serves.
     """
 
     hosts: Sequence[str] = LOCAL

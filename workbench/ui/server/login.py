@@ -13,13 +13,16 @@ per user, and grants everything that the page can do.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import hmac
 import html
+import ipaddress
 import secrets
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -32,7 +35,6 @@ from starlette.websockets import WebSocketClose
 from workbench.api.key import api_token_of, server_key
 from workbench.ui.server.bodies import Refusal, route_of, whole
 from workbench.ui.server.guard import API, peer_of
-from workbench.ui.server.throttle import Throttle, TooMany
 
 COOKIE = "workbench"
 KEPT_SECONDS = 30 * 24 * 3600
@@ -40,6 +42,11 @@ FORM_BYTES, FORM_SECONDS = 8192, 10.0
 # Headers of every answer. Closing the connection stops the rest of a body.
 CLOSED = {"cache-control": "no-store", "connection": "close"}
 PROGRAMS = "/api/v1"  # the HTTP API
+FREE = 4  # wrong attempts without a delay
+LONGEST = 30.0  # seconds between two attempts
+WAITING = 8  # attempts per address that may wait
+ADDRESSES = 4096  # addresses to remember; the least recent is forgotten first
+FORGOTTEN = 900.0  # seconds without an attempt after which the count restarts
 OPEN = (f"{API}/startup-events",)  # Gradio requests it from itself once; it reveals nothing
 STYLE = "body{font:16px/1.5 system-ui,sans-serif;max-width:30rem;margin:18vh auto;padding:0 1.2rem;color:#1d2738;\
 background:#fff}h1{font-size:1.3rem}input,button{font:inherit;padding:.45rem .7rem;border-radius:6px;border:1px solid \
@@ -59,12 +66,11 @@ WRONG = {  # messages for a token in the address
 class Access:
     """What opens the page.
 
-    Attributes:
-        kind: "token" (printed and new at each start) or "password" (chosen by a person).
-        secret: The token or password.
-        key: Signs cookies.
-        frames: Another site may show the page in a frame. Its cookies must be marked for that.
-        api_token: Token of programs, or "".
+    kind: "token" (printed and new at each start) or "password" (chosen by a person).
+    secret: The token or password.
+    key: Signs cookies.
+    frames: Another site may show the page in a frame. Its cookies must be marked for that.
+    api_token: Token of programs, or "".
     """
 
     kind: str
@@ -111,8 +117,8 @@ class Access:
 class Login:
     """ASGI middleware that refuses requests without a cookie of this page."""
 
-    def __init__(self, app: ASGIApp, access: Access, throttle: Throttle | None = None) -> None:
-        self.app, self.access, self.throttle = app, access, throttle or Throttle()
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access, self.throttle = app, access, Throttle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -142,16 +148,13 @@ class Login:
         if path != "/" or method not in ("GET", "HEAD"):
             return None
         given = request.query_params.get("token")
-        if given is not None and (known or self._is_token(given)):
+        # A password in an address is never accepted.
+        if given is not None and (known or (self.access.kind == "token" and self.access.is_secret(given))):
             rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
             return RedirectResponse(f"./?{rest}" if rest else "./", 303, self._with_cookie(request))
         if known:
             return None
         return HTMLResponse(_page(self.access.kind, "" if given is None else WRONG[self.access.kind]), headers=CLOSED)
-
-    def _is_token(self, given: str) -> bool:
-        """Return whether the text is the token. A password in an address is never accepted."""
-        return self.access.kind == "token" and self.access.is_secret(given)
 
     async def _log_in(self, request: HTTPConnection, receive: Receive) -> Response:
         try:
@@ -213,3 +216,85 @@ def _page(kind: str, problem: str = "") -> str:
 <p>{html.escape(text)}</p>{alert}<form method="post" action="login"><input type="hidden" name="username" value="me">
 <input type="password" name="password" aria-label="{label}" placeholder="{label}" autofocus
 autocomplete="current-password"> <button>Log in</button></form></body></html>"""
+
+
+# ---- guessing secrets
+
+
+class TooMany(Exception):
+    """Too many attempts are waiting. seconds: when to try again."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Too many attempts: try again in {seconds:.0f} seconds.")
+        self.seconds = seconds
+
+
+@dataclass
+class _Attempts:
+    """Attempts from one address.
+
+    wrong: Wrong attempts in a row.
+    free_at: When the next one may be checked, in seconds of the monotonic clock.
+    waiting: Attempts that wait.
+    """
+
+    wrong: int = 0
+    free_at: float = 0.0
+    waiting: int = 0
+
+
+class Throttle:
+    """Limits how fast secrets can be guessed, with growing delays and without a lockout. For one event loop only.
+
+    Attempts from one address are checked one after another, so parallel attempts are no faster. Each wrong one makes
+    the next wait longer, up to half a minute. A right one waits its turn, gets in, and clears the count.
+    """
+
+    def __init__(self, longest: float = LONGEST) -> None:
+        self._longest = longest
+        self._by_network: OrderedDict[str, _Attempts] = OrderedDict()
+
+    async def check(self, address: str, right: Callable[[], bool]) -> bool:
+        """Call `right` when it is this attempt's turn, and return its result. Raises TooMany."""
+        tries = self._tries(address)
+        if tries.waiting >= WAITING:
+            raise TooMany(max(tries.free_at - time.monotonic(), 1.0))
+        tries.waiting += 1
+        try:
+            while (left := tries.free_at - time.monotonic()) > 0:
+                await asyncio.sleep(left)
+            # No await between here and the new delay, so that only one of the attempts that woke up is checked.
+            if right():
+                tries.wrong, tries.free_at = 0, 0.0
+                return True
+            tries.wrong += 1
+            delay = min(2.0 ** (tries.wrong - FREE - 1), self._longest) if tries.wrong > FREE else 0.0
+            tries.free_at = time.monotonic() + delay
+            return False
+        finally:
+            tries.waiting -= 1
+
+    def _tries(self, address: str) -> _Attempts:
+        key = _network(address)
+        tries = self._by_network.setdefault(key, _Attempts())
+        self._by_network.move_to_end(key)
+        if tries.wrong and not tries.waiting and time.monotonic() > tries.free_at + FORGOTTEN:
+            tries.wrong = 0
+        if len(self._by_network) > ADDRESSES:
+            idle = next((old for old, other in self._by_network.items() if not other.waiting), key)
+            if idle != key:
+                del self._by_network[idle]
+        return tries
+
+
+def _network(address: str) -> str:
+    """Return what one person usually has: an IPv4 address, an IPv6 /64 network, or all addresses of this machine."""
+    try:
+        known = ipaddress.ip_address(address.split("%")[0])
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv6Address) and known.ipv4_mapped:
+        known = known.ipv4_mapped
+    if known.is_loopback:
+        return "loopback"
+    return str(ipaddress.ip_network(f"{known}/64", strict=False)) if known.version == 6 else str(known)
