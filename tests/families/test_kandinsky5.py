@@ -315,6 +315,20 @@ def test_a_file_of_the_authors_trainer_is_read(prefix: str, adapter: str) -> Non
     same(changes(FAMILY.lora_weights(tensors, {})), {layer: up @ down})
 
 
+@pytest.mark.parametrize(("notes", "alpha"), [({"r": 4, "lora_alpha": 16}, 16), ({"r": 4}, 8), (None, 4)])
+def test_alpha_of_the_authors_files_is_in_their_config(
+    notes: dict[str, int] | None, alpha: int, tmp_path: Path
+) -> None:
+    """config_lora.json holds what they pass to peft's LoraConfig, whose own alpha is 8."""
+    layer = "visual_transformer_blocks.0.self_attention.to_query"
+    down, up = torch.randn(4, 8), torch.randn(6, 4)
+    save_file({f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}, tmp_path / "lora.safetensors")
+    if notes is not None:
+        (tmp_path / "config_lora.json").write_text(json.dumps(notes))
+    found = FAMILY.lora_weights(*FAMILY.lora_tensors(tmp_path / "lora.safetensors"))
+    same(changes(found), {layer: alpha / 4 * up @ down})
+
+
 def test_the_authors_pipeline_reads_our_files(of_text: Case) -> None:
     """As their load_adapter does: peft's adapter by a config, and the file's names without "transformer."."""
     from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict

@@ -5,6 +5,7 @@ A LoRA adds `scale_of(layer) * B @ A` to a layer's weight.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import re
@@ -41,6 +42,10 @@ TEXT_ENCODER = re.compile(
     r"umt5\w*\.|clip_?\w*\.)"
 )
 PEFT_KEY = PEFT_NOTES  # key under which `read_lora` returns adapter_config.json
+# A LoRA's file -> the file beside it with peft's notes on rank and alpha. The last is how Kandinsky's authors publish:
+# what they pass to peft, whose own alpha is 8.
+NOTES_BESIDE = {**dict.fromkeys(PEFT_FILES, PEFT_NOTES), "lora.safetensors": "config_lora.json"}
+PEFT_ALPHA = 8
 NOTES_LIMIT = 1 << 20
 # Ending of tensor names in other kinds of adapters (LyCORIS, and peft under the same names) -> the kind.
 OTHER_KINDS = {
@@ -389,18 +394,22 @@ WHOLE_MODEL = (
 def read_lora(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Read (tensors, metadata) of a LoRA file. Raises ConfigError.
 
-    8-bit tensors become float32, and names lose the parts that PyTorch's wrappers add. If the file is in a peft folder,
-    the metadata includes adapter_config.json.
+    8-bit tensors become float32, and names lose the parts that PyTorch's wrappers add. If peft's notes are beside the
+    file (NOTES_BESIDE), the metadata includes them.
     """
     if is_of_torch(path):
         tensors, metadata = read_checkpoint(path), dict[str, str]()
     else:
         tensors, metadata = read_safetensors(path)
-    notes = path.with_name(PEFT_NOTES)
-    if path.name in PEFT_FILES and notes.is_file():
+    notes = path.with_name(NOTES_BESIDE.get(path.name, PEFT_NOTES))
+    if path.name in NOTES_BESIDE and notes.is_file():
         if notes.stat().st_size > NOTES_LIMIT:
-            raise ConfigError(f"{PEFT_NOTES} beside the LoRA is larger than {NOTES_LIMIT:,} bytes: it is damaged")
-        metadata[PEFT_KEY] = notes.read_text(encoding="utf-8", errors="replace")
+            raise ConfigError(f"{notes.name} beside the LoRA is larger than {NOTES_LIMIT:,} bytes: it is damaged")
+        text = notes.read_text(encoding="utf-8", errors="replace")
+        if notes.name != PEFT_NOTES:
+            with contextlib.suppress(ValueError, TypeError):  # damaged notes are refused where they are used
+                text = json.dumps({"lora_alpha": PEFT_ALPHA, **json.loads(text)})
+        metadata[PEFT_KEY] = text
     return _as_floats(plain_names(tensors)), metadata
 
 

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 from workbench.errors import ConfigError
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
+    NOTES_BESIDE,
     PEFT_FILES,
-    PEFT_NOTES,
     file_in,
     is_lora_file,
     is_of_torch,
@@ -102,9 +102,10 @@ def _download(name: str, report: Callable[[str], None]) -> Path:
             file = _only_file(repo, client().list_repo_files(repo, revision=revision))
         report(f"Downloading the LoRA {repo} ...")
         path = Path(client().hf_hub_download(repo, file, revision=revision))
-        if path.name in PEFT_FILES:  # alpha is in a separate file
-            with contextlib.suppress(FileNotFoundError), explained(repo):
-                client().hf_hub_download(repo, file.replace(path.name, PEFT_NOTES), revision=revision)
+        if path.name in NOTES_BESIDE:  # alpha is in a separate file, or may be: offline, that one is not cached then
+            lost = () if path.name in PEFT_FILES else (HubLost,)
+            with contextlib.suppress(FileNotFoundError, *lost), explained(repo):
+                client().hf_hub_download(repo, file.replace(path.name, NOTES_BESIDE[path.name]), revision=revision)
         elif file == DIFFUSERS_FILE:  # we may have pushed it, with full weights beside; offline, both are cached
             with contextlib.suppress(FileNotFoundError, HubLost), explained(repo):
                 client().hf_hub_download(repo, lora_names.ALSO, revision=revision)
