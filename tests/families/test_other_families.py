@@ -26,7 +26,7 @@ LORAS = {
     "lora_unet_double_blocks_0_img_mlp_fc1": "HunyuanVideo",
     "lora_unet_double_blocks_0_img_mlp_0": "FLUX",
     "transformer.single_transformer_blocks.0.attn.to_q": "FLUX or HunyuanVideo",
-    "diffusion_model.transformer_blocks.0.audio_attn1.to_q": "LTX-2",
+    "transformer.layers.0.attention.to_q": "Z-Image",
     "diffusion_model.blocks.0.self_attn.q_proj": "Cosmos",
     "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
     "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q": "Stable Diffusion",
@@ -45,17 +45,17 @@ def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Wo
 
 def test_sampling_with_one_says_the_same(workspace: Workspace, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "x.safetensors"
-    save_file({f"transformer.transformer_blocks.0.audio_attn1.to_q.{one}": torch.ones(2, 2) for one in PAIR}, path)
+    save_file({f"transformer.layers.0.attention.to_q.{one}": torch.ones(2, 2) for one in PAIR}, path)
     settings = SampleSettings(prompt="x", steps=1, loras=(str(path),), device="cpu")
-    with pytest.raises(ConfigError, match="this is a LoRA for LTX-2, which is not supported"):
+    with pytest.raises(ConfigError, match="this is a LoRA for Z-Image, which is not supported"):
         Sampler("tiny-cogvideox", pick_device("cpu")).generate(workspace, settings)
-    assert "this is a LoRA for LTX-2" in shell("loras", "import", str(path)).err
+    assert "this is a LoRA for Z-Image" in shell("loras", "import", str(path)).err
 
 
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"), ("LTX2Pipeline", "LTX-2"),
+        ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"),
         ("CosmosTextToWorldPipeline", "Cosmos"), ("AnimateDiffPipeline", "AnimateDiff"), ("FluxPipeline", "FLUX"),
         ("StableDiffusionXLPipeline", "SDXL"), ("StableDiffusionPipeline", "Stable Diffusion"),
         ("SomethingNewPipeline", "SomethingNewPipeline"),
@@ -81,6 +81,13 @@ WAN = {"model.diffusion_model.blocks.0.self_attn.q.weight": (5120, 5120)}
 LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
 MOCHI = {"blocks.0.attn.qkv_x.weight": (9216, 3072), "rest": (10_000, 1_000_000)}
 LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
+LTX_2 = {
+    "model.diffusion_model.audio_patchify_proj.weight": (2048, 128),
+    "model.diffusion_model.patchify_proj.weight": (4096, 128),
+    "model.diffusion_model.video_embeddings_connector.x": (1_000, 1_000_000),
+    "vocoder.x": (100, 1_000_000),
+    "y": (18_880, 1_000_000),
+}
 LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_000, 1000), "y": (1_920, 1_000_000)}
 
 
@@ -93,6 +100,7 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
         ),
         (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
         (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
+        (LTX_2, "one file of LTX-2 in its authors' layout, .*: choose ltx-2.3-22b .*or ltx-2-19b-image, or a folder"),
         (MOCHI, "one file of Mochi in its authors' layout, .*: choose mochi-1-preview, or a folder"),
         (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
         (

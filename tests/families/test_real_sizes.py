@@ -25,20 +25,22 @@ from workbench.workspace import write_json
 
 CPU, META, DTYPE, BLOCKS = torch.device("cpu"), torch.device("meta"), torch.bfloat16, 2
 FAMILIES = [
-    find_model(name)[0] for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview")
+    find_model(name)[0]
+    for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "ltx-2-19b", "mochi-1-preview")
 ]
 MODELS = [model for family in FAMILIES for model in family.models if not model.embedded]
 CLASSES = {
     "cogvideox": ("CogVideoXTransformer3DModel", "AutoencoderKLCogVideoX"),
     "wan": ("WanTransformer3DModel", "AutoencoderKLWan"),
     "ltx": ("LTXVideoTransformer3DModel", "AutoencoderKLLTXVideo"),
+    "ltx2": ("LTX2VideoTransformer3DModel", "AutoencoderKLLTX2Video"),
     "mochi": ("MochiTransformer3DModel", "AutoencoderKLMochi"),
 }
 # The miniature that has a model's pipeline and scheduler.
 LIKE = {
     "cogvideox-2b": "sincos", "ltx-video-2b-0.9.5": "text-0.9.5", "ltx-video-13b-0.9.7": "text-13b",
     "wan2.1-vace-1.3b": "vace", "wan2.1-vace-14b": "vace",
-    "cogvideox": "rotary", "wan": "text", "ltx": "text", "mochi": "text",
+    "cogvideox": "rotary", "wan": "text", "ltx": "text", "ltx2": "text", "mochi": "text",
 }  # fmt: skip
 
 

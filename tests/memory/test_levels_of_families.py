@@ -1,4 +1,4 @@
-"""Every memory level on every miniature of Wan, LTX-Video and Mochi: gradients against those of the plain model.
+"""Every memory level on every miniature of Wan, LTX-Video, LTX-2 and Mochi: gradients against those of the plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -23,10 +23,20 @@ pytestmark = pytest.mark.long
 
 CPU = torch.device("cpu")
 CASES = [
-    (family, variant) for family in families() if family.name in ("wan", "ltx", "mochi") for variant in family.toys
+    (family, variant)
+    for family in families()
+    if family.name in ("wan", "ltx", "ltx2", "mochi")
+    for variant in family.toys
 ]
 # One of each kind at every change, the others before a release.
-USUAL = {("ltx", "text"), ("ltx", "image-0.9.5"), ("wan", "image-2.1"), ("wan", "5b-image"), ("wan", "a14b")}
+USUAL = {
+    ("ltx", "text"),
+    ("ltx", "image-0.9.5"),
+    ("ltx2", "image-2.3"),
+    ("wan", "image-2.1"),
+    ("wan", "5b-image"),
+    ("wan", "a14b"),
+}
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
 # Parts that may hold weights.
-WEIGHTED = ("image_encoder", "text_encoder", "text_encoder_2", "transformer", "transformer_2", "vae")
+WEIGHTED = ("image_encoder", "text_encoder", "text_encoder_2", "connectors", "transformer", "transformer_2", "vae")
+WEIGHTED += ("audio_vae", "vocoder")
 BACKENDS = {  # value of the setting `attention` -> diffusers' attention backend
     "auto": "native",
     "stock": "native",
@@ -126,6 +127,8 @@ class Family(ABC):
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
+    # Pattern for layers that the training loss does not depend on, such as those of a sound: they get no LoRA.
+    unreached_layers: ClassVar[str] = ""
 
     # ---- image-to-video training
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.families.base import Family
 
 On = Literal["video", "text", "picture", "clip"]
+TEXT_PARTS = ("text_encoder", "text_encoder_2", "connectors")
 BLOCK = "{}"  # stands for a block's number in a layer's name
 ALL_LINEAR = "all-linear"  # value of `targets`, named as in peft: every linear layer, also outside the blocks
 
@@ -44,6 +45,7 @@ class Linear:
     on: what it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
         vector per clip, such as the timestep.
     shared: another layer before it reads the same input.
+    reached: the training loss depends on it.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Linear:
     outputs: int
     on: On = "video"
     shared: bool = False
+    reached: bool = True
 
     @property
     def in_blocks(self) -> bool:
@@ -100,8 +103,8 @@ class ModelFacts:
     blocks, width, heads: of the transformer.
     text_tokens, text_width: shape of a caption's embeddings.
     second_text_width: the same width of a second text encoder; 0 without one.
-    values, text_encoder_values, image_encoder_values: number of parameters, of both text encoders if there are two; 0
-        without an image encoder.
+    values, text_encoder_values, image_encoder_values: number of parameters, of all TEXT_PARTS; 0 without an image
+        encoder.
     spatial, temporal: pixels per latent side, frames per latent frame.
     patch, patch_frames: latent pixels per side and latent frames of one token.
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
@@ -234,11 +237,17 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         second_text_width=_text_width(second) if second else 0,
         values=transformer.values,
         linears=tuple(
-            Linear(name, *shape, input_of(name), re.fullmatch(family.shared_layers, name) is not None)
+            Linear(
+                name,
+                *shape,
+                input_of(name),
+                shared=re.fullmatch(family.shared_layers, name) is not None,
+                reached=not re.fullmatch(family.unreached_layers, name),
+            )
             for name, shape in transformer.layers.items()
             if not name.endswith("embed")  # a lookup table
         ),
-        text_encoder_values=text.values + (second.values if second else 0),
+        text_encoder_values=sum(found.parts[name].values for name in TEXT_PARTS if name in found.parts),
         vae=family.vae_facts(found.parts["vae"]),
         spatial=spatial,
         temporal=temporal,
@@ -357,7 +366,7 @@ def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
     import torch
 
     made = model_files.class_named(library, kind)
-    if library == "diffusers":
+    if library != "transformers":
         module = model_files.empty(made, config)
         config = {name: value for name, value in module.config.items() if not name.startswith("_")}
     else:

@@ -18,6 +18,7 @@ Every level computes the same as the plain model: bit for bit on a CPU without q
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,8 @@ class Trainable:
         self.part = part
         found: Named = []
         if self.full:
-            found = list(transformer.named_parameters())
+            named = transformer.named_parameters()
+            found = [one for one in named if not re.fullmatch(family.unreached_layers, one[0])]
         else:
             found = lora.attach(family, transformer, settings, seed)
             found += _also(transformer, settings.train_also)
