@@ -121,6 +121,7 @@ class Family(ABC):
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
     timed_number: ClassVar[int] = 2  # bytes per number of a timestep embedding inside a block
     position_bytes: ClassVar[int] = 0  # bytes of position embeddings, per token and unit of width
+    saved_bytes: ClassVar[float] = 0.0  # bytes that a block keeps beyond the rates of fit.constants, in the same units
     # Patterns for layers that do not read the video's tokens, and for layers whose input another layer reads first.
     # They match a layer's full name, with "{}" for a block's number.
     text_layers: ClassVar[str] = r".*\.attn2\.to_[kv]|(.*\.)?(caption|text)_\w+\..+"

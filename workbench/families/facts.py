@@ -112,6 +112,7 @@ class ModelFacts:
     on_disk: the sizes were read from the model's files.
     text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
     position_bytes: bytes of position embeddings, per token and unit of width.
+    saved_bytes: bytes that a block keeps for its backward pass beyond the rates of fit.constants, in the same units.
     picture_tokens: tokens of a picture from the image encoder.
     timed_bytes: bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for
         one timestep per clip.
@@ -144,6 +145,7 @@ class ModelFacts:
     text_joint: bool = True
     timed_bytes: int = 0
     position_bytes: int = 0
+    saved_bytes: float = 0.0
     picture_tokens: int = 0
     image_encoder_values: int = 0
     shown_bytes: int = 0
@@ -260,6 +262,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         text_joint=family.text_joint,
         timed_bytes=family.timed_number * (model.task == "image-to-video" and in_channels == channels),
         position_bytes=family.positions(sizes),
+        saved_bytes=family.saved_bytes,
         # A vision transformer's patches and its class token.
         picture_tokens=(picture.config["image_size"] // picture.config["patch_size"]) ** 2 + 1 if picture else 0,
         image_encoder_values=picture.values if picture else 0,

@@ -326,6 +326,7 @@ class LTX2(Family):
     clip_layers = r"(time_embed|prompt_adaln)\..+|.*(audio|a2?v_cross_attn)_.+"
     shared_layers = r".*\.attn1\.(to_[kv]|to_gate_logits)|.*\.attn2\.to_gate_logits"
     unreached_layers = r".*(audio|a2?v_cross_attn)_.+"
+    saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
     float32_latents = True
     auto_for_float32 = "bfloat16"
     image_dropout = 0.5  # i2v_lora.yaml of the authors' trainer shows half of the clips their first frame
@@ -347,18 +348,18 @@ class LTX2(Family):
         return 6 if transformer["rope_type"] == "split" else 12
 
     def vae_facts(self, vae: Part) -> VaeFacts:
-        patch = vae.config["patch_size"] ** 2
+        """All simulated (benchmarks/memory_simulation.py); the autoencoder of 2.3 has another decoder."""
+        patch, newer = vae.config["patch_size"] ** 2, len(vae.config["decoder_block_out_channels"]) > 3
         return VaeFacts(
             values=vae.values,
             encoder_width=vae.config["block_out_channels"][0] // patch,
             decoder_width=vae.config["decoder_block_out_channels"][0] // patch,
             frames_at_once=LONGEST,  # clips are never split in time
             tile=(512, 512),
-            # As measured for LTX-Video, whose layers these are.
-            encoder_tensors=7.0,
-            encoder_operations=46e3,
-            decoder_operations=24e3,
-            decoder_tensors=5.8,
+            encoder_tensors=2.5,
+            decoder_tensors=2.0 if newer else 2.4,
+            encoder_operations=9.35e3 if newer else 11.5e3,
+            decoder_operations=11.8e3 if newer else 6.0e3,
         )
 
     # ---- captions

@@ -167,7 +167,7 @@ class RunSizes:
         return replace(
             rates,
             attention=rates.attention + picture,
-            saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
+            saved=rates.saved + facts.saved_bytes + wide + picture + (timed + 3.5 if timed else 0.0),
             backward=rates.backward + wide + rates.cast * widest / facts.width,
             forward=rates.forward + wide + timed + hints,
             outside=rates.outside + facts.position_bytes + (7.5 * self.number if timed else 0.0),
