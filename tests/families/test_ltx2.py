@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from benchmarks import memory_simulation as simulation
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
@@ -21,13 +22,14 @@ from workbench.families.lora_names import match_report
 from workbench.families.ltx2 import DISTILLED, FAMILY, MODELS, NEWER, OLDER, StretchedSchedule, perturbed_block
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
+from workbench.fit import memory
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.trainer.trainable import Trainable
 
 CPU, STEPS, FPS = torch.device("cpu"), 4, 25.0
 CAPTIONS = ["a red circle", "a blue square moves left"]
-SOUND = ("audio", "av_cross_attn", "a2v_cross_attn")
+SOUND = ("audio", "av_cross_attn", "a2v_cross_attn", "keyframes_abs_pos")  # and what no picture of a run needs
 
 
 class Case:
@@ -93,7 +95,7 @@ def test_a_video_equals_the_stock_pipelines(case: Case, scale: float) -> None:
     off = {f"{of}{name}": 0.0 for of in ("", "audio_") for name in ("stg_scale", "guidance_rescale")}
     off |= {"modality_scale": 1.0, "audio_modality_scale": 1.0, "audio_guidance_scale": 1.0}
     block = perturbed_block(case.transformer.config)
-    assert (block == 1) == case.variant.endswith("2.3")
+    assert (block == 1) == ("-" in case.variant)
     theirs = whole_pipeline(FAMILY, case.model)(
         **({"image": case.picture, "image_crf": 0} if case.of_image else {}),
         **({"spatio_temporal_guidance_blocks": [block]} if scale > 1 else off),
@@ -331,8 +333,8 @@ def test_the_authors_names_of_what_the_picture_needs_are_theirs(case: Case) -> N
     tensors, _ = FAMILY.export_lora(lora_of(case, outside=True), "comfyui")
     names = {name.partition(".lora_")[0].removeprefix("diffusion_model.") for name in tensors}
     assert {"patchify_proj", "adaln_single.linear", "transformer_blocks.1.attn2.to_out.0", "proj_out"} <= names
-    assert ("prompt_adaln_single.linear" in names) == case.variant.endswith("2.3")
-    assert ("caption_projection.linear_1" in names) != case.variant.endswith("2.3")
+    assert ("prompt_adaln_single.linear" in names) == ("-" in case.variant)
+    assert ("caption_projection.linear_1" in names) != ("-" in case.variant)
 
 
 def test_a_file_of_the_authors_trainer_is_read() -> None:
@@ -359,3 +361,13 @@ def test_only_a_first_frame_is_given(case: Case) -> None:
     assert ("first_frame_share" in own) != case.of_image
     assert not {"given", "control", "reference"} & set(own)
     assert FAMILY.refusal(case.model, "control") == f"{case.model.title} does not support given frames"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("phase", [memory.TRAINING, memory.DENOISING, memory.DECODING])
+def test_the_fit_follows_simulations_of_its_real_size(phase: str) -> None:
+    """Of two and of three of its blocks, from which the others follow, on tensors without numbers."""
+    case = simulation.Case("", NEWER.id, phase, simulation.LEVELS[2])
+    row = simulation.row(case, simulation.simulate(case))
+    assert row["ratio"] == pytest.approx(1, abs=0.03)
+    assert row["operations ratio"] == pytest.approx(1, abs=0.03)

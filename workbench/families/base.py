@@ -54,8 +54,7 @@ if TYPE_CHECKING:
 ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
 # Parts that may hold weights.
-WEIGHTED = ("image_encoder", "text_encoder", "text_encoder_2", "connectors", "transformer", "transformer_2", "vae")
-WEIGHTED += ("audio_vae", "vocoder")
+WEIGHTED = ("image_encoder", *facts.TEXT_PARTS, "transformer", "transformer_2", "vae", "audio_vae", "vocoder")
 BACKENDS = {  # value of the setting `attention` -> diffusers' attention backend
     "auto": "native",
     "stock": "native",

@@ -120,6 +120,7 @@ class ModelFacts:
     told_bytes: the same for runs with given frames that replace latents (given).
     reference_bytes: the same for runs with references, whose tokens are at timestep 0.
     reference_frames: latent frames of a reference; 0: as many as its clip.
+    guided_passes: passes of the transformer in a guided step of a sample.
     auto: GPU dtype of the transformer under precision `auto`; "": the stored one.
     float32_vae: VAE and image encoder run in float32.
     """
@@ -153,6 +154,7 @@ class ModelFacts:
     reference_bytes: int = 0
     reference_frames: int = 0
     second_text_width: int = 0
+    guided_passes: int = 2
     auto: str = ""
     float32_vae: bool = False
 

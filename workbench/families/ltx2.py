@@ -1,4 +1,4 @@
-"""The LTX-2 family: 2.0 (19B) and 2.3 (22B), text-to-video and image-to-video. It trains the picture, not the sound.
+"""The LTX-2 family: 2.0 (19B), 2.3 (22B) and folders of 2.5, from text and images. It trains the picture alone.
 
 Sources: diffusers' LTX2Pipeline and LTX2ImageToVideoPipeline, which this matches; Lightricks' LTX-2 repository at
 400fd31, its ltx-trainer for the loss (text_to_video.py, flexible.py, timestep_samplers.py) and ltx-pipelines for the
@@ -20,9 +20,10 @@ after the picture's, and dropped at the end. Only a clip that is changed (`sourc
 what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
 blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled.
 
-Captions are read by Gemma, padded on the left to 1,024 tokens. Connectors turn the outputs of all its layers into two
-sequences, for picture and sound, in which learned registers stand for padding, so nothing is masked. A picture is not
-compressed again before it is encoded, as it is by default in the pipeline (image_crf): training does not do it either.
+Captions are read by Gemma 3, in 2.5 by Gemma 4, padded on the left to 1,024 tokens. Connectors turn the outputs of all
+its layers into two sequences, for picture and sound, in which learned registers stand for padding, so nothing is
+masked. A picture is not compressed again before it is encoded, as it is by default in the pipeline (image_crf):
+training does not do it either.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, part_folder
-from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors
+from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors, gemma_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings, float64_device, shifted
 from workbench.families.usage import UsageExtras
 from workbench.workspace import read_json
@@ -301,7 +302,7 @@ class JointDenoising(Denoising):
 
 def perturbed_block(transformer: Mapping[str, Any]) -> int:
     """Return the block without self-attention in a perturbed prediction: 28 or the last; 0 for models without one."""
-    return min(28, transformer["num_layers"] - 1) if transformer["perturbed_attn"] else 0
+    return min(28, transformer["num_layers"] - 1) if transformer.get("perturbed_attn") else 0
 
 
 class LTX2(Family):
@@ -314,7 +315,7 @@ class LTX2(Family):
     lora_formats = FORMATS
     lora_targets = {"attention": PICTURE, "attention+feed-forward": (*PICTURE, *FEED_FORWARD)}
     schedulers = ("Euler",)
-    toys = ("text", "image", "text-2.3", "image-2.3")
+    toys = ("text", "image", "text-2.3", "image-2.3", "text-2.5")
     pipelines = {
         "LTX2Pipeline": "text-to-video",
         OF_IMAGE: "image-to-video",
@@ -325,7 +326,7 @@ class LTX2(Family):
     more_text = ("audio_embeds",)
     clip_layers = r"(time_embed|prompt_adaln)\..+|.*(audio|a2?v_cross_attn)_.+"
     shared_layers = r".*\.attn1\.(to_[kv]|to_gate_logits)|.*\.attn2\.to_gate_logits"
-    unreached_layers = r".*(audio|a2?v_cross_attn)_.+"
+    unreached_layers = r".*(audio|a2?v_cross_attn|keyframes_abs_pos)_.+"
     saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
     float32_latents = True
     auto_for_float32 = "bfloat16"
@@ -339,13 +340,15 @@ class LTX2(Family):
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
-        widths = text_widths(config(folder, "transformer") if folder else self.part_config(model, "transformer"))
-        shown = 0 if found.timed_bytes else self.timed_number
-        return replace(found, text_width=widths[0], second_text_width=widths[1], shown_bytes=shown)
+        own = config(folder, "transformer") if folder else self.part_config(model, "transformer")
+        picture, sound = text_widths(own)
+        shown, passes = 0 if found.timed_bytes else self.timed_number, 4 if perturbed_block(own) else 3
+        more = {"second_text_width": sound, "shown_bytes": shown, "guided_passes": passes}
+        return replace(found, text_width=picture, **more)
 
     def positions(self, transformer: Mapping[str, Any]) -> int:
         """Sine and cosine in float32 for self-attention, and half as many for attention between the streams."""
-        return 6 if transformer["rope_type"] == "split" else 12
+        return 6 if transformer.get("rope_type") == "split" else 12
 
     def vae_facts(self, vae: Part) -> VaeFacts:
         """All simulated (benchmarks/memory_simulation.py); the autoencoder of 2.3 has another decoder."""
@@ -537,15 +540,16 @@ class LTX2(Family):
     # ---- a random miniature, for tests
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
-        """Return a random pipeline as of 2.0, or of 2.3, whose blocks have gates and modulated captions."""
+        """Return a random pipeline of 2.0, of 2.3, whose blocks have gates and modulated captions, or of 2.5."""
         import diffusers
         from diffusers.pipelines.ltx2 import LTX2TextConnectors, LTX2Vocoder
 
-        newer = variant.endswith("2.3")
-        tokenizer, text_encoder = gemma_parts()
+        newer, newest = "-" in variant, variant.endswith("2.5")
+        tokenizer, text_encoder = gemma_parts(newest)
         width, sound = (24, 16) if newer else (16, 16)  # of a caption's embeddings for the two streams
         gates = dict.fromkeys(("gated_attn", "audio_gated_attn", "cross_attn_mod", "audio_cross_attn_mod"), True)
-        gates |= {"use_prompt_embeddings": False, "perturbed_attn": True}
+        gates |= {"use_prompt_embeddings": False, "perturbed_attn": True, "ff_bias": not newest}
+        gates |= {"use_keyframes_abs_pos_embedding": newest}
         projections = {"per_modality_projections": True, "video_hidden_dim": width, "audio_hidden_dim": sound}
         projections |= {"proj_bias": True, "video_gated_attn": True, "audio_gated_attn": True}
         transformer = diffusers.LTX2VideoTransformer3DModel(
@@ -592,19 +596,6 @@ def text_widths(transformer: Mapping[str, Any]) -> tuple[int, int]:
     if transformer.get("use_prompt_embeddings", True):  # 2.0 projects them itself
         return transformer["caption_channels"], transformer["caption_channels"]
     return transformer["cross_attention_dim"], transformer["audio_cross_attention_dim"]
-
-
-def gemma_parts() -> tuple[Any, Any]:
-    """Return (tokenizer that knows letters, Gemma 3) in miniature, for tests."""
-    from transformers import Gemma3Config, Gemma3ForConditionalGeneration, GemmaTokenizer
-
-    words = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "\u2581", *"abcdefghijklmnopqrstuvwxyz0123456789.,-")
-    heads = {"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16, "hidden_size": 16}
-    text = {**heads, "vocab_size": len(words), "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 64}
-    vision = {**heads, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14}
-    made = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
-    tokenizer = GemmaTokenizer(vocab={word: number for number, word in enumerate(words)}, add_bos_token=True)
-    return tokenizer, Gemma3ForConditionalGeneration(made)
 
 
 FAMILY = LTX2()

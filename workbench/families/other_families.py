@@ -104,7 +104,7 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     if own and not other:
         family = next(family for family in families if family.name == own)
         # Suggest models whose transformer is as large as the file's, without text encoder and VAE.
-        beside = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
+        beside: tuple[str, ...] = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
         beside += ("audio_vae.", "vocoder.", "text_embedding_projection.")
         own_parts = {name: shape for name, shape in shapes.items() if "embeddings_connector" not in name}
         values = sum(prod(shape) for name, shape in own_parts.items() if not name.startswith(beside))
