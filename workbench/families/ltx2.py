@@ -342,9 +342,9 @@ class LTX2(Family):
         found = super().facts_of(model, folder)
         own = config(folder, "transformer") if folder else self.part_config(model, "transformer")
         picture, sound = text_widths(own)
+        found = replace(found, text_width=picture, second_text_width=sound)
         shown, passes = 0 if found.timed_bytes else self.timed_number, 4 if perturbed_block(own) else 3
-        more = {"second_text_width": sound, "shown_bytes": shown, "guided_passes": passes}
-        return replace(found, text_width=picture, **more)
+        return replace(found, shown_bytes=shown, guided_passes=passes)
 
     def positions(self, transformer: Mapping[str, Any]) -> int:
         """Sine and cosine in float32 for self-attention, and half as many for attention between the streams."""

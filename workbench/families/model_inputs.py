@@ -237,7 +237,13 @@ def gemma_parts(newer: bool) -> tuple[Any, Any]:
         vocab={word: number for number, word in enumerate(words)}, add_bos_token=True
     )
     heads = {"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16, "hidden_size": 16}
-    text = {**heads, "vocab_size": len(words), "num_key_value_heads": 1, "head_dim": 8, "sliding_window": 64}
+    text: dict[str, Any] = {
+        **heads,
+        "vocab_size": len(words),
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "sliding_window": 64,
+    }
     if newer:
         text |= {"global_head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]}
         vision = {"mm_embed_dim": 16, "mm_posemb_size": 16, "output_proj_dims": 16}
