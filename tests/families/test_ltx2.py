@@ -88,7 +88,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("scale", [3.0, 1.0])
 def test_a_video_equals_the_stock_pipelines(case: Case, scale: float) -> None:
-    """Captions, picture, the sound that it hears, noise in the pipeline's order, every guidance, and decoding.
+    """Captions, picture, the sound that it attends to, noise in the pipeline's order, every guidance, and decoding.
 
     With guidance, only the block for the perturbed prediction is not the pipeline's default: a miniature has no 28th.
     """
@@ -117,7 +117,7 @@ def test_a_video_equals_the_stock_pipelines(case: Case, scale: float) -> None:
 @pytest.mark.parametrize("kept", [[True, True], [True, False]])
 def test_the_loss_equals_its_definition(case: Case, kept: list[bool]) -> None:
     """mean of (prediction - (noise - clean))^2 per clip without the frames that are shown, from the picture's stream
-    alone: whatever sound the other stream hears, for no token of it is attended to."""
+    alone: whatever sound the other stream is given, for no token of it is attended to."""
     share = torch.tensor([0.3, 0.9])
     s, (channels, frames, height, width) = share.view(-1, 1, 1, 1, 1), case.shape
     noisy, counted = (1 - s) * case.latents + s * case.noise, torch.ones_like(case.latents)
@@ -156,7 +156,7 @@ def test_the_latents_are_the_posterior_s_mean(case: Case) -> None:
     torch.testing.assert_close(case.latents, mean, rtol=1e-5, atol=1e-6)
 
 
-def test_the_picture_hears_the_sound_in_a_sample_alone(case: Case) -> None:
+def test_the_picture_attends_to_a_sound_in_samples_alone(case: Case) -> None:
     """Another sound changes a joint prediction; a clip that is changed has none, and neither has a training step."""
     noisy = case.noise[:1]
     call = CallInputs(noisy, {name: one[:1] for name, one in case.text.items()}, torch.tensor([500.0]), None, FPS)
