@@ -85,10 +85,10 @@ NEWER = Model(
     scheduler="Euler",
     license="LTX-2 Community License (paid from 10 million USD of yearly revenue)",
     license_file="",
-    download_gb=72.0,
+    download_gb=70.5,
     negative_prompt=NEGATIVE_PROMPT,
 )
-OLDER = replace(NEWER, id="ltx-2-19b", title="LTX-2 19B", source="Lightricks/LTX-2", steps=40, download_gb=68.0)
+OLDER = replace(NEWER, id="ltx-2-19b", title="LTX-2 19B", source="Lightricks/LTX-2", steps=40, download_gb=67.7)
 OF_IMAGE = "LTX2ImageToVideoPipeline"
 MODELS = tuple(
     one
