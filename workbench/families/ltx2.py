@@ -384,7 +384,6 @@ class LTX2(Family):
     def load_tokenizer(self, folder: Path, part: str = "tokenizer") -> Any:
         found = super().load_tokenizer(folder, part)
         found.padding_side = "left"
-        found.pad_token = found.pad_token or found.eos_token
         return found
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
