@@ -41,6 +41,7 @@ CLASSES = {  # by family: transformer, video encoder
     "cogvideox": (diffusers.CogVideoXTransformer3DModel, diffusers.AutoencoderKLCogVideoX),
     "wan": (diffusers.WanTransformer3DModel, diffusers.AutoencoderKLWan),
     "ltx": (diffusers.LTXVideoTransformer3DModel, diffusers.AutoencoderKLLTXVideo),
+    "ltx2": (diffusers.LTX2VideoTransformer3DModel, diffusers.AutoencoderKLLTX2Video),
     "mochi": (diffusers.MochiTransformer3DModel, diffusers.AutoencoderKLMochi),
     "kandinsky5": (diffusers.Kandinsky5Transformer3DModel, diffusers.AutoencoderKLHunyuanVideo),
 }

@@ -95,6 +95,43 @@ KANDINSKY_LITE: Config = {
     **{"in_visual_dim": 16, "out_visual_dim": 16, "visual_cond": True, "model_dim": 1792, "ff_dim": 7168},
     **{"num_text_blocks": 2, "num_visual_blocks": 32, "axes_dims": (16, 24, 24)},
 }
+LTX_2_3: Config = {
+    **{"gated_attn": True, "cross_attn_mod": True, "audio_gated_attn": True, "audio_cross_attn_mod": True},
+    **{"rope_type": "split", "use_prompt_embeddings": False, "perturbed_attn": True},
+}
+LTX_2_CONNECTORS: Config = {
+    **{"caption_channels": 3840, "text_proj_in_factor": 49, "rope_type": "split"},
+    **{"video_connector_num_attention_heads": 30, "video_connector_attention_head_dim": 128},
+    **{"audio_connector_num_attention_heads": 30, "audio_connector_attention_head_dim": 128},
+    **{"video_connector_num_layers": 2, "audio_connector_num_layers": 2},
+}
+LTX_2_3_CONNECTORS: Config = {
+    **{**LTX_2_CONNECTORS, "video_connector_num_attention_heads": 32, "video_connector_num_layers": 8},
+    **{"audio_connector_num_attention_heads": 32, "audio_connector_attention_head_dim": 64},
+    **{"audio_connector_num_layers": 8, "video_gated_attn": True, "audio_gated_attn": True},
+    **{"per_modality_projections": True, "video_hidden_dim": 4096, "audio_hidden_dim": 2048, "proj_bias": True},
+}
+LTX_2_VAE: Config = {"decoder_causal": False, "spatial_compression_ratio": 32, "temporal_compression_ratio": 8}
+LTX_2_3_VAE: Config = {
+    **{**LTX_2_VAE, "block_out_channels": (256, 512, 1024, 1024), "layers_per_block": (4, 6, 4, 2, 2)},
+    **{"decoder_block_out_channels": (256, 512, 512, 1024), "decoder_layers_per_block": (4, 6, 4, 2, 2)},
+    **{"decoder_spatio_temporal_scaling": (True,) * 4, "decoder_inject_noise": (False,) * 5},
+    **{"upsample_type": ("spatiotemporal", "spatiotemporal", "temporal", "spatial")},
+    **{"upsample_residual": (False,) * 4, "upsample_factor": (2, 2, 1, 2), "decoder_spatial_padding_mode": "zeros"},
+}
+VOCODER: Config = {
+    **{"in_channels": 128, "resnet_kernel_sizes": [3, 7, 11], "resnet_dilations": [[1, 3, 5]] * 3},
+    **{"upsample_kernel_sizes": [16, 15, 8, 4, 4], "upsample_factors": [6, 5, 2, 2, 2]},
+}
+GEMMA_12B: Config = {
+    **{"hidden_size": 3840, "intermediate_size": 15360, "num_hidden_layers": 48},
+    **{"num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 262208},
+}
+SIGLIP: Config = {
+    **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16},
+    **{"image_size": 896, "patch_size": 14, "vision_use_head": False},
+}
+GEMMA = ("transformers", "Gemma3ForConditionalGeneration", {"text_config": GEMMA_12B, "vision_config": SIGLIP})
 
 
 @dataclass(frozen=True)
@@ -135,6 +172,16 @@ def _ltx(source: str, config: Config, vae: Config, **more: Any) -> Published:
     return Published((f"Lightricks/{source}",), transformer, ("diffusers", "AutoencoderKLLTXVideo", vae), T5, **more)
 
 
+def _ltx2(source: str, config: Config, vae: Config, connectors: Config, vocoder: str) -> Published:
+    more = {
+        "connectors": ("ltx2", "LTX2TextConnectors", connectors),
+        "audio_vae": ("diffusers", "AutoencoderKLLTX2Audio", {}),
+        "vocoder": ("ltx2", vocoder, VOCODER if vocoder == "LTX2Vocoder" else {}),
+    }
+    transformer = ("diffusers", "LTX2VideoTransformer3DModel", config)
+    return Published((source,), transformer, ("diffusers", "AutoencoderKLLTX2Video", vae), GEMMA, more=more)
+
+
 PUBLISHED = (
     _cogvideox("THUDM/CogVideoX-2b", COGVIDEOX, COGVIDEOX_VAE, stored="float16"),
     _cogvideox("THUDM/CogVideoX-5b", COGVIDEOX_5B),
@@ -162,6 +209,8 @@ PUBLISHED = (
     _ltx("LTX-Video-0.9.1", {}, LTX_VAE_1),
     _ltx("LTX-Video-0.9.5", {}, LTX_VAE_5),
     _ltx("LTX-Video-0.9.7-dev", LTX_13B, LTX_VAE_5),
+    _ltx2("Lightricks/LTX-2", {"rope_type": "split"}, LTX_2_VAE, LTX_2_CONNECTORS, "LTX2Vocoder"),
+    _ltx2("diffusers/LTX-2.3-Diffusers", LTX_2_3, LTX_2_3_VAE, LTX_2_3_CONNECTORS, "LTX2VocoderWithBWE"),
     Published(
         ("genmo/mochi-1-preview",),
         ("diffusers", "MochiTransformer3DModel", {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def their_latents(
     found = pipeline(
         **more,
         **({"frame_rate": FPS} if family.name == "ltx" else {}),
+        **(as_on_a_card(family, model, scale) if family.name == "ltx2" else {}),
         prompt=PROMPT,
         negative_prompt=NEGATIVE,
         num_frames=frames,
@@ -99,7 +101,18 @@ def their_latents(
     shape = family.latents_shape(Path(model.source), frames, height, width)
     if family.name == "kandinsky5":
         return found.movedim(-1, 1)
+    if family.name == "ltx2":  # whose pipeline undoes the normalization
+        mean, std = family.latent_scale(pipeline.vae.float())
+        found = (found - mean) / std
     return found if found.ndim == 5 else found.transpose(1, 2).unflatten(2, shape[1:])
+
+
+def as_on_a_card(family: Family, model: Model, scale: float) -> dict[str, Any]:
+    """The arguments of a model card's call that only this family's pipeline takes, at a guidance scale."""
+    guided = replace(model, guidance_scale=scale, fps=FPS)
+    extras = family.usage_extras(guided, Path(model.source), shape_of(model), "pipeline")
+    found: dict[str, Any] = eval(f"dict({extras.arguments.lstrip(', ')})")
+    return found
 
 
 def our_latents(family: Family, model: Model, dtype: torch.dtype, scale: float) -> torch.Tensor:

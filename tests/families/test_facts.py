@@ -22,7 +22,7 @@ LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
 
 CLASSES = {"cogvideox": "CogVideoXTransformer3DModel", "wan": "WanTransformer3DModel"}
 CLASSES |= {"ltx": "LTXVideoTransformer3DModel", "mochi": "MochiTransformer3DModel"}
-CLASSES |= {"kandinsky5": "Kandinsky5Transformer3DModel"}
+CLASSES |= {"kandinsky5": "Kandinsky5Transformer3DModel", "ltx2": "LTX2VideoTransformer3DModel"}
 PUBLISHED = [model for model in models() if not model.embedded]
 # One of each architecture at every change, all before a release: building the largest takes a second each.
 USUAL = {
@@ -95,7 +95,8 @@ def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, family: Famil
     assert found.values == sum(value.numel() for value in transformer.state_dict().values())
     assert found.vae.values == sum(value.numel() for value in vae.state_dict().values())
     encoders = [one.model for one in (text, text.second) if one is not None]
-    assert found.text_encoder_values == sum(value.numel() for one in encoders for value in one.parameters())
+    stored = {id(value): value for one in encoders for value in one.state_dict(keep_vars=True).values()}
+    assert found.text_encoder_values == sum(value.numel() for value in stored.values())
     encoded = family.encode_text(text, ["a red circle", "a"])
     shapes = {name: tuple(one.shape[1:]) for name, one in encoded.items()}
     assert shapes == family.text_shapes(found)

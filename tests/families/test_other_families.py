@@ -22,7 +22,7 @@ LORAS = {
     "lora_unet_double_blocks_0_img_mlp_fc1": "HunyuanVideo",
     "lora_unet_double_blocks_0_img_mlp_0": "FLUX",
     "transformer.single_transformer_blocks.0.attn.to_q": "FLUX or HunyuanVideo",
-    "diffusion_model.transformer_blocks.0.audio_attn1.to_q": "LTX-2",
+    "transformer.layers.0.attention.to_q": "Z-Image",
     "diffusion_model.blocks.0.self_attn.q_proj": "Cosmos",
     "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
     "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q": "Stable Diffusion",
@@ -42,7 +42,7 @@ def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Wo
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"), ("LTX2Pipeline", "LTX-2"),
+        ("HunyuanVideoPipeline", "HunyuanVideo"), ("AllegroPipeline", "Allegro"),
         ("CosmosTextToWorldPipeline", "Cosmos"), ("AnimateDiffPipeline", "AnimateDiff"), ("FluxPipeline", "FLUX"),
         ("StableDiffusionXLPipeline", "SDXL"), ("StableDiffusionPipeline", "Stable Diffusion"),
         ("Kandinsky6Pipeline", "Kandinsky 6"), ("KandinskyV22Pipeline", "Kandinsky"),
@@ -70,6 +70,13 @@ LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
 MOCHI = {"blocks.0.attn.qkv_x.weight": (9216, 3072), "rest": (10_000, 1_000_000)}
 KANDINSKY = {"visual_transformer_blocks.0.self_attention.to_query.weight": (1792, 1792), "y": (2_005, 1_000_000)}
 LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
+LTX_2 = {
+    "model.diffusion_model.audio_patchify_proj.weight": (2048, 128),
+    "model.diffusion_model.patchify_proj.weight": (4096, 128),
+    "model.diffusion_model.video_embeddings_connector.x": (1_000, 1_000_000),
+    "vocoder.x": (100, 1_000_000),
+    "y": (18_880, 1_000_000),
+}
 LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_000, 1000), "y": (1_920, 1_000_000)}
 
 
@@ -82,6 +89,7 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
         ),
         (WAN, "one file of Wan in its authors' layout, .*: choose a folder with a model_index.json"),
         (LTX, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-2b"),
+        (LTX_2, "one file of LTX-2 in its authors' layout, .*: choose ltx-2.3-22b .*or ltx-2-19b-image, or a folder"),
         (MOCHI, "one file of Mochi in its authors' layout, .*: choose mochi-1-preview, or a folder"),
         (
             KANDINSKY,

@@ -27,7 +27,14 @@ from workbench.workspace import write_json
 CPU, META, DTYPE, BLOCKS = torch.device("cpu"), torch.device("meta"), torch.bfloat16, 2
 FAMILIES = [
     find_model(name)[0]
-    for name in ("cogvideox-2b", "wan2.1-t2v-1.3b", "ltx-video-2b-0.9.5", "mochi-1-preview", "kandinsky5-lite-t2v-5s")
+    for name in (
+        "cogvideox-2b",
+        "wan2.1-t2v-1.3b",
+        "ltx-video-2b-0.9.5",
+        "ltx-2-19b",
+        "mochi-1-preview",
+        "kandinsky5-lite-t2v-5s",
+    )
 ]
 MODELS = [model for family in FAMILIES for model in family.models if not model.embedded]
 # One of each kind at every change, the others before a release.
@@ -39,6 +46,7 @@ CLASSES = {
     "cogvideox": ("CogVideoXTransformer3DModel", "AutoencoderKLCogVideoX"),
     "wan": ("WanTransformer3DModel", "AutoencoderKLWan"),
     "ltx": ("LTXVideoTransformer3DModel", "AutoencoderKLLTXVideo"),
+    "ltx2": ("LTX2VideoTransformer3DModel", "AutoencoderKLLTX2Video"),
     "mochi": ("MochiTransformer3DModel", "AutoencoderKLMochi"),
     "kandinsky5": ("Kandinsky5Transformer3DModel", "AutoencoderKLHunyuanVideo"),
 }
@@ -46,7 +54,7 @@ CLASSES = {
 LIKE = {
     "cogvideox-2b": "sincos", "ltx-video-2b-0.9.5": "text-0.9.5", "ltx-video-13b-0.9.7": "text-13b",
     "wan2.1-vace-1.3b": "vace", "wan2.1-vace-14b": "vace",
-    "cogvideox": "rotary", "wan": "text", "ltx": "text", "mochi": "text", "kandinsky5": "text",
+    "cogvideox": "rotary", "wan": "text", "ltx": "text", "ltx2": "text", "mochi": "text", "kandinsky5": "text",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Every memory level on every miniature of Wan, LTX-Video, Mochi and Kandinsky 5: gradients against the plain model's.
+"""Every memory level on every miniature of Wan, LTX, Mochi and Kandinsky 5: gradients against the plain model's.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -25,12 +25,19 @@ CPU = torch.device("cpu")
 CASES = [
     (family, variant)
     for family in families()
-    if family.name in ("wan", "ltx", "mochi", "kandinsky5")
+    if family.name in ("wan", "ltx", "ltx2", "mochi", "kandinsky5")
     for variant in family.toys
 ]
 # One of each kind at every change, the others before a release.
-USUAL = {("ltx", "text"), ("ltx", "image-0.9.5"), ("wan", "image-2.1"), ("wan", "5b-image"), ("wan", "a14b")}
-USUAL |= {("kandinsky5", "image")}
+USUAL = {
+    ("ltx", "text"),
+    ("ltx", "image-0.9.5"),
+    ("ltx2", "image-2.3"),
+    ("kandinsky5", "image"),
+    ("wan", "image-2.1"),
+    ("wan", "5b-image"),
+    ("wan", "a14b"),
+}
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},

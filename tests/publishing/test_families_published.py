@@ -33,7 +33,7 @@ from workbench.workspace import Workspace, write_json
 
 pytestmark = pytest.mark.long
 
-OTHERS = [family for family in families() if family.name in ("wan", "ltx", "mochi", "kandinsky5")]
+OTHERS = [family for family in families() if family.name in ("wan", "ltx", "ltx2", "mochi", "kandinsky5")]
 EXPERTS = {"a14b": "high noise", "a14b-image": "low noise"}  # for which the LoRA is
 CASES = [(family, variant, EXPERTS.get(variant, "")) for family in OTHERS for variant in family.toys]
 CASES += [(family, "a14b", "") for family in OTHERS if "a14b" in family.toys]  # a file that names no expert: both
@@ -42,6 +42,7 @@ USUAL = {
     ("wan", "image-2.1", ""),
     ("ltx", "image", ""),
     ("ltx", "text-0.9.5", ""),
+    ("ltx2", "image-2.3", ""),
     ("mochi", "text", ""),
     ("kandinsky5", "image", ""),
 }
@@ -171,13 +172,13 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     metadata = yaml.safe_load(front)
     assert (metadata["base_model"], metadata["pipeline_tag"]) == (model.source, model.task)
     assert {model.family, f"{model.family}-diffusers", "lora"} <= set(metadata["tags"])
-    if family.name != "ltx":
+    if family.name not in ("ltx", "ltx2"):
         assert metadata["license"] == ("mit" if family.name == "kandinsky5" else "apache-2.0")
     else:
         assert metadata["license"] == "other"
-        assert metadata["license_name"].startswith("ltx-video")
+        assert metadata["license_name"].startswith("ltx-video" if family.name == "ltx" else "ltx-2-community-license")
         assert metadata["license_link"].startswith(f"https://huggingface.co/{model.source}")
-    kind = {"wan": "Wan", "ltx": "LTX", "mochi": "Mochi", "kandinsky5": "Kandinsky5T2V"}[family.name]
+    kind = {"wan": "Wan", "ltx": "LTX", "ltx2": "LTX2", "mochi": "Mochi", "kandinsky5": "Kandinsky5T2V"}[family.name]
     if model.task == "image-to-video":
         kind = "Kandinsky5I2V" if family.name == "kandinsky5" else f"{kind}ImageToVideo"
     pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
 # Parts that may hold weights.
-WEIGHTED = ("image_encoder", "text_encoder", "text_encoder_2", "transformer", "transformer_2", "vae")
+WEIGHTED = ("image_encoder", *facts.TEXT_PARTS, "transformer", "transformer_2", "vae", "audio_vae", "vocoder")
 BACKENDS = {  # value of the setting `attention` -> diffusers' attention backend
     "auto": "native",
     "stock": "native",
@@ -121,12 +121,15 @@ class Family(ABC):
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
     timed_number: ClassVar[int] = 2  # bytes per number of a timestep embedding inside a block
     position_bytes: ClassVar[int] = 0  # bytes of position embeddings, per token and unit of width
+    saved_bytes: ClassVar[float] = 0.0  # bytes that a block keeps beyond the rates of fit.constants, in the same units
     # Patterns for layers that do not read the video's tokens, and for layers whose input another layer reads first.
     # They match a layer's full name, with "{}" for a block's number.
     text_layers: ClassVar[str] = r".*\.attn2\.to_[kv]|(.*\.)?(caption|text)_\w+\..+"
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
+    # Pattern for layers that the training loss does not depend on, such as those of a sound: they get no LoRA.
+    unreached_layers: ClassVar[str] = ""
 
     # ---- image-to-video training
 

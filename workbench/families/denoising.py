@@ -260,10 +260,14 @@ class Denoising:
                     if inputs.skip_steps:
                         clean = self.schedule.clean(latents, predicted, timestep[None])
                         self._predictions = [*self._predictions[-1:], (step, clean)]
-                latents, clean = self.steps.step(start + step, predicted, latents, inputs.noise)
+                latents, clean = self._step(start + step, predicted, latents)
                 latents = self._with_prefix(latents.to(dtype), first, timesteps, step + 1)
                 inputs.on_step(step + 1, len(timesteps), clean)
         return self.family.with_known(latents, given)
+
+    def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (latents after a step, predicted clean latents)."""
+        return self.steps.step(index, predicted, latents, self.inputs.noise)
 
     def _predicted(
         self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from workbench.families.base import Family
 
 On = Literal["video", "text", "picture", "clip"]
+TEXT_PARTS = ("text_encoder", "text_encoder_2", "connectors")
 BLOCK = "{}"  # stands for a block's number in a layer's name
 ALL_LINEAR = "all-linear"  # value of `targets`, named as in peft: every linear layer, also outside the blocks
 
@@ -44,6 +45,7 @@ class Linear:
     on: what it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
         vector per clip, such as the timestep.
     shared: another layer before it reads the same input.
+    reached: the training loss depends on it.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Linear:
     outputs: int
     on: On = "video"
     shared: bool = False
+    reached: bool = True
 
     @property
     def in_blocks(self) -> bool:
@@ -100,8 +103,8 @@ class ModelFacts:
     blocks, width, heads: of the transformer.
     text_tokens, text_width: shape of a caption's embeddings.
     second_text_width: the same width of a second text encoder; 0 without one.
-    values, text_encoder_values, image_encoder_values: number of parameters, of both text encoders if there are two; 0
-        without an image encoder.
+    values, text_encoder_values, image_encoder_values: number of parameters, of all TEXT_PARTS; 0 without an image
+        encoder.
     spatial, temporal: pixels per latent side, frames per latent frame.
     patch, patch_frames: latent pixels per side and latent frames of one token.
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
@@ -109,6 +112,7 @@ class ModelFacts:
     on_disk: the sizes were read from the model's files.
     text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
     position_bytes: bytes of position embeddings, per token and unit of width.
+    saved_bytes: bytes that a block keeps for its backward pass beyond the rates of fit.constants, in the same units.
     picture_tokens: tokens of a picture from the image encoder.
     timed_bytes: bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for
         one timestep per clip.
@@ -116,6 +120,7 @@ class ModelFacts:
     told_bytes: the same for runs with given frames that replace latents (given).
     reference_bytes: the same for runs with references, whose tokens are at timestep 0.
     reference_frames: latent frames of a reference; 0: as many as its clip.
+    guided_passes: passes of the transformer in a guided step of a sample.
     auto: GPU dtype of the transformer under precision `auto`; "": the stored one.
     float32_vae: VAE and image encoder run in float32.
     """
@@ -141,6 +146,7 @@ class ModelFacts:
     text_joint: bool = True
     timed_bytes: int = 0
     position_bytes: int = 0
+    saved_bytes: float = 0.0
     picture_tokens: int = 0
     image_encoder_values: int = 0
     shown_bytes: int = 0
@@ -148,6 +154,7 @@ class ModelFacts:
     reference_bytes: int = 0
     reference_frames: int = 0
     second_text_width: int = 0
+    guided_passes: int = 2
     auto: str = ""
     float32_vae: bool = False
 
@@ -235,11 +242,17 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         second_text_width=_text_width(second) if second else 0,
         values=transformer.values,
         linears=tuple(
-            Linear(name, *shape, input_of(name), re.fullmatch(family.shared_layers, name) is not None)
+            Linear(
+                name,
+                *shape,
+                input_of(name),
+                shared=re.fullmatch(family.shared_layers, name) is not None,
+                reached=not re.fullmatch(family.unreached_layers, name),
+            )
             for name, shape in transformer.layers.items()
             if not name.endswith("embed")  # a lookup table
         ),
-        text_encoder_values=text.values + (second.values if second else 0),
+        text_encoder_values=sum(found.parts[name].values for name in TEXT_PARTS if name in found.parts),
         vae=family.vae_facts(found.parts["vae"]),
         spatial=spatial,
         temporal=temporal,
@@ -252,6 +265,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         text_joint=family.text_joint,
         timed_bytes=family.timed_number * (model.task == "image-to-video" and in_channels == channels),
         position_bytes=family.positions(sizes),
+        saved_bytes=family.saved_bytes,
         # A vision transformer's patches and its class token.
         picture_tokens=(picture.config["image_size"] // picture.config["patch_size"]) ** 2 + 1 if picture else 0,
         image_encoder_values=picture.values if picture else 0,
@@ -358,7 +372,7 @@ def built(library: str, kind: str, config: Mapping[str, Any]) -> Part:
     import torch
 
     made = model_files.class_named(library, kind)
-    if library == "diffusers":
+    if library != "transformers":
         module = model_files.empty(made, config)
         config = {name: value for name, value in module.config.items() if not name.startswith("_")}
     else:

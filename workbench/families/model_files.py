@@ -234,6 +234,7 @@ MADE_FOR = "made_for.json"  # next to model_index.json: the clip size and task a
 BASE_MODEL, TRAINED = "base_model", "trained"
 SIZES = ("frames", "height", "width", "fps")
 LIBRARIES = ("diffusers", "transformers")  # whose classes model_index.json may name
+WITHIN = {"ltx2": "diffusers.pipelines.ltx2"}  # diffusers' modules of one pipeline, by their name there
 
 
 def made_for(model: Model, folder: Path) -> Model:
@@ -359,7 +360,8 @@ def class_named(library: str, name: str) -> Any:
     """Return a class that model_index.json names. Raises ModelUnavailable if it is not one of LIBRARIES'."""
     import importlib
 
-    if library not in LIBRARIES or not isinstance(found := getattr(importlib.import_module(library), name, None), type):
+    home = WITHIN.get(library, library if library in LIBRARIES else None)
+    if home is None or not isinstance(found := getattr(importlib.import_module(home), name, None), type):
         known = " and ".join(LIBRARIES)
         raise ModelUnavailable(f"the model has a part {library[:60]}.{name[:60]}: only classes of {known} are loaded")
     return found

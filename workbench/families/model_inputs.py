@@ -267,3 +267,31 @@ def clip_parts() -> tuple[Any, Any]:
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
     sizes |= {f"{name}_token_id": getattr(made, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     return made, CLIPTextModel(CLIPTextConfig(vocab_size=len(pieces), projection_dim=32, **sizes))
+
+
+def gemma_parts(newer: bool) -> tuple[Any, Any]:
+    """Return (tokenizer that knows letters, Gemma 3 or, if `newer`, Gemma 4)."""
+    import transformers
+
+    words = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "\u2581", *LETTERS)
+    tokenizer = transformers.GemmaTokenizer(
+        vocab={word: number for number, word in enumerate(words)}, add_bos_token=True
+    )
+    heads = {"num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16, "hidden_size": 16}
+    text: dict[str, Any] = {
+        **heads,
+        "vocab_size": len(words),
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "sliding_window": 64,
+    }
+    if newer:
+        text |= {"global_head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]}
+        vision = {"mm_embed_dim": 16, "mm_posemb_size": 16, "output_proj_dims": 16}
+        made = transformers.Gemma4UnifiedConfig(
+            text_config=text, vision_config=vision, audio_config={"audio_embed_dim": 16}
+        )
+        return tokenizer, transformers.Gemma4UnifiedForConditionalGeneration(made)
+    vision = {**heads, "image_size": 28, "patch_size": 14}
+    made = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    return tokenizer, transformers.Gemma3ForConditionalGeneration(made)

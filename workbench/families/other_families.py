@@ -22,7 +22,6 @@ FLAT_PREFIXES = re.compile(r"^(lora_unet_|lora_transformer_|lycoris_)_?")
 # Prefix of a pipeline's class -> its family; the first match counts.
 PIPELINES = {
     "HunyuanVideo": "HunyuanVideo",
-    "LTX2": "LTX-2",
     "Cosmos": "Cosmos",
     "AnimateDiff": "AnimateDiff",
     "WanAnimate": "Wan Animate",
@@ -43,7 +42,6 @@ PIPELINES = {
 }
 # Pattern in a layer's name, without its prefix and with underscores for dots -> its family; the first match counts.
 LAYERS = {
-    r"audio_attn|audio_patchify_proj|audio_proj_in|audio_time_embed|audio_to_video|av_ca_": "LTX-2",
     r"motion_modules_\d": "AnimateDiff",
     r"individual_token_refiner|context_embedder_token_refiner|(img|txt)_mlp_fc\d|(img|txt)_mod_linear": "HunyuanVideo",
     r"single_blocks_\d+_modulation_linear": "HunyuanVideo",
@@ -60,6 +58,7 @@ LAYERS = {
 # The same for checkpoints of supported families in their authors' layout -> the family's name.
 OWN = {
     r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight": "wan",
+    r"^audio_patchify_proj_weight|^audio_adaln_single_linear_weight": "ltx2",
     r"^patchify_proj_weight|^adaln_single_linear_weight": "ltx",
     r"^transformer_layers_\d+_attention_query_key_value": "cogvideox",
     r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
@@ -108,8 +107,10 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     if own and not other:
         family = next(family for family in families if family.name == own)
         # Suggest models whose transformer is as large as the file's, without text encoder and VAE.
-        beside = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
-        values = sum(prod(shape) for name, shape in shapes.items() if not name.startswith(beside))
+        beside: tuple[str, ...] = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
+        beside += ("audio_vae.", "vocoder.", "text_embedding_projection.")
+        own_parts = {name: shape for name, shape in shapes.items() if "embeddings_connector" not in name}
+        values = sum(prod(shape) for name, shape in own_parts.items() if not name.startswith(beside))
         found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
         instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
         return (

@@ -98,6 +98,8 @@ class RunSizes:
         Chooses layers the way peft does. An invalid pattern trains nothing here; the run itself refuses it.
         """
         targets = self.settings.targets
+        if not linear.reached:
+            return 0
         numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
         if (chosen := chosen_blocks(self.settings.blocks, self.facts.blocks)) is not None:
             numbers = chosen if linear.in_blocks else range(linear.block in chosen)
@@ -165,7 +167,7 @@ class RunSizes:
         return replace(
             rates,
             attention=rates.attention + picture,
-            saved=rates.saved + wide + picture + (timed + 3.5 if timed else 0.0),
+            saved=rates.saved + facts.saved_bytes + wide + picture + (timed + 3.5 if timed else 0.0),
             backward=rates.backward + wide + rates.cast * widest / facts.width,
             forward=rates.forward + wide + timed + hints,
             outside=rates.outside + facts.position_bytes + (7.5 * self.number if timed else 0.0),

@@ -117,7 +117,9 @@ def times(run: RunSizes, clips: int) -> RunTimes:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         prediction = sum(forward_operations(run.preview)) / rate + dispatch
         decoding = decoding_operations(run.preview) / rate
-        one = (settings.preview_steps or model.steps) * prediction * (2 if guided > 1 else 1) + decoding
+        one = (settings.preview_steps or model.steps) * prediction * (
+            facts.guided_passes if guided > 1 else 1
+        ) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 

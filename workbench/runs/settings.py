@@ -394,7 +394,7 @@ class TrainingSettings(Settings):
 
     image_dropout: float | None = field(None, title="Image dropout", low=0.0, high=1.0, advanced=True)
     """How often to train an image-to-video model without its first frame. Empty: as the model's own trainers do, 0.05
-    for CogVideoX and LTX-Video, 0 for Wan."""
+    for CogVideoX and LTX-Video, 0 for Wan, 0.5 for LTX-2."""
 
     first_frame_share: float | None = field(None, title="First frame shown", low=0.0, high=1.0, advanced=True, own=True)
     """How often to give a text-to-video run the clip's first frame without noise, so that the LoRA also works for image

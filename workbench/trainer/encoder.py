@@ -164,6 +164,7 @@ class Encoder:
         parts = family.weighted_parts(model)
         texts = ["text_encoder", "tokenizer"]
         texts += ["text_encoder_2", "tokenizer_2"] if "text_encoder_2" in parts else []
+        texts += ["connectors"] if "connectors" in parts else []
         self._text = "".join(part_identity(model, folder, part) for part in texts)
         self._vae = part_identity(model, folder, "vae")
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""

@@ -37,6 +37,9 @@ def attach(
     blocks = family.blocks(transformer)
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
+    if family.unreached_layers:
+        found = _in_blocks(transformer, targets, [transformer])
+        targets = [name for name in found if not re.fullmatch(family.unreached_layers, name)] or ["no layer"]
     config: Any
     if settings.method == "lokr":
         config = LoKrConfig(
@@ -59,6 +62,7 @@ def attach(
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
         where = f"the blocks {settings.blocks}" if settings.blocks else "this model"
+        where += " that the loss depends on" if family.unreached_layers else ""
         presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
             f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +72,8 @@ class Trainable:
         self.part = part
         found: Named = []
         if self.full:
-            found = list(transformer.named_parameters())
+            named = transformer.named_parameters()
+            found = [one for one in named if not re.fullmatch(family.unreached_layers, one[0])]
         else:
             found = lora.attach(family, transformer, settings, seed)
             found += _also(transformer, settings.train_also)

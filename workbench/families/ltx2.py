@@ -1,0 +1,600 @@
+"""The LTX-2 family: 2.0 (19B), 2.3 (22B) and folders of 2.5, from text and images. It trains the picture alone.
+
+Sources: diffusers' LTX2Pipeline and LTX2ImageToVideoPipeline, which this matches; Lightricks' LTX-2 repository at
+400fd31, its ltx-trainer for the loss (text_to_video.py, flexible.py, timestep_samplers.py) and ltx-pipelines for the
+guidance (constants.py); the configs of diffusers' scripts/convert_ltx2_to_diffusers.py.
+
+One transformer makes picture and sound, in two streams that attend to each other in every block. Flow matching:
+x = (1 - s) clean + s noise; the transformer gets 1000 s and predicts noise - clean. The authors' trainer leaves the
+sound out of a run without sound: the picture's stream then attends to itself and to its caption, and no layer of the
+sound's stream or between the streams is computed. diffusers always computes a sound, so here it gets one token of
+zeros, with attention between the streams off (isolate_modalities), which gives the same prediction. Layers that the
+picture does not need are never trained (`unreached_layers`).
+
+s is drawn logit-normal around a mean that rises with the number of tokens, then stretched so that its 0.5% and 99.9%
+quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
+and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
+
+A sample needs a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
+after the picture's, and dropped at the end. Only a clip that is changed (`source`) is denoised without one. Guidance is
+what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
+blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled.
+
+Captions are read by Gemma 3, in 2.5 by Gemma 4, padded on the left to 1,024 tokens. Connectors turn the outputs of all
+its layers into two sequences, for picture and sound, in which learned registers stand for padding, so nothing is
+masked. A picture is not compressed again before it is encoded, as it is by default in the pipeline (image_crf):
+training does not do it either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ConfigError
+from workbench.families import lora_writing
+from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
+from workbench.families.facts import ModelFacts, Part, VaeFacts
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.model import Frames, Model
+from workbench.families.model_files import config, part_folder
+from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors, gemma_parts
+from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings, float64_device, shifted
+from workbench.families.usage import UsageExtras
+from workbench.workspace import read_json
+
+if TYPE_CHECKING:
+    import torch
+
+# ---- the published models
+
+NEGATIVE_PROMPT = (
+    "blurry, out of focus, overexposed, underexposed, low contrast, washed out colors, excessive noise, grainy "
+    "texture, poor lighting, flickering, motion blur, distorted proportions, unnatural skin tones, deformed facial "
+    "features, asymmetrical face, missing facial features, extra limbs, disfigured hands, wrong hand count, artifacts "
+    "around text, inconsistent perspective, camera shake, incorrect depth of field, background too sharp, background "
+    "clutter, distracting reflections, harsh shadows, inconsistent lighting direction, color banding, cartoonish "
+    "rendering, 3D CGI look, unrealistic materials, uncanny valley effect, incorrect ethnicity, wrong gender, "
+    "exaggerated expressions, wrong gaze direction, mismatched lip sync, silent or muted audio, distorted voice, "
+    "robotic voice, echo, background noise, off-sync audio, incorrect dialogue, added dialogue, repetitive speech, "
+    "jittery movement, awkward pauses, incorrect timing, unnatural transitions, inconsistent framing, tilted camera, "
+    "flat lighting, inconsistent tone, cinematic oversaturation, stylized filters, or AI artifacts."
+)
+LONGEST = 481  # frames: 20 seconds at 24 fps, the length of the position table
+NEWER = Model(
+    id="ltx-2.3-22b",
+    title="LTX-2.3 22B",
+    family="ltx2",
+    source="diffusers/LTX-2.3-Diffusers",
+    revision=None,
+    task="text-to-video",
+    frames=121,
+    fps=24,
+    height=512,
+    width=768,
+    frame_rule=Frames(8, LONGEST),
+    size_multiple=32,
+    steps=30,
+    guidance_scale=3.0,
+    scheduler="Euler",
+    license="LTX-2 Community License (paid from 10 million USD of yearly revenue)",
+    license_file="",
+    download_gb=70.5,
+    negative_prompt=NEGATIVE_PROMPT,
+)
+OLDER = replace(NEWER, id="ltx-2-19b", title="LTX-2 19B", source="Lightricks/LTX-2", steps=40, download_gb=67.7)
+OF_IMAGE = "LTX2ImageToVideoPipeline"
+MODELS = tuple(
+    one
+    for model in (NEWER, OLDER)
+    for one in (
+        model,
+        replace(
+            model,
+            id=f"{model.id}-image",
+            title=f"{model.title}, image to video",
+            task="image-to-video",
+            pipeline=OF_IMAGE,
+        ),
+    )
+)
+# Of distilled models, whose scheduler does not shift: their noise levels, at which they are sampled without guidance.
+DISTILLED = (1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875)
+
+
+def is_distilled(folder: Path) -> bool:
+    """Return whether a folder's scheduler has fixed noise levels, as those of distilled models."""
+    scheduler = read_json(part_folder(folder, "scheduler") / "scheduler_config.json")
+    return not scheduler.get("use_dynamic_shifting", True)
+
+
+# ---- names of layers, and formats of LoRA files
+
+STREAMS = ("", "audio_")
+BETWEEN = ("audio_to_video_attn", "video_to_audio_attn")
+ATTENTIONS = (*(f"{stream}attn{number}" for stream in STREAMS for number in (1, 2)), *BETWEEN)
+IN_BLOCK = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in (*ATTENTION, "to_gate_logits"))
+IN_BLOCK += tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
+PICTURE = tuple(f"attn{number}.{name}" for number in (1, 2) for name in ATTENTION)
+EMBEDDINGS = {  # diffusers' name -> the authors'
+    "time_embed": "adaln_single",
+    "audio_time_embed": "audio_adaln_single",
+    "av_cross_attn_video_scale_shift": "av_ca_video_scale_shift_adaln_single",
+    "av_cross_attn_video_a2v_gate": "av_ca_a2v_gate_adaln_single",
+    "av_cross_attn_audio_scale_shift": "av_ca_audio_scale_shift_adaln_single",
+    "av_cross_attn_audio_v2a_gate": "av_ca_v2a_gate_adaln_single",
+    "prompt_adaln": "prompt_adaln_single",
+    "audio_prompt_adaln": "audio_prompt_adaln_single",
+}
+OUTSIDE = {
+    f"{ours}.{name}": f"{theirs}.{name}"
+    for ours, theirs in EMBEDDINGS.items()
+    for name in ("emb.timestep_embedder.linear_1", "emb.timestep_embedder.linear_2", "linear")
+}
+SAME = ("proj_out", "caption_projection.linear_1", "caption_projection.linear_2")
+for stream in STREAMS:
+    OUTSIDE |= {f"{stream}{name}": f"{stream}{name}" for name in SAME}
+    OUTSIDE[f"{stream}proj_in"] = f"{stream}patchify_proj"
+NAMES = LayerNames(
+    title="LTX-2",
+    blocks="transformer_blocks",
+    in_block={name: name for name in IN_BLOCK},
+    outside=OUTSIDE,
+    readers="this workbench, diffusers, ComfyUI, LTX-2's trainer, ai-toolkit or musubi-tuner's fork for LTX-2",
+    authors_blocks="transformer_blocks",
+)
+FORMATS = (
+    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
+    lora_writing.LoraFormat(
+        "comfyui",
+        "ComfyUI, LTX-2's trainer",
+        "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
+        "weights.",
+        lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
+        ("ComfyUI", "diffusers"),
+        "ComfyUI",
+        lokr="ComfyUI",
+    ),
+    lora_writing.LoraFormat(
+        "kohya",
+        "musubi-tuner's fork for LTX-2",
+        "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha per layer.",
+        lora_writing.kohya,
+        ("musubi-tuner's fork", "ComfyUI"),
+    ),
+    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.LYCORIS),
+)
+
+
+# ---- noise levels
+
+
+class StretchedSchedule(FlowSchedule):
+    """Noise levels of the authors' trainer (ShiftedLogitNormalTimestepSampler), by their quantiles.
+
+    The mean of the logit-normal rises by a line through 0.95 at 1,024 tokens and 2.05 at 4,096. Its draws are stretched
+    and those below LEAST reflected; SHARE of all draws is uniform from LEAST to 1. Chosen densities are not stretched.
+    """
+
+    LEAST, SHARE, LOW, HIGH = 1e-3, 0.1, -2.5758, 3.0902
+
+    def __init__(self, chosen: NoiseSettings) -> None:
+        super().__init__(chosen)
+        self._stretched = chosen.density == "model"
+
+    def mean(self, latents_shape: tuple[int, ...]) -> float:
+        return 0.95 + (math.prod(latents_shape[1:]) - 1024) / (4096 - 1024) * (2.05 - 0.95)
+
+    def timesteps(self, quantiles: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
+        import torch
+
+        if not self._stretched:
+            return super().timesteps(quantiles, latents_shape)
+        mean = self.mean(latents_shape)
+
+        def below(level: torch.Tensor) -> torch.Tensor:
+            return torch.special.ndtr(level.clamp(min=1e-300).logit() - mean)
+
+        wanted = quantiles.to(float64_device(quantiles.device)).double()
+        low, high = torch.full_like(wanted, self.LEAST), torch.ones_like(wanted)
+        for _ in range(50):  # halve the interval in which the share of lower draws reaches the quantile
+            middle = (low + high) / 2
+            above = self._share_below(middle, mean, below) < wanted
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        return (1000 * shifted(high, self.shift)).float().to(quantiles.device)
+
+    def _quantile(self, share: float, latents_shape: tuple[int, ...]) -> float:
+        if not self._stretched or share in (0, 1):
+            return super()._quantile(share, latents_shape)
+        mean, plain = self.mean(latents_shape), share / (self.shift - (self.shift - 1) * share)
+
+        def below(level: float) -> float:
+            return NormalDist().cdf(math.log(level / (1 - level)) - mean) if level > 0 else 0.0
+
+        return float(self._share_below(plain, mean, below)) if plain > self.LEAST else 0.0
+
+    def _share_below(self, level: Any, mean: float, below: Callable[[Any], Any]) -> Any:
+        """Return the share of draws below a noise level from LEAST to 1, before the shift.
+
+        Args:
+            level: A number or a tensor.
+            below: Returns the same of the logit-normal density, before it is stretched.
+        """
+        low, high = (1 / (1 + math.exp(-mean - end)) for end in (self.LOW, self.HIGH))
+        kept, reflected = (below(low + one * (high - low)) for one in (level, 2 * self.LEAST - level))
+        uniform = (level - self.LEAST) / (1 - self.LEAST)
+        return (1 - self.SHARE) * (kept - reflected) + self.SHARE * uniform
+
+
+# ---- sampling
+
+
+class JointDenoising(Denoising):
+    """The loop for picture and sound. A step that is skipped moves the sound on in its last direction."""
+
+    AUDIO_SCALE, PERTURBED_SCALE, MODALITY_SCALE, RESCALE = 7.0, 1.0, 3.0, 0.7
+
+    family: LTX2
+
+    def __init__(self, family: LTX2, transformer: Any, inputs: DenoiseInputs) -> None:
+        super().__init__(family, transformer, inputs)
+        options = StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, inputs.device, inputs.scheduler)
+        self._sound_steps = family.sampler_steps(options)
+        self._sound: torch.Tensor | None = None
+        self._direction: torch.Tensor | None = None
+
+    def _predicted(
+        self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
+    ) -> torch.Tensor:
+        inputs = self.inputs
+        if step == 0 and inputs.source is None:
+            self._sound = self.family.sound_noise(inputs)
+        both = partial(self._both, latents, timestep, given)
+        prompt = both(inputs.text)
+        if not inputs.guidance.guides(step, steps):
+            predicted, self._direction = prompt
+            return predicted
+        assert inputs.negative_text is not None
+        negative, others = both(inputs.negative_text), []  # the others with their shares
+        if perturbed := perturbed_block(self.transformer.config):
+            others.append((self.PERTURBED_SCALE, both(inputs.text, perturbed=perturbed)))
+        if self._sound is not None:
+            others.append((self.MODALITY_SCALE - 1, both(inputs.text, isolated=True)))
+        scale, level = inputs.guidance.scale_at(step, steps, float(timestep)), float(timestep) / 1000
+
+        def combined(number: int, noisy: torch.Tensor, scale: float) -> torch.Tensor:
+            """Guide the picture (0) or the sound (1), and rescale its clean latents."""
+            guidance, own = replace(inputs.guidance, rescale=0.0), prompt[number]
+            guided = guidance.combine(own, negative[number], scale)
+            guided = guided + sum(share * (own - other[number]) for share, other in others)
+            clean = noisy - level * guided
+            factor = (noisy - level * own).std() / clean.std()
+            share = inputs.guidance.rescale or self.RESCALE
+            return (noisy - clean * (share * factor + 1 - share)) / level
+
+        if self._sound is not None:
+            self._direction = combined(1, self._sound, self.AUDIO_SCALE)
+        return combined(0, latents.float(), scale)
+
+    def _both(
+        self, latents: torch.Tensor, timestep: torch.Tensor, given: Given | None, text: Tensors, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the float32 predictions for picture and sound."""
+        inputs = self.inputs
+        given = given and given.to(inputs.device, inputs.dtype)
+        call = CallInputs(latents.to(inputs.dtype), text, timestep.expand(1), given, inputs.fps)
+        sound = None if self._sound is None else self._sound.to(inputs.dtype)
+        picture, sound = self.family.both(self.transformer, call, sound, **more)
+        return picture.float(), sound.float()
+
+    def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._sound is not None:
+            assert self._direction is not None
+            self._sound = self._sound_steps.step(index, self._direction, self._sound, self.inputs.noise)[0]
+        return super()._step(index, predicted, latents)
+
+
+def perturbed_block(transformer: Mapping[str, Any]) -> int:
+    """Return the block without self-attention in a perturbed prediction: 28 or the last; 0 for models without one."""
+    return min(28, transformer["num_layers"] - 1) if transformer.get("perturbed_attn") else 0
+
+
+class LTX2(Family):
+    """The LTX-2 family. See Family for the methods."""
+
+    name = "ltx2"
+    title = "LTX-2"
+    models = MODELS
+    layer_names = NAMES
+    lora_formats = FORMATS
+    lora_targets = {"attention": PICTURE, "attention+feed-forward": (*PICTURE, *FEED_FORWARD)}
+    schedulers = ("Euler",)
+    toys = ("text", "image", "text-2.3", "image-2.3", "text-2.5")
+    pipelines = {
+        "LTX2Pipeline": "text-to-video",
+        OF_IMAGE: "image-to-video",
+        "LTX2ConditionPipeline": "text-to-video",
+    }
+    posterior_share = 0.0  # the authors train on the posterior's mean
+    text_tokens = 1024
+    more_text = ("audio_embeds",)
+    clip_layers = r"(time_embed|prompt_adaln)\..+|.*(audio|a2?v_cross_attn)_.+"
+    shared_layers = r".*\.attn1\.(to_[kv]|to_gate_logits)|.*\.attn2\.to_gate_logits"
+    unreached_layers = r".*(audio|a2?v_cross_attn|keyframes_abs_pos)_.+"
+    saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
+    float32_latents = True
+    auto_for_float32 = "bfloat16"
+    image_dropout = 0.5  # i2v_lora.yaml of the authors' trainer shows half of the clips their first frame
+
+    # ---- facts
+
+    def like(self, folder: Path) -> Model:
+        found = OLDER if config(folder, "transformer").get("use_prompt_embeddings", True) else NEWER
+        return replace(found, steps=len(DISTILLED), guidance_scale=1.0) if is_distilled(folder) else found
+
+    def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
+        found = super().facts_of(model, folder)
+        own = config(folder, "transformer") if folder else self.part_config(model, "transformer")
+        picture, sound = text_widths(own)
+        found = replace(found, text_width=picture, second_text_width=sound)
+        shown, passes = 0 if found.timed_bytes else self.timed_number, 4 if perturbed_block(own) else 3
+        return replace(found, shown_bytes=shown, guided_passes=passes)
+
+    def positions(self, transformer: Mapping[str, Any]) -> int:
+        """Sine and cosine in float32 for self-attention, and half as many for attention between the streams."""
+        return 6 if transformer.get("rope_type") == "split" else 12
+
+    def vae_facts(self, vae: Part) -> VaeFacts:
+        """All simulated (benchmarks/memory_simulation.py); the autoencoder of 2.3 has another decoder."""
+        patch, newer = vae.config["patch_size"] ** 2, len(vae.config["decoder_block_out_channels"]) > 3
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=vae.config["block_out_channels"][0] // patch,
+            decoder_width=vae.config["decoder_block_out_channels"][0] // patch,
+            frames_at_once=LONGEST,  # clips are never split in time
+            tile=(512, 512),
+            encoder_tensors=2.5,
+            decoder_tensors=2.0 if newer else 2.4,
+            encoder_operations=9.35e3 if newer else 11.5e3,
+            decoder_operations=11.8e3 if newer else 6.0e3,
+        )
+
+    # ---- captions
+
+    def cleaned(self, caption: str) -> str:
+        return caption.strip()
+
+    def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
+        """Count tokens. Gemma closes captions with none, so the last token read is the caption's own."""
+        if not captions:
+            return []
+        limit, texts = self.text_tokens, [self.cleaned(caption) for caption in captions]
+        found = self.load_tokenizer(folder)(texts, return_offsets_mapping=True, verbose=False)
+        return [
+            CaptionTokens(len(offsets), limit, text[offsets[limit - 1][1] :].strip() if len(offsets) > limit else "")
+            for text, offsets in zip(texts, found.offset_mapping, strict=True)
+        ]
+
+    def load_tokenizer(self, folder: Path, part: str = "tokenizer") -> Any:
+        found = super().load_tokenizer(folder, part)
+        found.padding_side = "left"
+        return found
+
+    def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
+        """Load Gemma with the connectors as one of its modules."""
+        found = super().load_text_encoder(folder, device, dtype)
+        found.model.connectors = self._part(folder, "connectors", device, dtype)
+        return found
+
+    def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
+        """Return {"prompt_embeds": [B, 1024, D], "audio_embeds": [B, 1024, E]}.
+
+        One caption at a time: the outputs of all layers take 0.4 GB each in bfloat16.
+        """
+        import torch
+
+        found = []
+        for caption in captions:
+            tokens = text_encoder.tokens([self.cleaned(caption)])
+            with torch.no_grad():
+                read = text_encoder.model(
+                    tokens.input_ids, attention_mask=tokens.attention_mask, output_hidden_states=True, logits_to_keep=1
+                )
+                states = torch.stack(read.hidden_states, dim=-1)
+                found.append(text_encoder.model.connectors(states, tokens.attention_mask)[:2])
+        embeds, audio = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return {"prompt_embeds": embeds, "audio_embeds": audio}
+
+    def text_shapes(self, facts: ModelFacts) -> dict[str, tuple[int, ...]]:
+        return {**super().text_shapes(facts), "audio_embeds": (facts.text_tokens, facts.second_text_width)}
+
+    # ---- latents
+
+    def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, std = vae.latents_mean.view(1, -1, 1, 1, 1), vae.latents_std.view(1, -1, 1, 1, 1)
+        return mean, std / vae.config.scaling_factor
+
+    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
+        """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
+        return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
+
+    # ---- training
+
+    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
+        shown = {"first_frame_share": OwnSetting(0.1, "as text_to_video of the authors' trainer")}
+        return {
+            **super().own_settings(model),
+            **(shown if model.task == "text-to-video" else {}),
+            "timestep_density": OwnSetting("logit-normal", "stretched, a tenth uniform, as the authors' trainer"),
+            "timestep_shift": OwnSetting(1.0, "none, as in the authors' trainer"),
+        }
+
+    def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
+        return StretchedSchedule(chosen)
+
+    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        """Return the prediction for the picture without a sound."""
+        return self.both(transformer, inputs)[0]
+
+    def both(
+        self,
+        transformer: Any,
+        inputs: CallInputs,
+        sound: torch.Tensor | None = None,
+        isolated: bool = False,
+        perturbed: int = 0,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
+
+        Args:
+            sound: Noisy, [B, tokens, C]; None for the picture alone.
+            isolated: The streams do not attend to each other.
+            perturbed: A block to compute without self-attention; 0 for none.
+        """
+        latents, times, given, text = inputs.latents, inputs.timesteps, inputs.given, inputs.text["prompt_embeds"]
+        count, (frames, height, width) = len(latents), latents.shape[2:]
+        alone, sizes = sound is None, transformer.config
+        if sound is None:
+            sound, words = (
+                latents.new_zeros(count, 1, sizes.audio_in_channels),
+                text.new_zeros(count, 1, text_widths(sizes)[1]),
+            )
+        else:
+            words = inputs.text["audio_embeds"]
+        known = given is not None and given.known is not None
+        picture, heard = transformer(
+            hidden_states=latents.flatten(2).transpose(1, 2),
+            audio_hidden_states=sound,
+            encoder_hidden_states=text,
+            audio_encoder_hidden_states=words,
+            timestep=given.times_of_tokens(times, frames, height * width) if given is not None and known else times,
+            audio_timestep=times,
+            sigma=times,
+            num_frames=frames,
+            height=height,
+            width=width,
+            fps=inputs.fps,
+            audio_num_frames=sound.shape[1],
+            isolate_modalities=alone or isolated,
+            spatio_temporal_guidance_blocks=[perturbed] if perturbed else None,
+            use_cross_timestep=True,
+            return_dict=False,
+        )
+        return picture.transpose(1, 2).unflatten(2, (frames, height, width)), heard
+
+    # ---- sampling
+
+    def sampler_steps(self, options: StepOptions) -> SamplerSteps:
+        import numpy as np
+
+        made, steps = self.load_scheduler(options.folder, options.scheduler), options.steps
+        values = made.config
+        if not values.use_dynamic_shifting:
+            sigmas = np.array(DISTILLED) if steps == len(DISTILLED) else np.linspace(1.0, 1 / steps, steps)
+            return FlowSteps(made, None, options.device, sigmas=sigmas)
+        if steps < 2 and values.shift_terminal:
+            sentence = f"steps is {steps}, {self.title} needs at least two noise levels: use 2 or more"
+            raise ConfigError(sentence, {"steps": sentence})
+        slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
+        mu = values.base_shift + slope * (math.prod(options.latents_shape[1:]) - values.base_image_seq_len)
+        return FlowSteps(made, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+
+    def sound_noise(self, inputs: DenoiseInputs) -> torch.Tensor:
+        """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipeline does after the picture's."""
+        import torch
+
+        sound, temporal = config(inputs.folder, "audio_vae"), self.compression(config(inputs.folder, "vae"))[1]
+        seconds = ((inputs.latents_shape[1] - 1) * temporal + 1) / inputs.fps
+        # The autoencoder of sound has the same factor in time and frequency, whatever its config.
+        count = round(seconds * (sound["sample_rate"] / sound["mel_hop_length"] / 4))
+        shape = (1, sound["latent_channels"], count, sound["mel_bins"] // 4)
+        return torch.randn(shape, generator=inputs.noise).transpose(1, 2).flatten(2).to(inputs.device)
+
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
+        return JointDenoising(self, transformer, inputs).run()
+
+    # ---- model cards
+
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
+        arguments = f", frame_rate={model.fps:g}"
+        arguments += ", image_crf=0" if model.task == "image-to-video" else ""
+        if model.guidance_scale > 1:
+            block = perturbed_block(self.part_config(model, "transformer"))
+            stg = f"spatio_temporal_guidance_blocks=[{block}]" if block else "stg_scale=0.0, audio_stg_scale=0.0"
+            return UsageExtras(arguments=f"{arguments},\n    {stg}")
+        arguments += f",\n    sigmas={list(DISTILLED)}" if model.steps == len(DISTILLED) else ""
+        off = (
+            f"{of}{name}" for of in STREAMS for name in ("stg_scale=0.0", "modality_scale=1.0", "guidance_rescale=0.0")
+        )
+        return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}")
+
+    # ---- a random miniature, for tests
+
+    def miniature(self, variant: str) -> tuple[Any, dict[str, Any]]:
+        """Return a random pipeline of 2.0, of 2.3, whose blocks have gates and modulated captions, or of 2.5."""
+        import diffusers
+        from diffusers.pipelines.ltx2 import LTX2TextConnectors, LTX2Vocoder
+
+        newer, newest = "-" in variant, variant.endswith("2.5")
+        tokenizer, text_encoder = gemma_parts(newest)
+        width, sound = (24, 16) if newer else (16, 16)  # of a caption's embeddings for the two streams
+        gates = dict.fromkeys(("gated_attn", "audio_gated_attn", "cross_attn_mod", "audio_cross_attn_mod"), True)
+        gates |= {"use_prompt_embeddings": False, "perturbed_attn": True, "ff_bias": not newest}
+        gates |= {"use_keyframes_abs_pos_embedding": newest}
+        projections = {"per_modality_projections": True, "video_hidden_dim": width, "audio_hidden_dim": sound}
+        projections |= {"proj_bias": True, "video_gated_attn": True, "audio_gated_attn": True}
+        transformer = diffusers.LTX2VideoTransformer3DModel(
+            **{"in_channels": 8, "out_channels": 8, "num_attention_heads": 2, "attention_head_dim": 12},
+            **{"audio_in_channels": 4, "audio_out_channels": 4},
+            **{"audio_num_attention_heads": 2, "audio_attention_head_dim": 8},
+            **{"cross_attention_dim": 24, "audio_cross_attention_dim": 16, "caption_channels": 16, "num_layers": 2},
+            **{"rope_type": "split" if newer else "interleaved", **(gates if newer else {})},
+        )
+        connectors = LTX2TextConnectors(
+            **{"caption_channels": 16, "text_proj_in_factor": 3, "rope_type": "split"},
+            **{"video_connector_num_attention_heads": 2, "video_connector_attention_head_dim": width // 2},
+            **{"audio_connector_num_attention_heads": 2, "audio_connector_attention_head_dim": sound // 2},
+            **{"video_connector_num_layers": 1, "audio_connector_num_layers": 1, **(projections if newer else {})},
+        )
+        vae = diffusers.AutoencoderKLLTX2Video(
+            **{"latent_channels": 8, "block_out_channels": (4, 4, 8, 8), "layers_per_block": (1,) * 5},
+            **{"decoder_block_out_channels": (8, 16, 32), "decoder_layers_per_block": (1,) * 4},
+            **{"decoder_causal": False, "spatial_compression_ratio": 32, "temporal_compression_ratio": 8},
+        )
+        vae.latents_mean.fill_(0.1)
+        vae.latents_std.fill_(0.9)
+        shifts = {"base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024, "max_image_seq_len": 4096}
+        parts: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "text_encoder": text_encoder,
+            "connectors": connectors,
+            "transformer": transformer,
+            "vae": vae,
+            "audio_vae": diffusers.AutoencoderKLLTX2Audio(
+                base_channels=4, ch_mult=(1,), num_res_blocks=1, resolution=32, latent_channels=2, mel_bins=8
+            ),
+            "vocoder": LTX2Vocoder(16, 8, 2, [4, 4], [2, 2], [3], [[1, 3, 5]]),
+            "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(
+                use_dynamic_shifting=True, shift_terminal=0.1, **shifts
+            ),
+        }
+        kind = diffusers.LTX2ImageToVideoPipeline if variant.startswith("image") else diffusers.LTX2Pipeline
+        return kind(**parts), {"frames": 17, "height": 64, "width": 64}
+
+
+def text_widths(transformer: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the width of a caption's embeddings for picture and sound, from a transformer's config."""
+    if transformer.get("use_prompt_embeddings", True):  # 2.0 projects them itself
+        return transformer["caption_channels"], transformer["caption_channels"]
+    return transformer["cross_attention_dim"], transformer["audio_cross_attention_dim"]
+
+
+FAMILY = LTX2()
