@@ -334,8 +334,8 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
         latents=latents,
         noise=torch.randn_like(latents),
         text={
-            "prompt_embeds": torch.randn(batch, known.text_tokens, known.text_width, dtype=dtype),
-            "mask": torch.ones(batch, known.text_tokens),
+            name: torch.ones(batch, *shape, dtype=None if name == "mask" else dtype)
+            for name, shape in family.text_shapes(known).items()
         },
         timesteps=torch.full((batch,), 500.0),
         given=given,

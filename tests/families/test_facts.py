@@ -94,7 +94,12 @@ def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, family: Famil
     assert found.on_disk
     assert found.values == sum(value.numel() for value in transformer.state_dict().values())
     assert found.vae.values == sum(value.numel() for value in vae.state_dict().values())
-    assert found.text_encoder_values == sum(value.numel() for value in text.model.parameters())
+    encoders = [one.model for one in (text, text.second) if one is not None]
+    assert found.text_encoder_values == sum(value.numel() for one in encoders for value in one.parameters())
+    encoded = family.encode_text(text, ["a red circle", "a"])
+    shapes = {name: tuple(one.shape[1:]) for name, one in encoded.items()}
+    assert shapes == family.text_shapes(found)
+    assert shapes.keys() == {"prompt_embeds", *(["mask"] if family.text_mask else []), *family.more_text}
     shape = family.latents_shape(tmp_path, model.frames, model.height, model.width)
     sides = shape[family.frame_axis - 1], shape[family.channel_axis - 1], *shape[2:]
     assert found.latents(model.frames, model.height, model.width) == sides

@@ -98,9 +98,7 @@ def test_it_takes_its_own_shape_in_training_and_sampling(
     transformer = built(model, folder, "transformer", num_layers=BLOCKS, **ends)
     family.use_attention(transformer, "auto", CPU)
     with META:
-        text = {"prompt_embeds": torch.empty(2, facts.text_tokens, facts.text_width, dtype=DTYPE)}
-        if family.text_mask:
-            text["mask"] = torch.ones(2, facts.text_tokens, dtype=DTYPE)
+        text = {name: torch.ones(2, *one, dtype=DTYPE) for name, one in family.text_shapes(facts).items()}
         latents, shown = torch.empty(2, *shape), given(model, transformer.config, shape, 2)
         with torch.no_grad():  # the prompt and the negative one
             cast = shown and shown.to(META, DTYPE)

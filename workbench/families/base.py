@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
-WEIGHTED = ("image_encoder", "text_encoder", "transformer", "transformer_2", "vae")  # parts that may hold weights
+# Parts that may hold weights.
+WEIGHTED = ("image_encoder", "text_encoder", "text_encoder_2", "transformer", "transformer_2", "vae")
 BACKENDS = {  # value of the setting `attention` -> diffusers' attention backend
     "auto": "native",
     "stock": "native",
@@ -114,6 +115,8 @@ class Family(ABC):
 
     text_tokens: ClassVar[int]  # tokens per caption, with padding, where the transformer's config does not say
     text_mask: ClassVar[bool] = False  # `encode_text` also returns a mask
+    second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0: there is none
+    more_text: ClassVar[tuple[str, ...]] = ()  # what else `encode_text` returns, as for a second text encoder
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
     timed_number: ClassVar[int] = 2  # bytes per number of a timestep embedding inside a block
     position_bytes: ClassVar[int] = 0  # bytes of position embeddings, per token and unit of width
@@ -180,7 +183,8 @@ class Family(ABC):
             return tuple(known.parts)
         folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)
         if folder is None:
-            return "text_encoder", *(expert.part for expert in model.experts), "vae"
+            texts = ("text_encoder", "text_encoder_2") if self.second_text_tokens else ("text_encoder",)
+            return *texts, *(expert.part for expert in model.experts), "vae"
         return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
 
     def fetch(self, model: Model, report: Report = print) -> Path:
@@ -334,21 +338,25 @@ class Family(ABC):
         limit = self.caption_length(folder)
         return counted(self.load_tokenizer(folder), [self.cleaned(caption) for caption in captions], limit)
 
-    def load_tokenizer(self, folder: Path) -> Any:
-        """Load the tokenizer. Raises ModelUnavailable."""
-        return load_tokenizer(model_files.part_folder(folder, "tokenizer"))
+    def load_tokenizer(self, folder: Path, part: str = "tokenizer") -> Any:
+        """Load a tokenizer; "tokenizer_2" is the second text encoder's. Raises ModelUnavailable."""
+        return load_tokenizer(model_files.part_folder(folder, part))
 
     def load_text_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> PromptEncoder:
         """Load what `encode_text` needs, frozen. Like a module's, its `to(device)` moves it."""
+        second = None
+        if self.second_text_tokens:
+            model = self._part(folder, "text_encoder_2", device, dtype)
+            second = PromptEncoder(self.load_tokenizer(folder, "tokenizer_2"), model, self.second_text_tokens)
         model = self._part(folder, "text_encoder", device, dtype)
-        return PromptEncoder(self.load_tokenizer(folder), model, self.caption_length(folder))
+        return PromptEncoder(self.load_tokenizer(folder), model, self.caption_length(folder), second)
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
         """Encode captions.
 
         Returns:
             Tensors [B, ...] in the encoder's dtype. By default {"prompt_embeds": [B, tokens, D]}, and with `text_mask`
-            also {"mask": [B, tokens]}, 0 for padding. The encoder does not attend to padding.
+            also {"mask": [B, tokens]}, 0 for padding. The encoder does not attend to padding. `more_text` names others.
         """
         import torch
 
@@ -356,6 +364,11 @@ class Family(ABC):
         with torch.no_grad():
             embeds = text_encoder.model(found.input_ids, attention_mask=found.attention_mask)[0]
         return {"prompt_embeds": embeds} | ({"mask": found.attention_mask.to(embeds)} if self.text_mask else {})
+
+    def text_shapes(self, facts: ModelFacts) -> dict[str, tuple[int, ...]]:
+        """Return the shape, without the batch axis, of each tensor that `encode_text` returns."""
+        shapes: dict[str, tuple[int, ...]] = {"prompt_embeds": (facts.text_tokens, facts.text_width)}
+        return shapes | ({"mask": (facts.text_tokens,)} if self.text_mask else {})
 
     def text_form(self, folder: Path) -> str:
         """Return a cache-key tag for embeddings that an earlier version computed differently; else ""."""
@@ -548,8 +561,12 @@ class Family(ABC):
         return {"mean": mean, "std": torch.zeros_like(mean)}
 
     def text_from_file(self, tensors: Tensors, dtype: torch.dtype) -> Tensors:
-        """Convert such a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns."""
+        """Convert such a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns.
+
+        Other tensors, `more_text`, have their own names in the file.
+        """
         names = {"prompt_embeds": "embeddings"} | ({"mask": "mask"} if self.text_mask else {})
+        names |= {name: name for name in self.more_text}
         return {name: tensors[own][None].to(dtype) for name, own in names.items()}
 
     # ---- conditioning on a first frame
@@ -759,6 +776,12 @@ class Family(ABC):
         """Return the steps from noise to latents."""
         made = self.load_scheduler(options.folder, options.scheduler, options.shift)
         return FlowSteps(made, options.steps, options.device)
+
+    def first_noise(self, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+        """Draw the noise [1, *latents_shape] that a sample starts from, in the stock pipeline's order."""
+        import torch
+
+        return torch.randn(1, *latents_shape, generator=noise, dtype=dtype)
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
         """Refuse what the model cannot generate, before any computation. Raises ConfigError."""

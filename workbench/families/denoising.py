@@ -242,7 +242,7 @@ class Denoising:
         if conditioning is not None and conditioning.first is not None:
             first = conditioning.first
         else:
-            first = torch.randn(1, *inputs.latents_shape, generator=inputs.noise, dtype=dtype).to(device)
+            first = self.family.first_noise(inputs.latents_shape, inputs.noise, dtype).to(device)
         latents = first
         if inputs.source is not None:
             latents = self.schedule.mix(inputs.source.to(device, dtype), first, timesteps[:1]).to(dtype)

@@ -99,7 +99,9 @@ class ModelFacts:
     stored: the transformer's dtype on disk: "float32", "float16" or "bfloat16".
     blocks, width, heads: of the transformer.
     text_tokens, text_width: shape of a caption's embeddings.
-    values, text_encoder_values, image_encoder_values: number of parameters; 0 without an image encoder.
+    second_text_width: the same width of a second text encoder; 0 without one.
+    values, text_encoder_values, image_encoder_values: number of parameters, of both text encoders if there are two; 0
+        without an image encoder.
     spatial, temporal: pixels per latent side, frames per latent frame.
     patch, patch_frames: latent pixels per side and latent frames of one token.
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
@@ -145,6 +147,7 @@ class ModelFacts:
     told_bytes: int = 0
     reference_bytes: int = 0
     reference_frames: int = 0
+    second_text_width: int = 0
     auto: str = ""
     float32_vae: bool = False
 
@@ -211,7 +214,8 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
     channels, temporal, spatial = family.compression(found.parts["vae"].config)
     patch_frames, patch = family.patch(sizes)
     heads, in_channels = sizes["num_attention_heads"], sizes["in_channels"]
-    picture, kinds = found.parts.get("image_encoder"), family.given_kinds(model)
+    picture, second = found.parts.get("image_encoder"), found.parts.get("text_encoder_2")
+    kinds = family.given_kinds(model)
 
     def input_of(layer: str) -> On:
         if re.fullmatch(family.text_layers, layer):
@@ -226,14 +230,15 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         width=heads * sizes["attention_head_dim"],
         heads=heads,
         text_tokens=family.text_length(sizes),
-        text_width=text.config.get("d_model") or text.config["hidden_size"],
+        text_width=_text_width(text),
+        second_text_width=_text_width(second) if second else 0,
         values=transformer.values,
         linears=tuple(
             Linear(name, *shape, input_of(name), re.fullmatch(family.shared_layers, name) is not None)
             for name, shape in transformer.layers.items()
             if not name.endswith("embed")  # a lookup table
         ),
-        text_encoder_values=text.values,
+        text_encoder_values=text.values + (second.values if second else 0),
         vae=family.vae_facts(found.parts["vae"]),
         spatial=spatial,
         temporal=temporal,
@@ -255,6 +260,12 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         reference_bytes=family.timed_number * (kinds.get("reference") == ""),
         reference_frames=int(family.told_as_one(model)),
     )
+
+
+def _text_width(encoder: Part) -> int:
+    """Return the width of a text encoder's output, of a vision language model that of its language model."""
+    config = encoder.config.get("text_config") or encoder.config
+    return int(config.get("d_model") or config["hidden_size"])
 
 
 # ---- the parts of a pipeline

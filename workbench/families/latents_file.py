@@ -109,7 +109,7 @@ def read_facts(path: Path) -> LatentsFacts:
     if all(problems):
         raise DataError(problems[0])
     fps, notes = _fps(header, model)
-    if unread := sorted(header.tensors.keys() - set(READ)):
+    if unread := sorted(header.tensors.keys() - {*READ, *family.more_text}):
         notes.append(f"training does not read these tensors: {', '.join(unread[:4])}")
     return LatentsFacts(
         model=name if name == family.name else model.id,
@@ -208,6 +208,11 @@ def _embeddings_misfit(header: Header, family: Family, model: Model, facts: Mode
     if family.text_mask and (mask is None or mask.shape != found.shape[:1] or mask.dtype not in BYTES):
         held = "no mask" if mask is None else f"a mask of {mask}"
         return f"it holds embeddings and {held}, {model.title} needs a mask [{wanted[0]}]: 1 for tokens, 0 for padding"
+    for name in family.more_text:
+        one, shape = header.tensors.get(name), list(family.text_shapes(facts)[name])
+        if one is None or list(one.shape) != shape or one.dtype not in BYTES:
+            held = f"no {name}" if one is None else f"{name} {one}"
+            return f"it holds embeddings and {held}, {model.title} needs {name} {shape}: add them, as its pipeline does"
     return ""
 
 
@@ -217,7 +222,8 @@ def check_values(path: Path) -> None:
 
     header = _header_of(path)
     family, model = _made_by(header.metadata["model"].strip(), header)
-    for name in READ if "embeddings" in header.tensors and family.text_mask else READ[:-1]:
+    masked = "embeddings" in header.tensors and family.text_mask
+    for name in (*(READ if masked else READ[:-1]), *family.more_text):
         if (stored := header.tensors.get(name)) is None:
             continue
         values = _values(path, stored)

@@ -149,14 +149,20 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class PromptEncoder:
-    """Tokenizer and text encoder, with the length that captions are padded and cut to."""
+    """Tokenizer and text encoder, with the length that captions are padded and cut to.
+
+    second: the same of the model's second text encoder, if it has one.
+    """
 
     tokenizer: Any
     model: Any
     max_length: int
+    second: PromptEncoder | None = None
 
     def to(self, device: torch.device) -> PromptEncoder:
         self.model.to(device)
+        if self.second is not None:
+            self.second.to(device)
         return self
 
     def tokens(self, captions: Sequence[str]) -> Any:

@@ -161,9 +161,11 @@ class Encoder:
         self.cache = cache
         self._device, self._dtype, self._reduction = device, DTYPES[precision], reduction
         self._vae_dtype = "float32" if family.float32_vae and defaults > 1 else self._dtype
-        self._text = part_identity(model, folder, "text_encoder") + part_identity(model, folder, "tokenizer")
-        self._vae = part_identity(model, folder, "vae")
         parts = family.weighted_parts(model)
+        texts = ["text_encoder", "tokenizer"]
+        texts += ["text_encoder_2", "tokenizer_2"] if "text_encoder_2" in parts else []
+        self._text = "".join(part_identity(model, folder, part) for part in texts)
+        self._vae = part_identity(model, folder, "vae")
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
         self._whole = family.told_as_one(model)
         self._loaded: tuple[str, Any] = ("", None)  # name and encoder

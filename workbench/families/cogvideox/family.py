@@ -211,9 +211,9 @@ class CogVideoX(Family):
             tile=(vae.config["sample_height"] // 2, vae.config["sample_width"] // 2),
         )
 
-    def load_tokenizer(self, folder: Path) -> Any:
+    def load_tokenizer(self, folder: Path, part: str = "tokenizer") -> Any:
         """Load the T5 tokenizer, which the published repositories have only as `spiece.model`."""
-        source = part_folder(folder, "tokenizer")
+        source = part_folder(folder, part)
         # If the file is missing, transformers returns a tokenizer without words, or a misleading error.
         if not any((source / name).is_file() for name in ("tokenizer.json", "spiece.model")):
             raise ModelUnavailable(f"{source} has neither tokenizer.json nor spiece.model: download the model again")
