@@ -1,4 +1,5 @@
-"""Every memory level on every miniature of Wan, LTX-Video and Mochi: gradients against those of the plain model.
+"""Every memory level on every miniature of HunyuanVideo 1.5, LTX-Video, Mochi and Wan: gradients against those of the
+plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -23,10 +24,14 @@ pytestmark = pytest.mark.long
 
 CPU = torch.device("cpu")
 CASES = [
-    (family, variant) for family in families() if family.name in ("wan", "ltx", "mochi") for variant in family.toys
+    (family, variant)
+    for family in families()
+    if family.name in ("hunyuan15", "ltx", "mochi", "wan")
+    for variant in family.toys
 ]
 # One of each kind at every change, the others before a release.
 USUAL = {("ltx", "text"), ("ltx", "image-0.9.5"), ("wan", "image-2.1"), ("wan", "5b-image"), ("wan", "a14b")}
+USUAL |= {("hunyuan15", "image")}
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},
