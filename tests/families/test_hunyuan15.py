@@ -220,6 +220,16 @@ def test_gradients_of_masked_captions_are_finite(text: Case) -> None:
     assert all(one.grad.isfinite().all() for one in transformer.context_embedder.parameters() if one.grad is not None)
 
 
+def test_gradient_checkpointing_computes_every_block_again(text: Case) -> None:
+    """Its forward pass is ours, and so is what diffusers' does for it."""
+    transformer, calls = text.loaded("auto").train(), []
+    for block in transformer.transformer_blocks:
+        block.register_forward_pre_hook(lambda module, arguments: calls.append(module))
+    transformer.requires_grad_(True).enable_gradient_checkpointing()
+    text.loss(transformer, text.text).sum().backward()
+    assert calls == [*transformer.transformer_blocks, *reversed(transformer.transformer_blocks)]
+
+
 def test_a_dropped_picture_is_no_picture(image: Case) -> None:
     """For the clips of a batch that lose theirs, and as the transformer computes a clip from text alone."""
     transformer = image.loaded("auto")

@@ -193,7 +193,18 @@ class HunyuanVideo15(Family):
 
     def vae_facts(self, vae: Part) -> VaeFacts:
         width = vae.config["block_out_channels"][0]
-        return VaeFacts(vae.values, width, width, frames_at_once=LONGEST, tile=(256, 256))  # never split in time
+        return VaeFacts(
+            values=vae.values,
+            encoder_width=width,
+            decoder_width=width,
+            frames_at_once=LONGEST,  # clips are never split in time
+            tile=(256, 256),
+            # Simulated with 61 frames of a tile.
+            encoder_tensors=7.1,
+            decoder_tensors=7.1,
+            encoder_operations=860.0,
+            decoder_operations=1530.0,
+        )
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         own = model.flow_shift
@@ -353,7 +364,11 @@ class HunyuanVideo15(Family):
         embedded = time.timestep_embedder(time.time_proj(inputs.timesteps).to(latents.dtype))
         video = transformer.x_embedder(joined)
         for block in transformer.transformer_blocks:
-            video, text = block(video, text, embedded, mask, positions)
+            if torch.is_grad_enabled() and transformer.gradient_checkpointing:
+                recomputed = transformer._gradient_checkpointing_func
+                video, text = recomputed(block, video, text, embedded, mask, positions)
+            else:
+                video, text = block(video, text, embedded, mask, positions)
         predicted: torch.Tensor = transformer.proj_out(transformer.norm_out(video, embedded))
         patch = transformer.config.patch_size_t, transformer.config.patch_size, transformer.config.patch_size
         frames, height, width = (size // one for size, one in zip(latents.shape[2:], patch, strict=True))
