@@ -95,6 +95,19 @@ KANDINSKY_LITE: Config = {
     **{"in_visual_dim": 16, "out_visual_dim": 16, "visual_cond": True, "model_dim": 1792, "ff_dim": 7168},
     **{"num_text_blocks": 2, "num_visual_blocks": 32, "axes_dims": (16, 24, 24)},
 }
+# ByT5 small with Glyph-SDXL-v2's tokens for colors and fonts.
+GLYPH_BYT5: Config = {
+    **{"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6},
+    **{"feed_forward_proj": "gated-gelu", "vocab_size": 1510},
+}
+QWEN_7B: Config = {
+    **{"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28},
+    **{"num_key_value_heads": 4, "vocab_size": 152064},
+}
+SIGLIP: Config = {
+    **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16},
+    **{"image_size": 384, "patch_size": 14},
+}
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,21 @@ def _second(config: Config) -> dict[str, tuple[str, str, Config]]:
 def _ltx(source: str, config: Config, vae: Config, **more: Any) -> Published:
     transformer = ("diffusers", "LTXVideoTransformer3DModel", config)
     return Published((f"Lightricks/{source}",), transformer, ("diffusers", "AutoencoderKLLTXVideo", vae), T5, **more)
+
+
+def _hunyuan(task: str, *sizes: str) -> Published:
+    """Return a HunyuanVideo 1.5 pipeline, whose transformer the Hub stores in float32."""
+    more = {"text_encoder_2": ("transformers", "T5EncoderModel", GLYPH_BYT5)}
+    if task == "i2v":
+        more["image_encoder"] = ("transformers", "SiglipVisionModel", SIGLIP)
+    return Published(
+        tuple(f"hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-{size}" for size in sizes),
+        ("diffusers", "HunyuanVideo15Transformer3DModel", {}),
+        ("diffusers", "AutoencoderKLHunyuanVideo15", {}),
+        ("transformers", "Qwen2_5_VLTextModel", QWEN_7B),
+        more,
+        stored="float32",
+    )
 
 
 PUBLISHED = (
@@ -179,6 +207,8 @@ PUBLISHED = (
         QWEN,
         more={"text_encoder_2": ("transformers", "CLIPTextModel", CLIP_L)},
     ),
+    _hunyuan("t2v", "480p_t2v", "480p_t2v_distilled", "720p_t2v"),
+    _hunyuan("i2v", "480p_i2v", "480p_i2v_distilled", "720p_i2v", "720p_i2v_distilled"),
 )
 
 

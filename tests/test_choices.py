@@ -161,4 +161,4 @@ def test_every_model_is_described_in_a_line() -> None:
         assert model.license in summary(model.id)
     assert summary("wan2.1-t2v-14b").startswith("text to video, 14.3B parameters, 81 frames of 832x480 at 16 fps")
     assert summary("nonsense") == ""
-    assert owners("timestep_shift") == "CogVideoX, Kandinsky 5, LTX-Video, Mochi and Wan"
+    assert owners("timestep_shift") == "CogVideoX, HunyuanVideo 1.5, Kandinsky 5, LTX-Video, Mochi and Wan"

@@ -1,4 +1,5 @@
-"""Every memory level on every miniature of Wan, LTX-Video, Mochi and Kandinsky 5: gradients against the plain model's.
+"""Every memory level on every miniature of HunyuanVideo 1.5, Kandinsky 5, LTX-Video, Mochi and Wan: gradients against
+those of the plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -25,12 +26,13 @@ CPU = torch.device("cpu")
 CASES = [
     (family, variant)
     for family in families()
-    if family.name in ("wan", "ltx", "mochi", "kandinsky5")
+    if family.name in ("hunyuan15", "kandinsky5", "ltx", "mochi", "wan")
     for variant in family.toys
 ]
 # One of each kind at every change, the others before a release.
 USUAL = {("ltx", "text"), ("ltx", "image-0.9.5"), ("wan", "image-2.1"), ("wan", "5b-image"), ("wan", "a14b")}
 USUAL |= {("kandinsky5", "image")}
+USUAL |= {("hunyuan15", "image")}
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
     "full": {"gradient_checkpointing": "full"},
