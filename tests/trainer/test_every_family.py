@@ -1,5 +1,5 @@
-"""Each variant of CogVideoX, HunyuanVideo 1.5, Kandinsky 5, LTX-Video, Mochi and Wan from a dataset to a report: trained,
-killed, resumed, previewed, exported, sampled in a grid. What one family is enough for is in the other files here.
+"""Each variant of CogVideoX, HunyuanVideo 1.5, Kandinsky 5, LTX-Video, Mochi and Wan from a dataset to a report:
+trained, killed, resumed, previewed, exported, sampled in a grid. What one family is enough for is in the other files.
 """
 
 from __future__ import annotations
