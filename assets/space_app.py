@@ -55,8 +55,11 @@ def loaded():
     pipe = kind.from_pretrained(base, **parts, revision=REVISION, dtype=torch.bfloat16 if GPU else torch.float32)
     for name in TRANSFORMERS:
         into = {"load_into_transformer_2": True} if name == "transformer_2" else {}
-        pipe.load_lora_weights(LORA, adapter_name="lora", **into)
-    if "lora" not in {name for names in pipe.get_list_adapters().values() for name in names}:
+        if hasattr(pipe, "load_lora_weights"):
+            pipe.load_lora_weights(LORA, adapter_name="lora", **into)
+        else:  # some pipelines leave it to their transformer
+            getattr(pipe, name).load_lora_adapter(LORA, adapter_name="lora", use_safetensors=True)
+    if not any("lora" in getattr(getattr(pipe, name), "peft_config", {}) for name in TRANSFORMERS):
         raise OSError(f"{LORA} holds no LoRA for {BASE}")
     if ALSO:
         from huggingface_hub import hf_hub_download
@@ -98,14 +101,15 @@ def generate(prompt, image, seed, steps, guidance, progress=gr.Progress()):  # n
         return tensors
 
     given = {**CALL, "image": load_image(image)} if WITH_IMAGE else CALL
+    given = {**given, "guidance_scale": float(guidance), "callback_on_step_end": report}
+    if hasattr(PIPE, "guider"):  # in place of the argument
+        PIPE.guider.guidance_scale = float(guidance)
     known = inspect.signature(PIPE.__call__).parameters
     frames = PIPE(
         prompt=prompt,
         num_inference_steps=int(steps),
-        guidance_scale=float(guidance),
         generator=torch.Generator().manual_seed(int(seed)),
         output_type="np",
-        callback_on_step_end=report,
         **{name: value for name, value in given.items() if name in known},
     ).frames[0]
     return written((frames.clip(0, 1) * 255).round().astype(np.uint8))

@@ -44,6 +44,7 @@ CLASSES = {  # by family: transformer, video encoder
     "ltx2": (diffusers.LTX2VideoTransformer3DModel, diffusers.AutoencoderKLLTX2Video),
     "mochi": (diffusers.MochiTransformer3DModel, diffusers.AutoencoderKLMochi),
     "kandinsky5": (diffusers.Kandinsky5Transformer3DModel, diffusers.AutoencoderKLHunyuanVideo),
+    "hunyuan15": (diffusers.HunyuanVideo15Transformer3DModel, diffusers.AutoencoderKLHunyuanVideo15),
 }
 CPU = torch.device("cpu")
 WEIGHTS, TRAINED, OPTIMIZER, INPUTS = "weights", "trained", "optimizer", "inputs"
@@ -329,7 +330,8 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
         given = Given(known=torch.randn(batch, *axes(channels, 1)))
     elif known.in_channels > channels and family.name != "kandinsky5":
         beside = torch.randn(batch, *axes(known.in_channels - channels, frames))
-        tokens = {"image": torch.randn(batch, known.picture_tokens, 1280)} if known.picture_tokens else {}
+        width = family.part_config(model, "transformer").get("image_embed_dim", 1280)
+        tokens = {"image": torch.randn(batch, known.picture_tokens, width)} if known.picture_tokens else {}
         given = Given(beside=beside, tokens=tokens)
     elif known.side:  # VACE
         given = Given(tokens={wan_vace.CONTEXT: torch.randn(batch, 96, frames, height, width)})

@@ -132,6 +132,19 @@ SIGLIP: Config = {
     **{"image_size": 896, "patch_size": 14, "vision_use_head": False},
 }
 GEMMA = ("transformers", "Gemma3ForConditionalGeneration", {"text_config": GEMMA_12B, "vision_config": SIGLIP})
+# ByT5 small with Glyph-SDXL-v2's tokens for colors and fonts.
+GLYPH_BYT5: Config = {
+    **{"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6},
+    **{"feed_forward_proj": "gated-gelu", "vocab_size": 1510},
+}
+QWEN_7B: Config = {
+    **{"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28},
+    **{"num_key_value_heads": 4, "vocab_size": 152064},
+}
+SIGLIP_384: Config = {
+    **{"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16},
+    **{"image_size": 384, "patch_size": 14},
+}
 
 
 @dataclass(frozen=True)
@@ -182,6 +195,21 @@ def _ltx2(source: str, config: Config, vae: Config, connectors: Config, vocoder:
     return Published((source,), transformer, ("diffusers", "AutoencoderKLLTX2Video", vae), GEMMA, more=more)
 
 
+def _hunyuan(task: str, *sizes: str) -> Published:
+    """Return a HunyuanVideo 1.5 pipeline, whose transformer the Hub stores in float32."""
+    more = {"text_encoder_2": ("transformers", "T5EncoderModel", GLYPH_BYT5)}
+    if task == "i2v":
+        more["image_encoder"] = ("transformers", "SiglipVisionModel", SIGLIP_384)
+    return Published(
+        tuple(f"hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-{size}" for size in sizes),
+        ("diffusers", "HunyuanVideo15Transformer3DModel", {}),
+        ("diffusers", "AutoencoderKLHunyuanVideo15", {}),
+        ("transformers", "Qwen2_5_VLTextModel", QWEN_7B),
+        more,
+        stored="float32",
+    )
+
+
 PUBLISHED = (
     _cogvideox("THUDM/CogVideoX-2b", COGVIDEOX, COGVIDEOX_VAE, stored="float16"),
     _cogvideox("THUDM/CogVideoX-5b", COGVIDEOX_5B),
@@ -228,6 +256,8 @@ PUBLISHED = (
         QWEN,
         more={"text_encoder_2": ("transformers", "CLIPTextModel", CLIP_L)},
     ),
+    _hunyuan("t2v", "480p_t2v", "480p_t2v_distilled", "720p_t2v"),
+    _hunyuan("i2v", "480p_i2v", "480p_i2v_distilled", "720p_i2v", "720p_i2v_distilled"),
 )
 
 

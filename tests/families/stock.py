@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,18 +85,19 @@ def their_latents(
         if (part := getattr(pipeline, name, None)) is not None:
             part.register_forward_hook(lambda module, inputs, found: (found[0].float(),))
     more: dict[str, Any] = {"image": picture_of(model)} if model.task == "image-to-video" else {}
+    if (guider := getattr(pipeline, "guider", None)) is not None:
+        guider.guidance_scale = scale
+    more |= {"height": height, "width": width, "guidance_scale": scale}
+    more["max_sequence_length"] = family.load_text_encoder(Path(model.source), CPU, dtype).max_length
+    known = inspect.signature(pipeline.__call__).parameters
     found = pipeline(
-        **more,
+        **{name: value for name, value in more.items() if name in known},
         **({"frame_rate": FPS} if family.name == "ltx" else {}),
         **(as_on_a_card(family, model, scale) if family.name == "ltx2" else {}),
         prompt=PROMPT,
         negative_prompt=NEGATIVE,
         num_frames=frames,
-        height=height,
-        width=width,
         num_inference_steps=STEPS,
-        guidance_scale=scale,
-        max_sequence_length=family.load_text_encoder(Path(model.source), CPU, dtype).max_length,
         generator=torch.Generator().manual_seed(1),
         output_type="latent",
     ).frames.float()
@@ -142,6 +145,16 @@ def our_latents(family: Family, model: Model, dtype: torch.dtype, scale: float) 
         at_timestep=lambda timestep: next(one for lowest, one in parts.items() if timestep >= 1000 * lowest),
     )
     return family.denoise(next(iter(parts.values())), inputs).float()
+
+
+# Layers that get no gradient: what the last block makes of the caption's tokens, which nothing reads, and the embedder
+# of pictures in a model for text.
+UNREAD = {"hunyuan15": r"transformer_blocks\.1\.(attn\.to_add_out|ff_context\..+)|image_embedder\..+"}
+
+
+def unread(family: Family, name: str) -> bool:
+    """Whether a parameter of a model of two blocks changes no prediction."""
+    return re.match(UNREAD.get(family.name, "(?!)"), name) is not None
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -23,6 +23,7 @@ LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
 CLASSES = {"cogvideox": "CogVideoXTransformer3DModel", "wan": "WanTransformer3DModel"}
 CLASSES |= {"ltx": "LTXVideoTransformer3DModel", "mochi": "MochiTransformer3DModel"}
 CLASSES |= {"kandinsky5": "Kandinsky5Transformer3DModel", "ltx2": "LTX2VideoTransformer3DModel"}
+CLASSES |= {"hunyuan15": "HunyuanVideo15Transformer3DModel"}
 PUBLISHED = [model for model in models() if not model.embedded]
 # One of each architecture at every change, all before a release: building the largest takes a second each.
 USUAL = {

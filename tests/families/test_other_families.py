@@ -17,23 +17,23 @@ from workbench.loras.opened import opened
 from workbench.workspace import Workspace
 
 PAIR = ("lora_A.weight", "lora_B.weight")
-LORAS = {
-    "diffusion_model.double_blocks.0.img_attn_qkv": "FLUX or HunyuanVideo",
-    "lora_unet_double_blocks_0_img_mlp_fc1": "HunyuanVideo",
-    "lora_unet_double_blocks_0_img_mlp_0": "FLUX",
+LORAS = {  # layers -> family; without blocks of one stream the first three may be HunyuanVideo 1.5's
+    "diffusion_model.double_blocks.0.img_attn_qkv diffusion_model.single_blocks.0.linear1": "FLUX or HunyuanVideo",
+    "lora_unet_double_blocks_0_img_mlp_fc1 lora_unet_single_blocks_0_linear1": "HunyuanVideo",
+    "lora_unet_double_blocks_0_img_mlp_0 lora_unet_single_blocks_0_linear1": "FLUX",
     "transformer.single_transformer_blocks.0.attn.to_q": "FLUX or HunyuanVideo",
     "transformer.layers.0.attention.to_q": "Z-Image",
     "diffusion_model.blocks.0.self_attn.q_proj": "Cosmos",
     "down_blocks.0.motion_modules.0.transformer_blocks.0.attn1.to_q": "AnimateDiff",
     "lora_unet_down_blocks_1_attentions_0_transformer_blocks_0_attn1_to_q": "Stable Diffusion",
-    "transformer.transformer_blocks.0.attn.to_q": "FLUX, Qwen-Image, Stable Diffusion 3 or HunyuanVideo",
+    "transformer.transformer_blocks.0.img_mod.1": "Qwen-Image",
 }
 
 
-@pytest.mark.parametrize(("layer", "title"), LORAS.items(), ids=LORAS)
-def test_a_lora_of_another_family_is_named(layer: str, title: str, workspace: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("layers", "title"), LORAS.items(), ids=LORAS)
+def test_a_lora_of_another_family_is_named(layers: str, title: str, workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    save_file({f"{layer}.{one}": torch.ones(2, 2) for one in PAIR}, path)
+    save_file({f"{layer}.{one}": torch.ones(2, 2) for layer in layers.split() for one in PAIR}, path)
     match = f"this is a LoRA for {title}, which is not supported: use one for CogVideoX, .*Wan"
     with pytest.raises(ConfigError, match=match):
         opened(workspace, [str(path)])
@@ -69,6 +69,7 @@ WAN = {"model.diffusion_model.blocks.0.self_attn.q.weight": (5120, 5120)}
 LARGE = {"model.diffusion_model.rest.weight": (14_260, 1_000_000)}
 MOCHI = {"blocks.0.attn.qkv_x.weight": (9216, 3072), "rest": (10_000, 1_000_000)}
 KANDINSKY = {"visual_transformer_blocks.0.self_attention.to_query.weight": (1792, 1792), "y": (2_005, 1_000_000)}
+HUNYUAN = {"double_blocks.0.img_attn_q.weight": (2048, 2048), "rest": (8_325, 1_000_000)}
 LTX_13B = {"model.diffusion_model.patchify_proj.weight": (4096, 128), "y": (13_042, 1_000_000)}
 LTX_2 = {
     "model.diffusion_model.audio_patchify_proj.weight": (2048, 128),
@@ -95,13 +96,20 @@ LTX = {"model.diffusion_model.patchify_proj.weight": (2048, 128), "vae.x": (400_
             KANDINSKY,
             "one file of Kandinsky 5 in its authors' layout, .*: choose kandinsky5-lite-t2v-5s or kandinsky5-l",
         ),
+        (
+            HUNYUAN,
+            "one file of HunyuanVideo 1.5 in its authors' layout, .*: choose hunyuanvideo1.5-t2v-480p or hunyuan",
+        ),
         (LTX_13B, "one file of LTX-Video in its authors' layout, .*: choose ltx-video-13b-0.9.7 or ltx-video-13b-"),
         (
             WAN
             | {"vace_blocks.0.self_attn.q.weight": (2, 2), "model.diffusion_model.rest.weight": (17_320, 1_000_000)},
             "one file of Wan in its authors' layout, .*: choose wan2.1-vace-14b, or a folder with a model_i",
         ),
-        ({"double_blocks.0.img_mlp.0.weight": (2, 2)}, "of FLUX, which is not supported"),
+        (
+            {"double_blocks.0.img_mlp.0.weight": (2, 2), "single_blocks.0.linear1.weight": (2, 2)},
+            "of FLUX, which is not supported",
+        ),
         ({"transformer.blocks.0.attn1.to_q.lora_A.weight": (2, 2)}, "a LoRA and not a model"),
         ({"x": (2, 2)}, "one file; a model is a folder in diffusers' layout"),
     ],
@@ -124,6 +132,7 @@ def test_other_files_are_named_by_their_ends(tmp_path: Path) -> None:
             find_model(str(tmp_path / f"m{end}"))
 
 
+TITLES = [family.title for family in families()]
 CASES = [(family, variant) for family in families() for variant in family.toys if family.lora_formats]
 
 
@@ -139,7 +148,7 @@ def test_no_file_of_ours_is_taken_for_another_familys(family: Any, variant: str,
     assert tensors
     for format in family.lora_formats:
         if format.id != "sat":  # the attention alone
-            assert family_of_layers(family.export_lora(weights(tensors, {}, "x"), format.id)[0]) == ""
+            assert family_of_layers(family.export_lora(weights(tensors, {}, "x"), format.id)[0], TITLES) == ""
 
 
 def test_a_family_that_another_package_adds_is_not_refused() -> None:

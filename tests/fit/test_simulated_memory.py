@@ -54,6 +54,17 @@ def test_a_few_blocks_of_real_width_need_what_is_estimated_for_them(name: str) -
     assert sum(found.causes.values()) == pytest.approx(found.gb)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("level", ["none", "full"])
+def test_two_streams_without_gates_need_what_is_estimated_for_them(level: str) -> None:
+    """HunyuanVideo 1.5, whose blocks also have layers for captions."""
+    found = next(one for one in simulation.LEVELS if one.name == level)
+    case = simulation.Case("HunyuanVideo 1.5", "hunyuanvideo1.5-t2v-480p", memory.TRAINING, found)
+    row = simulation.row(case, simulation.simulate(case))
+    assert row["ratio"] == pytest.approx(1, abs=NEAR)
+    assert row["operations ratio"] == pytest.approx(1, abs=0.02)
+
+
 @pytest.mark.release
 def test_blocks_follow_from_few_of_them() -> None:
     """On a straight line, as when all are simulated."""

@@ -1,4 +1,5 @@
-"""Every memory level on every miniature of Wan, LTX, Mochi and Kandinsky 5: gradients against the plain model's.
+"""Every memory level on every miniature of HunyuanVideo 1.5, Kandinsky 5, LTX-Video, LTX-2, Mochi and Wan: gradients
+against those of the plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
@@ -25,15 +26,16 @@ CPU = torch.device("cpu")
 CASES = [
     (family, variant)
     for family in families()
-    if family.name in ("wan", "ltx", "ltx2", "mochi", "kandinsky5")
+    if family.name in ("hunyuan15", "kandinsky5", "ltx", "ltx2", "mochi", "wan")
     for variant in family.toys
 ]
 # One of each kind at every change, the others before a release.
 USUAL = {
+    ("hunyuan15", "image"),
+    ("kandinsky5", "image"),
     ("ltx", "text"),
     ("ltx", "image-0.9.5"),
     ("ltx2", "image-2.3"),
-    ("kandinsky5", "image"),
     ("wan", "image-2.1"),
     ("wan", "5b-image"),
     ("wan", "a14b"),

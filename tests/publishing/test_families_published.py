@@ -33,7 +33,7 @@ from workbench.workspace import Workspace, write_json
 
 pytestmark = pytest.mark.long
 
-OTHERS = [family for family in families() if family.name in ("wan", "ltx", "ltx2", "mochi", "kandinsky5")]
+OTHERS = [family for family in families() if family.name in ("hunyuan15", "kandinsky5", "ltx", "ltx2", "mochi", "wan")]
 EXPERTS = {"a14b": "high noise", "a14b-image": "low noise"}  # for which the LoRA is
 CASES = [(family, variant, EXPERTS.get(variant, "")) for family in OTHERS for variant in family.toys]
 CASES += [(family, "a14b", "") for family in OTHERS if "a14b" in family.toys]  # a file that names no expert: both
@@ -45,6 +45,8 @@ USUAL = {
     ("ltx2", "image-2.3", ""),
     ("mochi", "text", ""),
     ("kandinsky5", "image", ""),
+    ("hunyuan15", "text", ""),
+    ("hunyuan15", "image", ""),
 }
 PROMPT, STEPS = "a red circle moves left", 2
 
@@ -172,13 +174,15 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     metadata = yaml.safe_load(front)
     assert (metadata["base_model"], metadata["pipeline_tag"]) == (model.source, model.task)
     assert {model.family, f"{model.family}-diffusers", "lora"} <= set(metadata["tags"])
-    if family.name not in ("ltx", "ltx2"):
-        assert metadata["license"] == ("mit" if family.name == "kandinsky5" else "apache-2.0")
-    else:
+    own = {"hunyuan15": "tencent-hunyuan-community", "ltx": "ltx-video", "ltx2": "ltx-2-community-license"}
+    if family.name in own:
         assert metadata["license"] == "other"
-        assert metadata["license_name"].startswith("ltx-video" if family.name == "ltx" else "ltx-2-community-license")
+        assert metadata["license_name"].startswith(own[family.name])
         assert metadata["license_link"].startswith(f"https://huggingface.co/{model.source}")
-    kind = {"wan": "Wan", "ltx": "LTX", "ltx2": "LTX2", "mochi": "Mochi", "kandinsky5": "Kandinsky5T2V"}[family.name]
+    else:
+        assert metadata["license"] == ("mit" if family.name == "kandinsky5" else "apache-2.0")
+    kinds = {"wan": "Wan", "ltx": "LTX", "ltx2": "LTX2", "mochi": "Mochi", "hunyuan15": "HunyuanVideo15"}
+    kind = (kinds | {"kandinsky5": "Kandinsky5T2V"})[family.name]
     if model.task == "image-to-video":
         kind = "Kandinsky5I2V" if family.name == "kandinsky5" else f"{kind}ImageToVideo"
     pipeline = "LTXConditionPipeline" if "13b" in model.id or "0.9.5" in model.id else f"{kind}Pipeline"
@@ -189,7 +193,7 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     assert ("force_zeros_for_empty_prompt=True" in body) == (family.name == "mochi")
     if family.name == "wan":
         assert f"flow_shift={model.flow_shift_at(model.height, model.width)})" in body
-    assert bool(model.negative_prompt) == (family.name != "mochi")
+    assert bool(model.negative_prompt) == (family.name in ("kandinsky5", "ltx", "wan"))
     assert (f'negative_prompt="{model.negative_prompt}"' in body) == bool(model.negative_prompt)
 
     if expert:
@@ -202,11 +206,12 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     facts = gather(workspace, library.find(workspace, "loras/cats"))
     with_previews(workspace.root / "loras" / "cats" / "previews", model)
     body = push.plan_upload(workspace, "loras/cats", LoraPush(repo_id="me/cats")).readme
-    for words in ("num_inference_steps=7", "guidance_scale=2.5", 'negative_prompt="blurry"'):
+    guided = "pipe.guider.guidance_scale = 2.5" if family.name == "hunyuan15" else "guidance_scale=2.5"
+    for words in ("num_inference_steps=7", guided, 'negative_prompt="blurry"'):
         assert words in body
     assert ("guidance_scale_2=1.5" in body) == bool(model.boundary)
     assert "workbench sample --dynamic-guidance stock" in body  # which these pipelines lack
-    assert ("flow_shift=4.0" in body) == (family.name == "wan")
+    assert ("shift=4.0" in body) == (family.name in ("hunyuan15", "wan"))
     previewed = gather(workspace, library.find(workspace, "loras/cats"))
     assert "STEPS, GUIDANCE, FPS = 7, 2.5," in space.app(previewed, "me/cats")
 

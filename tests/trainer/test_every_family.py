@@ -1,5 +1,5 @@
-"""Each variant of CogVideoX, Kandinsky 5, Wan, LTX-Video, LTX-2 and Mochi from a dataset to a report: trained, killed,
-resumed, previewed, exported, sampled in a grid. What one family is enough for is in the other files here.
+"""Each variant of CogVideoX, HunyuanVideo 1.5, Kandinsky 5, LTX-Video, LTX-2, Mochi and Wan from a dataset to a
+report: trained, killed, resumed, previewed, exported, sampled in a grid. What one family shows is in the other files.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from workbench.dataset_builder import Dataset
 from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
+from workbench.families.hunyuan15 import FAMILY as HUNYUAN15
 from workbench.families.kandinsky5 import FAMILY as KANDINSKY5
 from workbench.families.ltx import FAMILY as LTX
 from workbench.families.ltx2 import FAMILY as LTX2
@@ -42,14 +43,25 @@ from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
 
-CASES = [(family, variant) for family in (COGVIDEOX, KANDINSKY5, LTX, LTX2, MOCHI, WAN) for variant in family.toys]
+CASES = [
+    (family, variant) for family in (COGVIDEOX, HUNYUAN15, KANDINSKY5, LTX, LTX2, MOCHI, WAN) for variant in family.toys
+]
 IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 # One of each kind goes through the processes: text alone, known first frames, a pair of experts that begins with a
 # picture. The others do the same steps in this process.
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
 # Of those, one of each kind at every change, the others before a release.
-USUAL = ("cogvideox-sincos", "cogvideox-image-1.5", "ltx-text-13b", "ltx2-image-2.3", "mochi-text", "wan-5b")
-USUAL += ("wan-image-2.1", "kandinsky5-image")
+USUAL = (
+    "cogvideox-sincos",
+    "cogvideox-image-1.5",
+    "ltx-text-13b",
+    "ltx2-image-2.3",
+    "mochi-text",
+    "wan-5b",
+    "wan-image-2.1",
+    "hunyuan15-image",
+    "kandinsky5-image",
+)
 CHOSEN = [
     pytest.param(name, marks=[] if name in USUAL + THROUGH_PROCESSES else [pytest.mark.release], id=name)
     for name in IDS

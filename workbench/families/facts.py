@@ -190,6 +190,13 @@ class ModelFacts:
         return self.text_joint and any(one.in_blocks and one.on == "text" for one in self.linears)
 
     @property
+    def gated(self) -> bool:
+        """Whether the blocks' feed-forward has a gate: its first layer is twice as wide as the second one's input."""
+        block = [one for one in self.linears if one.in_blocks and one.on == "video"]
+        inside = max((one.inputs for one in block), default=0)
+        return any(one.outputs == 2 * inside for one in block)
+
+    @property
     def side(self) -> tuple[Linear, ...]:
         """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption alone are none."""
         lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}

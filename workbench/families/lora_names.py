@@ -83,7 +83,7 @@ ORIGINS = {
 }
 # diffusers' names for the usual layers of a block.
 ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
-BLOCK = re.compile(r"(?:(?:visual_)?transformer_)?blocks[._](\d+)[._](.+)")
+BLOCK = re.compile(r"(?:(?:visual_)?transformer_|double_)?blocks[._](\d+)[._](.+)")
 
 
 def without_prefixes(name: str) -> str:
@@ -106,6 +106,7 @@ class LayerNames:
     more_parts: other parts with layers that have the same names everywhere.
     side: everyone's name for the blocks of a side branch, which have the other blocks' layers and more; "" for none.
     in_side: the side branch's additional layers, diffusers' name -> the authors'.
+    also: another program's name of a layer -> diffusers' name, for reading.
     """
 
     title: str
@@ -117,6 +118,7 @@ class LayerNames:
     more_parts: tuple[str, ...] = ()
     side: str = ""
     in_side: Mapping[str, str] = field(default_factory=dict)
+    also: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
@@ -127,6 +129,7 @@ class LayerNames:
             for name, authors in table.items()
             for spelling in (name, authors, name.replace(".", "_"), authors.replace(".", "_"))
         }
+        found |= {spelling: name for other, name in self.also.items() for spelling in (other, other.replace(".", "_"))}
         # Old versions of diffusers wrote to_out for to_out.0.
         short = {name.removesuffix(".0"): name for name in self.in_block if name.endswith("to_out.0")}
         return found | short | {spelling.replace(".", "_"): name for spelling, name in short.items()}

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 INDEX = "model_index.json"
 CONFIGS = (INDEX, "*/config.json", "*/*_config.json")
-SMALL = re.compile(r"model_index\.json|[\w-]+/[\w.-]+\.(?:json|model|txt)")
+SMALL = re.compile(r"model_index\.json|[\w-]+/[\w.-]+\.(?:json|jinja|model|txt)")
 PLAIN = re.compile(r"[\w-]+\.safetensors(?:\.index\.json)?")  # weights without a variant
 SHARD = r"-\d{5}-of-\d{5}"
 LISTING = ".safetensors.index"  # in the name of a file that lists shards

@@ -43,18 +43,24 @@ PIPELINES = {
 # Pattern in a layer's name, without its prefix and with underscores for dots -> its family; the first match counts.
 LAYERS = {
     r"motion_modules_\d": "AnimateDiff",
-    r"individual_token_refiner|context_embedder_token_refiner|(img|txt)_mlp_fc\d|(img|txt)_mod_linear": "HunyuanVideo",
+    r"individual_token_refiner|context_embedder_token_refiner|(img|txt)_mlp_fc\d|(img|txt)_mod_linear": (
+        "HunyuanVideo or HunyuanVideo 1.5"
+    ),
     r"single_blocks_\d+_modulation_linear": "HunyuanVideo",
     r"^blocks_block\d+_|^blocks_\d+_(self|cross)_attn_[qkv]_proj|^x_embedder_proj_1": "Cosmos",
-    r"^(img|txt)_in|double_blocks_\d+_(img|txt)_(mod_lin|mlp_\d)": "FLUX",
-    r"^double_blocks_\d|^single_blocks_\d|^single_transformer_blocks_\d": "FLUX or HunyuanVideo",
+    r"^(img|txt)_in|double_blocks_\d+_(img|txt)_(mod_lin|mlp_\d)": "FLUX or HunyuanVideo 1.5",
+    r"^single_(transformer_)?blocks_\d": "FLUX or HunyuanVideo",
+    r"^double_blocks_\d": "FLUX, HunyuanVideo or HunyuanVideo 1.5",
     r"^joint_blocks_\d": "Stable Diffusion 3",
     r"^transformer_blocks_\d+_(img|txt)_m(od|lp)_": "Qwen-Image",
-    r"^transformer_blocks_\d+_attn_(to|add)_[qkv]": "FLUX, Qwen-Image, Stable Diffusion 3 or HunyuanVideo",
+    r"^transformer_blocks_\d+_attn_(to|add)_[qkv]": (
+        "FLUX, Qwen-Image, Stable Diffusion 3, HunyuanVideo or HunyuanVideo 1.5"
+    ),
     r"^layers_\d+_attention_(to_q|to_k|to_v|qkv)|^noise_refiner": "Z-Image",
     r"^conditioner_embedders|^lora_te2_|^add_embedding_linear": "SDXL",
     r"^(down|up)_blocks_\d|^(input|output)_blocks_\d|^mid(dle)?_block_|^lora_te_|^cond_stage_model": "Stable Diffusion",
 }
+ONE_STREAM = re.compile(r"^single_(transformer_)?blocks_\d")  # blocks that FLUX and HunyuanVideo have, but not its 1.5
 # The same for checkpoints of supported families in their authors' layout -> the family's name.
 OWN = {
     r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight": "wan",
@@ -63,6 +69,7 @@ OWN = {
     r"^transformer_layers_\d+_attention_query_key_value": "cogvideox",
     r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
     r"^visual_transformer_blocks_\d+_(self|cross)_attention": "kandinsky5",
+    r"^double_blocks_\d+_img_attn_q_weight|^vision_in_proj_\d": "hunyuan15",
 }
 FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
 NEAR = 0.02  # models whose parameter counts differ by less, relatively, count as equal in size
@@ -78,7 +85,10 @@ def family_of_layers(names: Iterable[str], ours: Sequence[str] = ()) -> str:
 
     Other packages may have added families, so `ours` has the titles of all that are installed.
     """
-    title = _first(LAYERS, [_flat(name) for name in names])
+    flat = [_flat(name) for name in names]
+    title = _first(LAYERS, flat)
+    if any(ONE_STREAM.search(name) for name in flat):
+        title = title.removesuffix(" or HunyuanVideo 1.5")
     return "" if set(re.split(", | or ", title)) & set(ours) else title
 
 

@@ -18,11 +18,10 @@ dtype = torch.bfloat16 if device == "cuda" else torch.float32
 {before}pipe = {pipeline}.from_pretrained({source}{parts}, torch_dtype=dtype)
 pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()
 {load}
-pipe.set_adapters(["lora"], [1.0]){changes}
+{loader}.set_adapters(["lora"], [1.0]){changes}
 video = pipe(
     {image}prompt={prompt!r},{negative}
-    {frames}height={height}, width={width}, num_inference_steps={steps},
-    guidance_scale={guidance_scale}{guidance_scale_2}{arguments},
+    {frames}{size}num_inference_steps={steps}{guidance}{arguments},
     generator=torch.Generator().manual_seed({seed}),
 ).frames[0]
 export_to_video(video, "video.mp4", fps={fps:g})"""
@@ -31,7 +30,8 @@ OTHER_CURVE = """
 # The samples used the guidance curve "{curve}", which this pipeline does not have:
 # `workbench sample --dynamic-guidance {curve}` does."""
 HERE = "Run this in the folder of this file."
-LOAD = 'pipe.load_lora_weights({source}, adapter_name="lora"{into})'
+LOAD = '{loader}({source}, adapter_name="lora"{into})'
+BY_PIPELINE, BY_TRANSFORMER = LOADERS = "pipe.load_lora_weights", "pipe.transformer.load_lora_adapter"
 LAST = 'last_image=load_image("last_frame.png")'
 ALSO_TOLD = """
 
@@ -50,6 +50,7 @@ OPTIONS = {  # kind of conditioning -> options of `workbench sample`
 }
 DYNAMIC = "use_dynamic_cfg=True"  # argument of CogVideoX's pipelines in diffusers for the curve "stock"
 INTO_SECOND = ", load_into_transformer_2=True"
+SAFE = ", use_safetensors=True"  # without it a transformer looks for a pickle
 BUILT_IN = "find_model({id}).whole_folder()"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is part of Video LoRA Workbench"
 
@@ -64,7 +65,8 @@ class UsageExtras:
     changes: lines after loading.
     arguments: more arguments of the call, each after a comma.
     helpers: more imports from diffusers.utils.
-    counts: the call takes a number of frames.
+    counts, sized, guided: the call takes a number of frames, a height and a width, a guidance scale.
+    by_transformer: the pipeline loads no LoRA, but its transformer does.
     """
 
     classes: tuple[str, ...] = ()
@@ -74,6 +76,9 @@ class UsageExtras:
     arguments: str = ""
     helpers: tuple[str, ...] = ()
     counts: bool = True
+    sized: bool = True
+    guided: bool = True
+    by_transformer: bool = False
 
 
 def lora_source(lora: str, repository: str) -> str:
@@ -100,10 +105,12 @@ def code(
     source = BUILT_IN.format(id=repr(model.id)) if model.embedded else repr(model.source)
     source += f", revision={model.revision!r}" if model.revision else ""
     source += f", variant={model.variant!r}" if model.variant else ""
+    load = BY_TRANSFORMER if extras.by_transformer else BY_PIPELINE
+    second = "" if model.guidance_scale_2 is None else f", guidance_scale_2={model.guidance_scale_2}"
     loads = []  # a line for each transformer that the LoRA is for
     for expert in model.experts_for(experts):
-        into = "" if expert.part == "transformer" else INTO_SECOND
-        line = LOAD.format(source=lora_source(lora, repository), into=into)
+        into = SAFE if extras.by_transformer else "" if expert.part == "transformer" else INTO_SECOND
+        line = LOAD.format(loader=load, source=lora_source(lora, repository), into=into)
         loads.append(f"{line}  # the transformer for {expert.name}" if expert.name else line)
     return CODE.format(
         here="" if repository else f"{HERE} ",
@@ -116,16 +123,15 @@ def code(
         source=source,
         parts=extras.parts,
         load="\n".join(loads),
+        loader=load.rpartition(".")[0],
         changes=f"{changes}\n" if changes else "",
         image='image=load_image("first_frame.png"), ' if of_image else "",
         prompt=prompt,
         negative=f"\n    negative_prompt={model.negative_prompt!r}," if model.negative_prompt else "",
         frames=f"num_frames={frames}, " if extras.counts else "",
-        height=height,
-        width=width,
+        size=f"height={height}, width={width}, " if extras.sized else "",
         steps=model.steps,
-        guidance_scale=model.guidance_scale,
-        guidance_scale_2="" if model.guidance_scale_2 is None else f", guidance_scale_2={model.guidance_scale_2}",
+        guidance=f",\n    guidance_scale={model.guidance_scale}{second}" if extras.guided else "",
         arguments=extras.arguments,
         fps=model.fps,
     )

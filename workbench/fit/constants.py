@@ -72,6 +72,7 @@ MIXED_STOCK = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 34.0, 16.0, shared=False)
 # simulated yet.
 TWO_STREAMS_SINGLE = Rates(72.0, 4.0, 4.0, 4.1, 40.0, 52.0, 24.0, shared=False)
 TWO_STREAMS_MIXED = Rates(52.0, 2.0, 2.0, 2.1, 27.0, 27.0, 16.0, shared=False)
+UNGATED = 37.0  # saved, if the feed-forward has no gate (HunyuanVideo 1.5): simulated, in both
 # The caption is only used in cross-attention.
 CROSS_SINGLE = Rates(40.0, 4.0, 4.0, 8.1, 8.0, 33.0, 24.0, shared=True, within=4.0, cast=4.0)
 CROSS_MIXED = Rates(36.9, 2.0, 2.0, 4.1, 6.0, 21.5, 16.0, shared=False, within=2.0, cast=4.0)

@@ -150,7 +150,8 @@ class RunSizes:
         single = self.precision == "fp32"
         if facts.two_streams:
             streams = known.TWO_STREAMS_SINGLE if single else known.TWO_STREAMS_MIXED
-            return replace(streams, table=facts.position_bytes)
+            saved = streams.saved if facts.gated else known.UNGATED
+            return replace(streams, saved=saved, table=facts.position_bytes)
         if facts.text_joint:
             joint = known.SINGLE if single else known.MIXED_STOCK if settings.attention == "stock" else known.MIXED
             return replace(joint, table=facts.position_bytes)

@@ -17,7 +17,7 @@ from workbench import __version__
 from workbench.errors import ModelUnavailable
 from workbench.families.base import Family, ImageScale
 from workbench.families.model import Model
-from workbench.families.usage import BUILT_IN, EMBEDDED, INTO_SECOND
+from workbench.families.usage import BUILT_IN, BY_PIPELINE, EMBEDDED, INTO_SECOND, LOADERS, SAFE
 from workbench.loras.library import LibraryLora
 from workbench.publishing.facts import Facts, anonymous_settings, anonymous_text
 from workbench.runs import model_card
@@ -166,6 +166,7 @@ class Usage:
         call: the arguments of `pipe(...)`, name -> Python expression.
         parts: parts that are loaded separately, in fp32, name -> diffusers class.
         transformers: the parts that the LoRA is loaded into.
+        loader: the method that loads it.
     """
 
     pipeline: str
@@ -173,13 +174,14 @@ class Usage:
     call: Mapping[str, str]
     parts: Mapping[str, str] = field(default_factory=dict)
     transformers: tuple[str, ...] = ("transformer",)
+    loader: str = BY_PIPELINE
 
 
 def read(code: str) -> Usage:
     """Parse the code that `Family.usage` returned."""
     lines, tree = code.splitlines(), ast.parse(code)
     pipeline, call, first, last = "DiffusionPipeline", dict[str, str](), 0, len(lines)
-    parts, transformers = dict[str, str](), list[str]()
+    parts, transformers, loader = dict[str, str](), list[str](), BY_PIPELINE
     for statement in tree.body:
         for node in ast.walk(statement):
             if not isinstance(node, ast.Call):
@@ -190,13 +192,14 @@ def read(code: str) -> Usage:
             elif isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
                 name, pipeline = lines[statement.lineno - 1].split(" = ")[0], ast.unparse(node.func.value)
                 parts[name] = pipeline
-            elif isinstance(node.func, ast.Attribute) and node.func.attr in ("load_lora_weights", "set_adapters"):
+            elif (name := ast.unparse(node.func)) in LOADERS or name.endswith(".set_adapters"):
                 first = max(first, statement.end_lineno or 0)
-                if node.func.attr == "load_lora_weights":
+                if name in LOADERS:
+                    loader = name
                     second = "load_into_transformer_2" in {word.arg for word in node.keywords}
                     transformers.append("transformer_2" if second else "transformer")
     parts.pop("pipe", None)
-    return Usage(pipeline, "\n".join(lines[first:last]).strip("\n"), call, parts, tuple(transformers))
+    return Usage(pipeline, "\n".join(lines[first:last]).strip("\n"), call, parts, tuple(transformers), loader)
 
 
 def usage_of(
@@ -254,8 +257,8 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
     load.append(f"pipe = {used.pipeline}.from_pretrained({source}{given}{revision}, torch_dtype=dtype)")
     load.append("pipe.to(device)  # or, with less memory: pipe.enable_model_cpu_offload()")
     for part in used.transformers:
-        into = INTO_SECOND if part == "transformer_2" else ""
-        load.append(f'pipe.load_lora_weights({repo}, adapter_name="lora"{into})')
+        into = SAFE if used.loader != BY_PIPELINE else INTO_SECOND if part == "transformer_2" else ""
+        load.append(f'{used.loader}({repo}, adapter_name="lora"{into})')
     if also:
         load.append(f'also = load_file(hf_hub_download({repo}, "{also}"))')
         load += [f"pipe.{part}.load_state_dict(also, strict=False)" for part in used.transformers]

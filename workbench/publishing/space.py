@@ -94,7 +94,10 @@ def app(facts: Facts, lora_repo: str) -> str:
     base = BASE if model.embedded else model.source
     also = ALSO if (lora.folder / ALSO).is_file() else None
     steps, guidance = facts.generated_with.steps, facts.generated_with.guidance_scale
-    call = ", ".join(f"{name!r}: {value}" for name, value in used.call.items() if name not in OWN)
+    frames, height, width = facts.shape
+    size = {"num_frames": frames, "height": height, "width": width}  # the app estimates its time by it
+    values = {**size, **used.call}
+    call = ", ".join(f"{name!r}: {value}" for name, value in values.items() if name not in OWN)
     lines = [
         f"TITLE, ABOUT = {lora.title!r}, {about!r}",
         f"PIPELINE, BASE, REVISION = {used.pipeline!r}, {base!r}, {model.revision!r}",

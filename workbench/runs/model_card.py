@@ -14,6 +14,7 @@ from typing import Any
 from workbench import __version__, jobs
 from workbench.errors import WorkbenchError
 from workbench.families.model import Model
+from workbench.families.usage import BY_PIPELINE, LOADERS
 from workbench.runs.analysis.curves import curves_of
 from workbench.runs.analysis.visible_effect import VisibleEffect
 from workbench.runs.data import read_lock
@@ -275,12 +276,13 @@ def seen_in_samples(effect: VisibleEffect) -> str:
 def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> str:
     """Adapt the family's code to load what this run exports; `part` is the trained part of the pipeline."""
     lines = code.splitlines()
-    index = next((number for number, line in enumerate(lines) if "load_lora_weights" in line), len(lines))
+    loader = next((one for one in LOADERS if f"{one}(" in code), BY_PIPELINE)
+    index = next((number for number, line in enumerate(lines) if loader in line), len(lines))
     if settings.method == "full":
         source = json.dumps(repository or ".")
         load = f'own = AutoModel.from_pretrained({source}, subfolder="transformer", torch_dtype=dtype)\n'
         load += f"pipe.{part} = own.to(device)"
-        rest = [line for line in lines[index:] if "load_lora_weights" not in line and "set_adapters" not in line]
+        rest = [line for line in lines[index:] if loader not in line and "set_adapters" not in line]
         return "\n".join(["from diffusers import AutoModel", *lines[:index], load, *rest])
     if settings.method == "lokr":  # pipelines refuse to load it, but the transformer's loader accepts it
         lines = [line.replace("pipe.load_lora_weights(", f"pipe.{part}.load_lora_adapter(") for line in lines]
@@ -290,7 +292,7 @@ def _usage(settings: TrainSettings, code: str, part: str, repository: str) -> st
         lines = ["from safetensors.torch import load_file", *lines[:index], load, *lines[index:]]
     if settings.base_lora:
         name, scale = split_strength("base_lora", settings.base_lora)
-        load = f'pipe.load_lora_weights(".", weight_name="base_lora.safetensors", adapter_name="base")  # {name}'
+        load = f'{loader}(".", weight_name="base_lora.safetensors", adapter_name="base")  # {name}'
         lines = [line.replace('["lora"], [1.0]', f'["lora", "base"], [1.0, {scale:g}]') for line in lines]
         at = next((number for number, line in enumerate(lines) if "set_adapters" in line), len(lines))
         lines = [*lines[:at], load, *lines[at:]]

@@ -655,8 +655,8 @@ class MachineSettings(Settings):
     cuda:1: one GPU of several, counted from 0 as in torch."""
 
     precision: Literal["auto", "bf16", "fp16", "fp32"] = field("auto", title="Precision", advanced=True)
-    """Number format to compute in. auto: on a GPU, what the model's authors use, which is bf16 for Wan, LTX-Video and
-    Mochi even if the files hold fp32; on a CPU, fp32. Wan's VAE always computes in fp32."""
+    """Number format to compute in. auto: on a GPU, what the model's authors use, which is bf16 for Wan, LTX-Video,
+    Mochi and HunyuanVideo 1.5 even if the files hold fp32; on a CPU, fp32. Wan's VAE always computes in fp32."""
 
     exact: bool = field(False, title="Exact on the GPU", advanced=True)
     """Use only deterministic computations, so that a resumed run equals an uninterrupted one bit for bit on a GPU, too.
