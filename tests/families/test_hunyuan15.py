@@ -3,23 +3,25 @@ quoted text, padding, and LoRA files of its authors, ComfyUI and musubi-tuner.""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn import functional
 
 from tests.families.stock import picture_of, whole_pipeline
+from workbench import hub
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.hunyuan15 import FAMILY, MODELS
 from workbench.families.lora_files import LoraWeights, weights
 from workbench.families.lora_names import match_report
-from workbench.families.model_files import wanted_files
+from workbench.families.model_files import config, wanted_files
 from workbench.families.model_inputs import Given, ModelInputs
+from workbench.form_rules import summary
 from workbench.workspace import read_object, write_json
 
 CPU, STEPS = torch.device("cpu"), 4
@@ -162,12 +164,10 @@ def test_the_steps_are_even_before_they_are_shifted(text: Case) -> None:
 def test_an_exported_lora_loads_into_the_stock_pipelines_transformer(text: Case) -> None:
     """Their pipelines have no loader: a card says pipe.transformer.load_lora_adapter."""
     pipeline = whole_pipeline(FAMILY, text.model)
-    lora = replace(lora_of(text), alpha=8.0)
+    lora = lora_of(text)
     for file_format in ("diffusers", "portable"):
         tensors, metadata = FAMILY.export_lora(lora, file_format)
         path = text.folder.parent / f"{file_format}.safetensors"
-        from safetensors.torch import save_file
-
         save_file(tensors, path, metadata)
         before = {
             name: one.clone() for name, one in pipeline.transformer.state_dict().items() if name.endswith("weight")
@@ -352,10 +352,25 @@ def test_a_joined_pair_is_read_with_its_strength(joined: str) -> None:
 # ---- the published models
 
 
-def test_the_license_says_where_it_grants_nothing() -> None:
-    assert {model.license for model in MODELS} == {
-        "Tencent Hunyuan Community (grants no rights in the EU, the UK and South Korea)"
-    }
+def test_the_license_is_said_where_a_model_is_chosen_and_before_it_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ended(Exception):
+        pass
+
+    said: list[str] = []
+
+    def ended() -> None:
+        raise Ended
+
+    monkeypatch.setattr(hub, "client", ended)
+    assert summary(MODELS[0].id).endswith("(grants no rights in the EU, the UK and South Korea)")
+    with pytest.raises(Ended):
+        FAMILY.fetch(MODELS[0], said.append)
+    assert said == [
+        "Downloading HunyuanVideo 1.5 480p, about 53 GB, once ... License: Tencent Hunyuan Community (grants no rights "
+        "in the EU, the UK and South Korea)."
+    ]
 
 
 def test_the_published_models_are_described_as_their_authors_do() -> None:
@@ -381,8 +396,6 @@ def test_a_folder_has_its_own_guidance_and_size(tmp_path: Path) -> None:
     write_json(folder / "guider" / "guider_config.json", {"guidance_scale": 1.0})
     transformer = read_object(folder / "transformer" / "config.json")
     write_json(folder / "transformer" / "config.json", {**transformer, "use_meanflow": True})
-    from workbench.families.model_files import config
-
     config.cache_clear()
     with pytest.raises(ConfigError, match="holds a model for few steps .* choose the model that it was distilled from"):
         FAMILY.describe_folder(folder)

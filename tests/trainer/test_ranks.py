@@ -23,6 +23,7 @@ from tests.platforms import several_gpus
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, ExitCode
+from workbench.families.hunyuan15 import FAMILY as HUNYUAN15
 from workbench.families.model import Model
 from workbench.fit import levels
 from workbench.jobs import State, gpu_lock, platform, queue
@@ -51,7 +52,7 @@ def begin(workspace: Workspace, dataset: Dataset, toy_model: Model) -> Iterator[
     """Make and start a run on two processes, settings by name; what is left of it afterwards is ended."""
 
     def make(**values: object) -> Run:
-        run = create(workspace, toy_model.source, **{**SETTINGS, "gpus": 2, **values})
+        run = create(workspace, **{**SETTINGS, "model": toy_model.source, "gpus": 2, **values})
         run.start()
         return run
 
@@ -135,6 +136,18 @@ def test_two_learn_what_one_learns_stop_on_a_signal_and_go_on_with_weights_in_pi
     assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, STEPS]
     assert [preview.step for preview in run.previews] == [0, STEPS]
     assert jobs.log_tail(run.folder).count("held-out loss") == 2
+
+
+@several_gpus
+def test_weights_in_pieces_reach_a_forward_pass_that_is_not_diffusers(
+    begin: Callable[..., Run], workspace: Workspace, tmp_path: Path
+) -> None:
+    """HunyuanVideo 1.5, with embedders beside the blocks that quoted text alone reaches."""
+    values = {"targets": "all-linear", "model": HUNYUAN15.toy(tmp_path / "toy", "text").source}
+    run = begin(parallel="fsdp", **values)
+    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
+    alone = go(create(workspace, **{**SETTINGS, **values}), STEPS)
+    assert losses(run) == pytest.approx(losses(Run(alone.run)), rel=1e-5)
 
 
 @several_gpus

@@ -13,7 +13,7 @@ The noisy latents are joined by the latents of a first frame and a mask, both ze
 Qwen2.5-VL inside a chat template, and what they quote by ByT5, for text in the picture; SigLIP sees the first frame.
 All of these are tokens with layers of their own beside the video's, joined in attention, without positions, so their
 order does not matter. diffusers' transformer attends with a mask of tokens by tokens (12 GB at 720p), padding included.
-Here `call` does the transformer's forward pass with the padding cut, as in Mochi.
+Here the forward pass is another one, with the padding cut as in Mochi.
 
 diffusers rounds timesteps to the transformer's dtype; like the authors, this does not. Latents stay float32 between
 steps, as in the authors' scheduler. Its pipelines load no LoRA, but their transformer does.
@@ -27,6 +27,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -347,6 +348,15 @@ class HunyuanVideo15(Family):
         return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
     def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+        """Call the transformer with `_forward` as its forward pass, so that hooks on it, such as FSDP's, work."""
+        transformer.forward = partial(self._forward, transformer)
+        try:
+            predicted: torch.Tensor = transformer(inputs)
+        finally:
+            del transformer.forward
+        return predicted
+
+    def _forward(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
         """Compute the transformer's forward pass, with padding cut and masked only where captions differ in length."""
         import torch
 

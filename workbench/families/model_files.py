@@ -55,7 +55,8 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
     from huggingface_hub import snapshot_download
 
     size = f", about {model.download_gb:g} GB," if model.download_gb else ""
-    report(f"Downloading {model.title}{size} once ...")
+    terms = f" License: {model.license}." if model.license not in ("", "unknown") else ""
+    report(f"Downloading {model.title}{size} once ...{terms}")
     with hub.explained(model.source):
         names = hub.client().list_repo_files(model.source, revision=model.revision)
         wanted = wanted_files(names, parts, model.variant)
