@@ -44,9 +44,10 @@ webui: $(VENV)/.installed
 notebook: $(VENV)/.installed
 	@$(BIN)/jupyter lab notebooks
 
-# Tests wait for one another's processes, pages and clocks half of their time: four at a time keep two cores busy.
+# Tests wait for processes, pages and clocks half of their time: four at a time keep two cores busy. A test that fails runs once
+# more from its beginning, and the failure is printed either way.
 test: browser
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not release" --numprocesses 4 --dist loadfile --no-loadscope-reorder --maxfail 10 $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not release" --numprocesses 4 --dist loadfile --no-loadscope-reorder --reruns 1 --maxfail 10 $(ARGS)
 
 check: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses 2 --dist loadfile $(SHORT) $(ARGS)

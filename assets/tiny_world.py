@@ -103,9 +103,11 @@ class Spec:
         words = vars(self) | {"background": background, "motion": self.motion + MANNERS[self.manner]}
         words["size"] = "small " if self.small else ""
         if self.count == 1:
-            return CAPTION_FORMS[form].format(**words)
-        word = next(name for name, (count, *_) in COUNTS.items() if count == self.count)
-        return f"{word} {{colour}} {{shape}}s move {{motion}} on a {{background}} background".format(**words)
+            caption = CAPTION_FORMS[form].format(**words)
+        else:
+            word = next(name for name, (count, *_) in COUNTS.items() if count == self.count)
+            caption = f"{word} {{colour}} {{shape}}s move {{motion}} on a {{background}} background".format(**words)
+        return caption.replace("a orange", "an orange")
 
 
 def combinations(shapes: tuple[str, ...], texture: str = "plain", manner: str = "straight") -> list[Spec]:

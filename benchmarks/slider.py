@@ -25,6 +25,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,7 @@ def at_best(options: argparse.Namespace) -> list[Row]:
     """Measure the base model on the word small, and its VAE on smaller shapes."""
     specs = tiny_world.held_out()[: options.prompts]
     pipeline = tiny_models.load(Path(find_model(default_model())[1].source))
-    small = tiny_models.sample(pipeline, [spec.caption().replace("a ", "a small ", 1) for spec in specs], seed=1000)
+    small = tiny_models.sample(pipeline, [replace(spec, small=True).caption() for spec in specs], seed=1000)
     rows: list[Row] = [{"case": "size, base model, small", **judged(small, specs, "size")}]
     usual = tiny_world.USUAL
     for radius in RADII:

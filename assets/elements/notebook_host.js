@@ -1,6 +1,7 @@
 // The widget of a notebook: the elements in an iframe, which separates their styles, keys and addresses from the notebook's.
 // anywidget calls `render`, and the kernel answers through the widget's messages (workbench/notebook/widget.py). `PAGE`, the frame's
-// document, is defined before this text.
+// document, is defined before this text. Address and drafts go to the kernel as messages, too: `save_changes` may hold a change back
+// until an earlier one is confirmed, and a cell that runs meanwhile would miss what was typed.
 
 // Whether the background of a node is dark, in any program that shows the notebook.
 function standsOnDark(node) {
@@ -17,21 +18,24 @@ function render({ model, el }) {
   frame.style.cssText = 'display:block;width:100%;height:240px;border:0;border-radius:6px';
   let inside = null;
   let typing = false;
+  const keep = (name, value) => { model.set(name, value); model.send({ state: { [name]: value }, view }); };
   const host = {
     address: () => model.get('address'),
-    moved: (address) => { model.set('address', address); model.save_changes(); },
+    moved: (address) => keep('address', address),
     draft: (name) => model.get('drafts')[name],
     keep: (name, values) => {
       const { [name]: _, ...others } = model.get('drafts');
       typing = true;
-      model.set('drafts', values ? { ...others, [name]: JSON.parse(JSON.stringify(values)) } : others);
+      keep('drafts', values ? { ...others, [name]: JSON.parse(JSON.stringify(values)) } : others);
       typing = false;
-      model.save_changes();
     },
     send: (message, buffers) => model.send({ ...message, view }, undefined, buffers),
     grown: (height) => { frame.style.height = `${Math.min(height, model.get('height'))}px`; },
   };
-  const heard = (message, buffers) => { if (!message.view || message.view === view) inside?.heard(message, buffers); };
+  const heard = (message, buffers) => {
+    if (message.asked) model.send({ state: { address: model.get('address'), drafts: model.get('drafts') }, asked: message.asked, view });
+    else if (!message.view || message.view === view) inside?.heard(message, buffers);
+  };
   const moved = () => inside?.go(model.get('address'));
   const drafts = () => { if (!typing) inside?.drafted(); };
   const themed = () => inside?.theme(standsOnDark(el));

@@ -79,13 +79,6 @@ def page(browser: Browser, viewport: tuple[int, int]) -> Iterator[Page]:
     profile.close()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in the browser may fail once: it is then run again from its beginning, and named in the summary (-rR)."""
-    for item in items:
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With a failed test goes what the page said at that moment, and the end of the server's log."""

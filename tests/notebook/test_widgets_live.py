@@ -26,8 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FRAME = "iframe[title='Video LoRA Workbench']"
 BEGIN = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport time\nfrom workbench import Workspace, notebook\n"
+    "from workbench.notebook.widget import View\n"
     "from workbench.loras import library\n"
-    "from workbench.notebook.widget import View\nfrom workbench.runs.settings import TrainSettings\n"
+    # The thread that hears the page is slow, so the cell after a change of the form overtakes the change.
+    "heard = View._handle_msg\nView._handle_msg = lambda self, message: (time.sleep(0.2), heard(self, message))\n"
+    "from workbench.runs.settings import TrainSettings\n"
     "workspace = Workspace.open('workspace')\nview = View(workspace, '#/loras')\nview"
 )
 FORM = "form = notebook.form(TrainSettings, workspace)\nform"

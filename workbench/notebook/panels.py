@@ -199,6 +199,7 @@ class TrainPanel(SettingsForm[TrainSettings]):
     @property
     def run(self) -> Run:
         """The run that was started here, or the first of several. Raises ConfigError before that."""
+        self.catch_up()
         place, name, *_ = f"{self.address.removeprefix('#/')}//".split("/")
         if not self.runs and place == "train" and name not in ("", "new"):
             return Run.open(self.workspace, name)
@@ -263,6 +264,7 @@ class SamplePanel(SettingsForm[SampleSettings]):
 
         Raises ConfigError, or DeviceBusy while a training run holds the GPU.
         """
+        self.catch_up()
         batch = parse(BatchSettings, self.drafts.get(self.form_name, {}).get("beside", {}))
         many = kept(self.workspace, wanted or expand(self.settings, batch))
         self.ids = queue.submit_all(self.workspace, many, chains=0 if wanted else batch.chains)

@@ -1,12 +1,14 @@
 """A widget that shows elements. The library in this kernel answers their calls and pushes what they watch.
 
-Pushes come from a thread, so views also change while a cell runs. A kernel answers calls only between cells, so when a
-cell starts a run and waits for it, `expect` pushes the answers that the view will need.
+Pushes come from a thread, so views also change while a cell runs. Most kernels answer calls only between cells, so when
+a cell starts a run and waits for it, `expect` pushes the answers that the view will need. JupyterLab sends messages to
+a thread of ipykernel 7 (a subshell), where a cell may overtake them: `catch_up` waits for them.
 
 Messages from the frontend carry `view`, the number of the view, and `number`, which the answer repeats:
 
     {"call": "noun/verb", "values": {...}}           {"file": path, "version": known}    {"upload": name, "path": ""}
     {"watch": '["noun/verb",{...}]'}                 {"unwatch": the same}               {"gone": true}
+    {"state": {"address", "drafts"}}, either or both; with "asked" as an answer to {"asked"}
 
 Answers hold JSON as `text`: {"value"} or {"problem", "problems"}. A file comes in parts, all but the last with `more`.
 Watched values go to all views as {"key", "text"}.
@@ -39,6 +41,7 @@ from workbench.workspace import Workspace, finite
 
 PART = 250_000  # bytes of a file in one message
 PART_SECONDS = 0.3  # between parts; Jupyter drops output faster than a megabyte per second
+CATCH_UP_SECONDS = 5.0  # a page that has not answered by then shows the widget no more
 POOL = ThreadPoolExecutor(4, thread_name_prefix="workbench-widget")
 
 
@@ -52,8 +55,9 @@ class View(anywidget.AnyWidget):
 
     _esm = elements.module()
     html: Callable[[], str] = str  # shown without a kernel
-    address = traitlets.Unicode("#/").tag(sync=True)
-    drafts = traitlets.Dict().tag(sync=True)
+    # The frontend knows what it sent. An echo would undo what was typed in the meantime.
+    address = traitlets.Unicode("#/").tag(sync=True, echo_update=False)
+    drafts = traitlets.Dict().tag(sync=True, echo_update=False)
     label = traitlets.Unicode("Video LoRA Workbench").tag(sync=True)
     height = traitlets.Int(820).tag(sync=True)
 
@@ -73,6 +77,8 @@ class View(anywidget.AnyWidget):
         self.watched: dict[str, Watched] = {}
         self.sent: dict[str, str] = {}
         self._sending = threading.Lock()
+        self._heard_on: int | None = None  # thread of the last message
+        self._asked, self._caught_up = 0, threading.Event()
         super().__init__(address=shown, **more)
         if values:
             self.set(**values)
@@ -81,6 +87,7 @@ class View(anywidget.AnyWidget):
     @property
     def values(self) -> dict[str, Any]:
         """The form's values that differ from their defaults, as typed."""
+        self.catch_up()
         return dict(self.drafts.get(self.form_name, {}).get("values", {}))
 
     def set(self, **values: Any) -> None:
@@ -91,6 +98,16 @@ class View(anywidget.AnyWidget):
         plain = json.loads(json.dumps({**self.values, **values}, default=str))
         kept = self.drafts.get(self.form_name, {})
         self.drafts = {**self.drafts, self.form_name: {**kept, "values": plain}}
+
+    def catch_up(self) -> None:
+        """Wait until everything typed before the current cell started is in `drafts` and `address`."""
+        if self._heard_on in (None, threading.get_ident()):
+            return
+        self._asked += 1
+        self._caught_up.clear()
+        self.send({"asked": self._asked})
+        if not self._caught_up.wait(CATCH_UP_SECONDS):
+            self._heard_on = None
 
     def expect(self, *asked: tuple[str, Mapping[str, Any]]) -> None:
         """Push the answers to these calls from now on, because views cannot call while a cell runs."""
@@ -112,7 +129,12 @@ class View(anywidget.AnyWidget):
     # ---- messages from the frontend
 
     def _heard(self, _: Any, message: dict[str, Any], buffers: Sequence[Any]) -> None:
-        if "watch" in message:
+        self._heard_on = threading.get_ident()
+        if "state" in message:
+            self.set_state(message["state"])
+            if message.get("asked") == self._asked:
+                self._caught_up.set()
+        elif "watch" in message:
             self._watch(message["watch"])
         elif "unwatch" in message:
             self.watched.pop(message["unwatch"], None)
