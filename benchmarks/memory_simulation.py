@@ -40,6 +40,7 @@ MODELS = (
     "wan2.2-ti2v-5b",
     "ltx-video-2b-0.9.5",
     "ltx-video-13b-0.9.7",
+    "mochi-1-preview",
     "cogvideox1.5-5b-i2v",
     "wan2.1-i2v-14b-480p",
     "wan2.2-ti2v-5b-image",
@@ -60,6 +61,7 @@ VIDEO_ENCODERS = (
     "wan2.2-ti2v-5b",
     "ltx-video-2b-0.9.5",
     "ltx-video-13b-0.9.7",
+    "mochi-1-preview",
     "kandinsky5-lite-t2v-5s",
 )
 GOAL = "ratio between 0.9 and 1.1"

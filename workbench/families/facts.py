@@ -80,6 +80,7 @@ class VaeFacts:
     frames_at_once: frames processed at a time.
     tile: (height, width) of a tile, with tiling on.
     encoder_tensors, decoder_tensors: tensors of that width in memory at the peak.
+    tiled_encoder_tensors: the same while encoding in tiles, if it differs much.
     encoder_operations, decoder_operations: operations per pixel, divided by the width squared.
     """
 
@@ -93,6 +94,7 @@ class VaeFacts:
     decoder_tensors: float = 10.0
     encoder_operations: float = 540.0
     decoder_operations: float = 400.0
+    tiled_encoder_tensors: float | None = None
 
 
 @dataclass(frozen=True)

@@ -329,6 +329,12 @@ class Mochi(Family):
             decoder_width=vae.config["decoder_block_out_channels"][0],
             frames_at_once=LONGEST,  # clips are never split in time: the encoder attends to all of their frames
             tile=(256, 256),
+            # Simulated. Without tiles, diffusers convolves tensors of over 2 GB in pieces.
+            encoder_tensors=6.8,
+            tiled_encoder_tensors=5.1,
+            decoder_tensors=5.5,
+            encoder_operations=1030.0,
+            decoder_operations=1685.0,
         )
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:

@@ -322,7 +322,8 @@ def _vae_work(run: RunSizes, side: str, tiled: bool) -> float:
     (frames, height, wide), vae = run.shape, run.facts.vae
     tile = vae.tile if tiled else (height, wide)
     area = min(height, tile[0]) * min(wide, tile[1])
-    channels = vae.encoder_width * vae.encoder_tensors if side == "encoder" else vae.decoder_width * vae.decoder_tensors
+    encoder = (tiled and vae.tiled_encoder_tensors) or vae.encoder_tensors
+    channels = vae.encoder_width * encoder if side == "encoder" else vae.decoder_width * vae.decoder_tensors
     return channels * min(vae.frames_at_once, frames) * area * run.of_vae
 
 
@@ -358,7 +359,8 @@ def _training(run: RunSizes) -> dict[str, float]:
         "none": facts.all_blocks * saved,
         "keep attention": facts.all_blocks * (rates.boundary + rates.attention),
         "full": facts.all_blocks * rates.boundary,
-        "offloaded": known.COMING_BACK * rates.boundary,
+        "offloaded": known.COMING_BACK * rates.boundary
+        + known.HINTS_KEPT * number * (facts.all_blocks - facts.blocks),
     }[level]
     again = 0.0 if level == "none" else saved  # recomputed one block at a time
     # Trained values are fp32; a step computes with copies in its own format.
