@@ -25,7 +25,7 @@ import random
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -50,7 +50,7 @@ from workbench.workspace import Workspace
 MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-control"}
 TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 192, 32, 6
-VARIANTS = 4  # clips of each ambiguous caption
+AMBIGUOUS, VARIANTS = 128, 2  # ambiguous captions, and clips of each
 PREFIX = 5
 JOINT = 1.2
 EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
@@ -184,14 +184,15 @@ def color(frames: np.ndarray, example: Example) -> dict[str, float]:
 def ambiguous(part: str) -> list[tiny_world.Spec]:
     """Choose clips whose captions without `part`, "shape" or "colour", fit several of them, so that none gives it away.
 
-    Otherwise a LoRA learns each clip's part by heart from its caption and ignores what lies beside the clip.
+    Otherwise a LoRA learns each clip's part by heart from its caption and ignores what lies beside the clip. Captions
+    of the test are not among them: they would come with every value but the one that the test asks for.
     """
-    kept_back, found = set(tiny_world.held_out()), list[tiny_world.Spec]()
-    captions = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS // VARIANTS, seed=8)
-    for number, spec in enumerate(captions):
+    tested = {replace(spec, **{part: ""}) for spec in tiny_world.held_out()}
+    captions = {replace(spec, **{part: ""}): spec for spec in tiny_world.training_specs()}
+    left, found = [spec for caption, spec in captions.items() if caption not in tested], list[tiny_world.Spec]()
+    for number, spec in enumerate(tiny_world.balanced_choice(left, min(AMBIGUOUS, len(left)), seed=8)):
         values = tiny_world.SHAPES if part == "shape" else [one for one in tiny_world.COLOURS if one != spec.background]
-        free = [one for one in (replace(spec, **{part: value}) for value in values) if one not in kept_back]
-        found += [free[(number + step) % len(free)] for step in range(VARIANTS)]
+        found += [replace(spec, **{part: values[(number + step) % len(values)]}) for step in range(VARIANTS)]
     return found
 
 
@@ -225,7 +226,7 @@ def modes() -> dict[str, Mode]:
         ),
         "control": Mode(
             model="control",
-            settings={"control": True, "steps": 3000},
+            settings={"control": True},
             kind="control",
             train=ambiguous("shape"),
             test=others,
@@ -298,8 +299,9 @@ class Bench:
             found.append(np.asarray(sampler.generate(self.workspace, settings).frames))
         return found
 
+    @cached_property
     def real(self) -> list[np.ndarray]:
-        """Encode and decode the clips themselves."""
+        """The clips themselves, encoded and decoded."""
         family, sampler = concepts.sampler(self.model).family, concepts.sampler(self.model)
         vae, found = family.load_vae(sampler.folder, torch.device("cpu"), torch.float32), []
         for example in self.tried:
@@ -349,7 +351,7 @@ SAMPLED: dict[str, Any] = {"steps": 25, "guidance_scale": 1.0}
 def measure(bench: Bench, seed: int, steps: int | None, sheet: Path | None) -> list[Row]:
     """Train one LoRA and compare."""
     lora, seconds = bench.train(seed, steps)
-    before, after, real = bench.samples(seed), bench.samples(seed, [str(lora)]), bench.real()
+    before, after, real = bench.samples(seed), bench.samples(seed, [str(lora)]), bench.real
     if sheet:
         told = [tensor(frames) for frames in real[:SHOWN]]
         if bench.mode.kind:
