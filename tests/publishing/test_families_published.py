@@ -193,7 +193,7 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     assert ("force_zeros_for_empty_prompt=True" in body) == (family.name == "mochi")
     if family.name == "wan":
         assert f"flow_shift={model.flow_shift_at(model.height, model.width)})" in body
-    assert bool(model.negative_prompt) == (family.name in ("kandinsky5", "ltx", "wan"))
+    assert bool(model.negative_prompt) == (family.name in ("kandinsky5", "ltx", "ltx2", "wan"))
     assert (f'negative_prompt="{model.negative_prompt}"' in body) == bool(model.negative_prompt)
 
     if expert:
