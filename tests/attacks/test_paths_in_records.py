@@ -17,6 +17,7 @@ from tests.drawing import MakeClip
 from tests.fake_hub import FakeHub, login
 from tests.publishing.conftest import run, weights
 from tests.shell import Shell
+from tests.written_run import write_run
 from workbench.clips.records import Clip, clip_file, damage, read_clips, write_clips
 from workbench.dataset_builder.dataset import Dataset
 from workbench.demo_space.replays import Replay
@@ -25,7 +26,7 @@ from workbench.loras import removal
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.publishing.upload_plan import UploadPlan
-from workbench.remote.sync import _dataset
+from workbench.remote.sync import bundle
 from workbench.runs.run import Run
 from workbench.sampler.samples import settings_of
 from workbench.ui.app import _may_serve
@@ -146,7 +147,7 @@ def test_a_clip_record_names_nothing_outside_its_dataset(workspace: Workspace, f
 def test_a_clip_that_is_a_link_out_of_its_dataset_is_not_opened(
     workspace: Workspace, tmp_path: Path, make_clip: MakeClip
 ) -> None:
-    folder = write_dataset(workspace.dataset("squares"))
+    folder, sent = write_dataset(workspace.dataset("cats")), write_run(workspace, "sent")
     clip = read_clips(folder)[0]
     make_clip(outside := tmp_path / "private.mp4", size=(40, 40))
     clip_file(folder, clip.file_name).unlink()
@@ -154,7 +155,7 @@ def test_a_clip_that_is_a_link_out_of_its_dataset_is_not_opened(
     dataset = Dataset(folder)
     for open_it in (
         lambda: dataset.path_of(clip),
-        lambda: list(_dataset(folder, "datasets/squares")),
+        lambda: bundle(workspace, sent),
         lambda: clip_file(folder, clip.file_name),
     ):
         with pytest.raises(DataError, match="a link out of"):
@@ -164,7 +165,7 @@ def test_a_clip_that_is_a_link_out_of_its_dataset_is_not_opened(
     (folder / "first_frames" / "a.png").symlink_to(picture)
     write_clips(folder, [Clip(file_name="clips/b.mp4", first_frame="first_frames/a.png")])
     with pytest.raises(DataError, match="a link out of"):
-        list(_dataset(folder, "datasets/squares"))
+        bundle(workspace, sent)
 
 
 def test_a_dataset_whose_folder_is_on_another_disk_is_read(workspace: Workspace, tmp_path: Path) -> None:
