@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
+from tests.browser.server import own_port
 from tests.driving import create, go
 from tests.masked import add_masks, right_half
 from tests.patience import PATIENCE, until
@@ -34,6 +35,7 @@ from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import launcher, loop
 from workbench.trainer.loop import train_step
+from workbench.trainer.ranks import Ranks
 from workbench.workspace import Workspace
 
 pytestmark = pytest.mark.long
@@ -198,6 +200,24 @@ def test_a_rank_that_fails_says_why_and_the_run_fails_of_it(tmp_path: Path) -> N
     result = jobs.result(tmp_path)
     assert result["message"] == "Process 2 of 2: rank is 0, must be 1 or more: set it to 4"
     assert result["exit_code"] == ExitCode.BAD_CONFIG
+
+
+def summed_on(rank: int, port: int, folder: Path) -> None:
+    """Sum gradients of which this rank's batch has left out some, and save them."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(4)]
+    for number in ((0, 1), (0, 2))[rank]:
+        weights[number].grad = torch.full((3,), 10.0 * (number + 1) + rank)
+    with Ranks.met(launcher.ProcessRank(rank, 2, rank, 2), Device("cpu", "a processor", 1.0)) as ranks:
+        ranks.sum_gradients(weights)
+    torch.save([weight.grad for weight in weights], folder / f"{rank}.pt")
+
+
+def test_a_weight_that_one_rank_s_batch_does_not_reach_gets_the_others_gradient(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(summed_on, (own_port(), tmp_path), nprocs=2)
+    for rank in range(2):
+        found = torch.load(tmp_path / f"{rank}.pt")
+        assert [None if one is None else one[0].item() for one in found] == [21.0, 20.0, 31.0, None]
 
 
 @several_gpus

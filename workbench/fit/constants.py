@@ -68,8 +68,8 @@ class Rates:
 SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)
 MIXED = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 30.0, 16.0, shared=True)
 MIXED_STOCK = Rates(32.5, 2.0, 2.0, 2.1, 20.0, 34.0, 16.0, shared=False)
-# Caption tokens have layers of their own next to the video's (Mochi): norms in fp32, a gated feed-forward. In fp32 counted,
-# not simulated.
+# Caption tokens have layers of their own next to the video's (Mochi): norms in fp32, a gated feed-forward. Simulated in
+# bf16, only counted in fp32.
 TWO_STREAMS_SINGLE = Rates(72.0, 4.0, 4.0, 4.1, 40.0, 52.0, 24.0, shared=False)
 TWO_STREAMS_MIXED = Rates(52.0, 2.0, 2.0, 2.1, 27.0, 36.0, 16.0, shared=False)
 UNGATED = 37.0  # saved, if the feed-forward has no gate (HunyuanVideo 1.5): simulated, in both
@@ -86,7 +86,7 @@ EARLIER_GB = {"encoding captions": 0.37, "encoding clips": 0.47}  # on a CPU, be
 # Kernel workspaces and fragmentation, as a share of the tensors that are kept and of a backward pass's working memory.
 RESERVES = {"cuda": (0.03, 1.4), "cpu": (0.5, 0.5)}
 COMING_BACK = 3  # offloaded block inputs on their way back from CPU memory
-HINTS_KEPT = 2  # tensors per block of a side branch (VACE) that an offloaded backward pass holds until it reaches that branch
+HINTS_KEPT = 2  # tensors per block of a side branch (VACE) that wait for it in an offloaded backward pass
 CAPTIONS_AT_ONCE = 8
 TEXT_UNITS = 24  # text widths that an encoder layer holds per token
 VAE_RESERVES = {"cuda": 0.15, "mps": 0.15, "cpu": 2.7}  # like RESERVES, for a video autoencoder

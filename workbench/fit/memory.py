@@ -359,8 +359,7 @@ def _training(run: RunSizes) -> dict[str, float]:
         "none": facts.all_blocks * saved,
         "keep attention": facts.all_blocks * (rates.boundary + rates.attention),
         "full": facts.all_blocks * rates.boundary,
-        "offloaded": known.COMING_BACK * rates.boundary
-        + known.HINTS_KEPT * number * (facts.all_blocks - facts.blocks),
+        "offloaded": known.COMING_BACK * rates.boundary + known.HINTS_KEPT * number * (facts.all_blocks - facts.blocks),
     }[level]
     again = 0.0 if level == "none" else saved  # recomputed one block at a time
     # Trained values are fp32; a step computes with copies in its own format.

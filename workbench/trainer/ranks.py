@@ -85,11 +85,20 @@ class Ranks:
         return work[self.rank :: self.count]
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sum the gradients over all ranks. FSDP has already summed those of sharded weights."""
+        """Sum the gradients over all ranks. FSDP has already summed those of sharded weights.
+
+        A batch may leave some weights without a gradient. If another rank's batch has one, it counts as zero here.
+        """
         if self.count == 1:
             return
-        gradients = (parameter.grad for parameter in parameters)
-        _in_pieces((gradient for gradient in gradients if gradient is not None), dist.all_reduce)
+        trained = list(parameters)
+        reached = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.uint8)
+        dist.all_reduce(reached, dist.ReduceOp.MAX, group=self._small)
+        summed = [parameter for parameter, anywhere in zip(trained, reached.tolist(), strict=True) if anywhere]
+        for parameter in summed:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        _in_pieces((parameter.grad for parameter in summed if parameter.grad is not None), dist.all_reduce)
 
     def begin_alike(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Copy the weights of rank 0 to all ranks: different GPU models draw different numbers from the same seed."""

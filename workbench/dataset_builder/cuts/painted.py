@@ -81,7 +81,7 @@ def painted_frames(dataset: Path, clip: Clip) -> dict[int, Path]:
 def next_tracked(dataset: Path, clip: Clip) -> Path:
     """Return the path for the clip's next tracked mask."""
     folder = folder_of(dataset, clip)
-    numbers = [int(one.stem.rpartition("-")[2]) for one in folder.glob("tracked-*.mp4")]
+    numbers = [int(one.stem.rpartition("-")[2]) for one in folder.glob("tracked-*[0-9].mp4")]
     return folder / f"tracked-{max(numbers, default=0) + 1}.mp4"
 
 
