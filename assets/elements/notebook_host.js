@@ -12,8 +12,11 @@ function standsOnDark(node) {
   return false;
 }
 
+const views = new Set(); // of this browser tab; others may show the same model
+
 function render({ model, el }) {
   const view = crypto.getRandomValues(new Uint32Array(2)).join('-');
+  views.add(view);
   const frame = Object.assign(document.createElement('iframe'), { title: model.get('label'), srcdoc: PAGE });
   frame.style.cssText = 'display:block;width:100%;height:240px;border:0;border-radius:6px';
   let inside = null;
@@ -33,8 +36,10 @@ function render({ model, el }) {
     grown: (height) => { frame.style.height = `${Math.min(height, model.get('height'))}px`; },
   };
   const heard = (message, buffers) => {
-    if (message.asked) model.send({ state: { address: model.get('address'), drafts: model.get('drafts') }, asked: message.asked, view });
-    else if (!message.view || message.view === view) inside?.heard(message, buffers);
+    if (message.asked) model.send({ asked: message.asked, view });
+    else if (message.state) {
+      if (!views.has(message.by)) for (const [name, value] of Object.entries(message.state)) model.set(name, value);
+    } else if (!message.view || message.view === view) inside?.heard(message, buffers);
   };
   const moved = () => inside?.go(model.get('address'));
   const drafts = () => { if (!typing) inside?.drafted(); };
@@ -52,6 +57,7 @@ function render({ model, el }) {
     model.off('msg:custom', heard);
     model.off('change:address', moved);
     model.off('change:drafts', drafts);
+    views.delete(view);
     model.send({ view, gone: true });
   };
 }

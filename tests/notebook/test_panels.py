@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,43 @@ def test_a_call_is_answered_or_refused_in_a_sentence(workspace: Workspace, sent:
 
 def test_what_is_watched_is_pushed_after_each_change(workspace: Workspace, sent: Sent) -> None:
     key = '["loras/list",{}]'
-    sent.view._heard(None, {"watch": key}, [])
+    sent.view._heard(None, {"view": "a", "watch": key}, [])
     until(lambda: sent.pushed(key) == [{"value": []}])
     put_lora(workspace, "ring", layer("a", 2, 8, 8))
     until(lambda: [one["name"] for one in sent.pushed(key)[-1]["value"]] == ["loras/ring"])
     sent.ask({"call": "loras/star", "values": {"name": "loras/ring"}})
     until(lambda: sent.pushed(key)[-1]["value"][0]["marks"] == ["starred"])
-    sent.view._heard(None, {"unwatch": key}, [])
+    sent.view._heard(None, {"view": "a", "unwatch": key}, [])
     assert not sent.view.watched
-    sent.view._heard(None, {"watch": '["loras/star",{}]'}, [])
+    sent.view._heard(None, {"view": "a", "watch": '["loras/star",{}]'}, [])
     assert "changes something" in sent.pushed('["loras/star",{}]')[0]["problem"]
+
+
+def test_values_are_those_that_every_view_has_typed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views are heard on another thread, as on a subshell of JupyterLab's, and answer late."""
+    panel = train_panel(workspace)
+    pool, sent = ThreadPoolExecutor(1), list[Message]()
+
+    def typed(view: str, **values: Any) -> Message:
+        return {"view": view, "state": {"drafts": {"train": {"values": {**values}}}}}
+
+    def hear(*messages: Message) -> Future[list[None]]:
+        return pool.submit(lambda: [panel._heard(None, one, ()) for one in messages])
+
+    def send(message: Message, buffers: object = ()) -> None:
+        sent.append(message)
+        if "asked" in message:
+            answers = [{"view": view, "asked": message["asked"]} for view in ("a", "b")]
+            hear(answers[0], typed("b", steps=77, rank=8), answers[1])
+
+    monkeypatch.setattr(panel, "send", send)
+    hear(typed("a", steps=7), {"view": "b", "watch": '["loras/list",{}]'}).result()
+    assert {"state": typed("a", steps=7)["state"], "by": "a"} in sent, "the other view is told"
+    assert panel.values == {"steps": 77, "rank": 8}
+    hear({"view": "a", "gone": True}, {"view": "b", "gone": True}).result()
+    sent.clear()
+    assert panel.values == {"steps": 77, "rank": 8}
+    assert not sent, "nobody is left to ask"
 
 
 def test_a_file_comes_in_parts_and_once(sent: Sent, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ Messages from the frontend carry `view`, the number of the view, and `number`, w
 
     {"call": "noun/verb", "values": {...}}           {"file": path, "version": known}    {"upload": name, "path": ""}
     {"watch": '["noun/verb",{...}]'}                 {"unwatch": the same}               {"gone": true}
-    {"state": {"address", "drafts"}}, either or both; with "asked" as an answer to {"asked"}
+    {"state": {"address" or "drafts": ...}}          {"asked": number}, the answer to the same
 
 Answers hold JSON as `text`: {"value"} or {"problem", "problems"}. A file comes in parts, all but the last with `more`.
-Watched values go to all views as {"key", "text"}.
+Watched values go to all views as {"key", "text"}, and what one view has changed as {"state", "by": its number}.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from workbench.workspace import Workspace, finite
 
 PART = 250_000  # bytes of a file in one message
 PART_SECONDS = 0.3  # between parts; Jupyter drops output faster than a megabyte per second
-CATCH_UP_SECONDS = 5.0  # a page that has not answered by then shows the widget no more
+CATCH_UP_SECONDS = 5.0  # a view that has not answered by then is gone
 POOL = ThreadPoolExecutor(4, thread_name_prefix="workbench-widget")
 
 
@@ -78,7 +78,8 @@ class View(anywidget.AnyWidget):
         self.sent: dict[str, str] = {}
         self._sending = threading.Lock()
         self._heard_on: int | None = None  # thread of the last message
-        self._asked, self._caught_up = 0, threading.Event()
+        self._asked, self._behind, self._caught_up = 0, set[str](), threading.Event()
+        self._views = set[str]()  # that have sent messages and were not closed
         super().__init__(address=shown, **more)
         if values:
             self.set(**values)
@@ -101,13 +102,14 @@ class View(anywidget.AnyWidget):
 
     def catch_up(self) -> None:
         """Wait until everything typed before the current cell started is in `drafts` and `address`."""
-        if self._heard_on in (None, threading.get_ident()):
+        if self._heard_on in (None, threading.get_ident()) or not self._views:
             return
         self._asked += 1
+        self._behind = set(self._views)
         self._caught_up.clear()
         self.send({"asked": self._asked})
         if not self._caught_up.wait(CATCH_UP_SECONDS):
-            self._heard_on = None
+            self._views -= self._behind
 
     def expect(self, *asked: tuple[str, Mapping[str, Any]]) -> None:
         """Push the answers to these calls from now on, because views cannot call while a cell runs."""
@@ -130,10 +132,16 @@ class View(anywidget.AnyWidget):
 
     def _heard(self, _: Any, message: dict[str, Any], buffers: Sequence[Any]) -> None:
         self._heard_on = threading.get_ident()
+        self._views.add(message["view"])
         if "state" in message:
             self.set_state(message["state"])
-            if message.get("asked") == self._asked:
+            self.send({"state": message["state"], "by": message["view"]})
+        elif message.get("asked") == self._asked:
+            self._behind.discard(message["view"])
+            if not self._behind:
                 self._caught_up.set()
+        elif "gone" in message:
+            self._views.discard(message["view"])
         elif "watch" in message:
             self._watch(message["watch"])
         elif "unwatch" in message:
