@@ -16,6 +16,7 @@ from workbench.clips.records import read_clips, read_info
 from workbench.display.quantities import counted, duration
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import known_model, split
+from workbench.families.model import Model
 from workbench.fit import levels, measurement
 from workbench.fit.constants import SMALLEST_GB
 from workbench.fit.estimate import Fit, estimate, pace
@@ -154,7 +155,7 @@ def look(
     found = Plan(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
-        notes=tuple(needless(given, settings)),
+        notes=(*needless(given, settings), *_conditions(model.model if model else None)),
         name=next(name for name in numbered(title) if not (workspace.runs / name).exists()) if title else "",
         runs=len(every) * max(1, experts),
         changes=_changes(workspace, first, fork),
@@ -264,6 +265,11 @@ def _parts(found: Fit) -> Iterator[dict[str, Any]]:
     for title, tone, gb in sums:
         if gb >= SMALLEST_GB:
             yield {"title": title, "gb": gb * scale, "tone": tone}
+
+
+def _conditions(model: Model | None) -> list[str]:
+    """Return the license, if it sets conditions, to be read before the model is downloaded."""
+    return [f"License: {model.license}."] if model and "(" in model.license else []
 
 
 def _hints(workspace: Workspace, settings: TrainSettings, found: Fit) -> dict[str, str]:

@@ -73,7 +73,7 @@ class FormState(Snapshot):
     """Settings that have no effect given the other values."""
 
     notes: tuple[str, ...]
-    """One sentence for each setting that was given but has no effect."""
+    """One sentence for each setting that was given but has no effect, and the model's license if it sets conditions."""
 
 
 class Written(Snapshot):
