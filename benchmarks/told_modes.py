@@ -60,7 +60,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Example:
-    """A clip [3, F, H, W] in [-1, 1], its caption, and the video beside it."""
+    """A clip [3, F, H, W] in [-1, 1], its caption, and the video linked to it."""
 
     spec: tiny_world.Spec
     caption: str
@@ -75,7 +75,7 @@ class Mode:
     Attributes:
         model: One of MODELS.
         settings: Additional settings of the run.
-        kind: What lies beside the clips, or "".
+        kind: The kind of file linked to each clip, or "".
         examples: Makes examples of specifications, with their own randomness.
         told: Writes the inputs of a sample into a folder.
         judge: Measures a sample [F, H, W, 3].
@@ -113,7 +113,7 @@ def plain(spec: tiny_world.Spec, rng: random.Random) -> Example:
 
 
 def with_edges(spec: tiny_world.Spec, rng: random.Random) -> Example:
-    """Return a caption without the shape, which the edges beside the clip show."""
+    """Return a caption without the shape, which the edges linked to the clip show."""
     clip = tiny_world.draw(spec, rng, SIZE)
     edges = [made.changed_picture("edges", "control", frame, EDGE_STEP) for frame in pixels(clip)]
     caption = f"a {spec.colour} shape moves {spec.motion} on a {spec.background} background"
@@ -184,7 +184,7 @@ def color(frames: np.ndarray, example: Example) -> dict[str, float]:
 def ambiguous(part: str) -> list[tiny_world.Spec]:
     """Choose clips whose captions without `part`, "shape" or "colour", fit several of them, so that none gives it away.
 
-    Otherwise a LoRA learns each clip's part by heart from its caption and ignores what lies beside the clip. Captions
+    Otherwise a LoRA learns each clip's part by heart from its caption and ignores the file linked to the clip. Captions
     of the test are not among them: they would come with every value but the one that the test asks for.
     """
     tested = {replace(spec, **{part: ""}) for spec in tiny_world.held_out()}

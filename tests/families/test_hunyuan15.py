@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
+from tests.families.lora_changes import changes, same
 from tests.families.stock import picture_of, whole_pipeline
 from workbench import hub
 from workbench.errors import ConfigError
@@ -261,20 +262,6 @@ def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
             found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, rank, generator=random)
             alphas[name] = 1.0 + number % 4 if mixed else 8.0
     return weights(found, alphas, "a test")
-
-
-def changes(lora: LoraWeights) -> dict[str, torch.Tensor]:
-    tensors = lora.tensors
-    return {
-        layer: lora.scale_of(layer) * tensors[f"{layer}.lora_B.weight"] @ tensors[f"{layer}.lora_A.weight"]
-        for layer in lora.layers
-    }
-
-
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
+from tests.families.lora_changes import changes, same
 from tests.families.stock import picture_of, whole_pipeline
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, model_files
@@ -263,20 +264,6 @@ def lora_of(case: Case, part: str = "") -> LoraWeights:
         found[f"{name}.lora_A.weight"] = torch.randn(2, linear.inputs, generator=random)
         found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, 2, generator=random)
     return weights(found, dict.fromkeys((name for name, _ in names), 8.0), "a test")
-
-
-def changes(lora: LoraWeights) -> dict[str, torch.Tensor]:
-    tensors = lora.tensors
-    return {
-        layer: lora.scale_of(layer) * tensors[f"{layer}.lora_B.weight"] @ tensors[f"{layer}.lora_A.weight"]
-        for layer in lora.layers
-    }
-
-
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", ["", "text_transformer_blocks", "1.cross_attention.to_", "out_layer.out_layer"])

@@ -34,7 +34,7 @@ STEPS, BREAK = 5, 2
 CASES: dict[str, dict[str, Any]] = {
     "8-bit": {"optimizer": "adamw-8bit", "optimizer_options": ["min_8bit_size=1"]},
     "schedule-free": {"optimizer": "schedule-free"},
-    "EMA, cosine, accumulation, weights beside the LoRA, dropout": {
+    "EMA, cosine, accumulation, other trained weights, dropout": {
         "ema_decay": 0.9,
         "lr_schedule": "cosine",
         "gradient_accumulation": 2,

@@ -50,7 +50,7 @@ OPTIONS = {  # kind of conditioning -> options of `workbench sample`
 }
 DYNAMIC = "use_dynamic_cfg=True"  # argument of CogVideoX's pipelines in diffusers for the curve "stock"
 INTO_SECOND = ", load_into_transformer_2=True"
-SAFE = ", use_safetensors=True"  # without it a transformer looks for a pickle
+SAFE = ", use_safetensors=True"  # otherwise a transformer's loader looks for a pickle
 BUILT_IN = "find_model({id}).whole_folder()"
 EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is part of Video LoRA Workbench"
 
