@@ -18,9 +18,10 @@ class OneLora extends WorkbenchElement {
       <div class="row">${linkTo('Sample', address('sample', 'with', lora.name), { kind: 'primary' })}${lora.run && linkTo('Open the run', address('train', lora.run))}${
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
-      <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats, ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
+      <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats?.filter(({ id }) => lora.formats.includes(id)), ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
         <li data-id="make"><div><b>Merge, resize, fuse</b></div><div class="row">${button('Merge with…', 'begin', { kind: 'small', value: 'merge' })}${
-        button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}</div></li>
+        button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}${
+        button('What survives fusing?', 'begin', { kind: 'small', value: 'survives', title: 'How much of it is left in a model of bf16, fp8 or nf4 weights' })}</div></li>
         <li data-id="publish"><div><b>Publish to the Hub</b></div><wb-publish .name=${lora.name}></wb-publish></li>`}</ul></aside>`;
   }
 
@@ -62,6 +63,7 @@ const LORA_TASKS = {
   merge: { title: 'Merge LoRAs', form: 'merge', go: 'Merge', of: 'loras' },
   resize: { title: 'Resize a LoRA', form: 'resize', go: 'Resize', of: 'lora' },
   fuse: { title: 'Fuse into the model', form: 'fuse', go: 'Fuse', of: 'loras' },
+  survives: { title: 'What survives fusing', form: 'survives', go: 'Measure', of: 'loras' },
   convert: { title: 'Convert for another program', form: 'convert', go: 'Convert', of: 'lora' },
   clean: { title: 'Clean up', form: 'lora-cleanup' },
   bin: { title: 'Bin' },
@@ -135,7 +137,7 @@ class LoraTask extends FillingElement {
     const refused = (problem) => this.filling.refuse(problem, this);
     let done = true;
     for (const values of given) done = done && await this.act(`loras/${this.kind}`, values, { refused });
-    if (done) { this.filling.forget(); this.close(); }
+    if (done) { this.filling.forget(); this.close(); this.closest('wb-loras').scrollIntoView(); }
     this.busy = false;
     this.redraw();
   }

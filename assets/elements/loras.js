@@ -95,7 +95,7 @@ class Loras extends WorkbenchElement {
     if (!lines.length && !this.sending) return '';
     return html`<ul class="lora-work" aria-label="Operations on LoRAs">${this.sending && html`<li data-id="sending">${state('going', 'Uploading')}<div><p class="one-line">${this.sending.name}</p>${
       progress(this.sending.share, 'Upload')}</div></li>`}${lines.map((one) => html`<li data-id="${one.id}">${
-      state({ plain: 'idle' }[one.tone] ?? one.tone, capital(one.operation))}<div><p class="minor">${one.activity}</p>${
+      state({ plain: 'idle' }[one.tone] ?? one.tone, one.operation === 'survives' ? 'Measure' : capital(one.operation))}<div><p class="minor">${one.activity}</p>${
       one.tone === 'going' ? progress(one.share, one.activity) : ''}${one.fit.length > 0 && html`<details><summary class="fine faint">How it matched</summary>${one.fit.map(([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}</details>`}${
       one.log && html`<details><summary class="fine">Log</summary><pre class="log">${one.log}</pre></details>`}</div><div class="row tight">${
       one.files.map((file) => button('Download', 'download', { kind: 'small', name: 'download', value: file, title: file.split('/').at(-1) }))}${

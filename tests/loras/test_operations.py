@@ -19,7 +19,7 @@ from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.loras import library, tasks
 from workbench.loras.converting import convert, import_lora
-from workbench.loras.making import OperationResult, extract, fuse, merge, resize
+from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
 from workbench.loras.opened import ModelWeights
 from workbench.loras.settings import (
     ConvertSettings,
@@ -28,6 +28,7 @@ from workbench.loras.settings import (
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
+    SurvivesSettings,
 )
 from workbench.workspace import Workspace, link_or_copy, read_json, write_json
 
@@ -244,6 +245,31 @@ def test_a_fused_model_generates_what_the_lora_does(workspace: Workspace) -> Non
         )  # rounded as stored
     same = next((folder / "vae").glob("*.safetensors"))
     assert same.read_bytes() == next((BASE / "vae").glob("*.safetensors")).read_bytes()
+
+
+def test_what_survives_fusing_is_what_the_rounded_weights_really_hold(workspace: Workspace) -> None:
+    put_lora(workspace, "a", on((QUERY, 3), (WIDE, 3)), alpha=0.03)
+    done = do(survives, workspace, SurvivesSettings(loras=("loras/a",)))
+    assert 1 > done.survives["bf16"] > done.survives["fp8"] > done.survives["nf4"] > 0
+    for how, share in done.survives.items():
+        assert f"{share:.0%} in {how}" in done.message
+    # By hand: the bf16 weights that a fused model would have, against the change as it was trained.
+    changes = deltas(workspace.root / "loras/a/lora.safetensors")
+    weights = ModelWeights(BASE / "transformer")
+    before = {name: weights[f"{name}.weight"].double() for name in changes}
+    rounded = torch.cat(
+        [((w + changes[n]).bfloat16().double() - w.bfloat16().double()).flatten() for n, w in before.items()]
+    )
+    exact = torch.cat([changes[name].flatten() for name in before])
+    assert done.survives["bf16"] == pytest.approx(float(torch.cosine_similarity(rounded, exact, dim=0)) ** 2, rel=1e-6)
+    # A change far below the rounding is noise, and one far above it is kept; fusing says the same of the stored format.
+    put_lora(workspace, "faint", on((QUERY, 3)), alpha=1e-6)
+    assert do(survives, workspace, SurvivesSettings(loras=("loras/faint",))).survives["nf4"] < 0.5
+    put_lora(workspace, "strong", on((QUERY, 3)), alpha=300.0)
+    assert do(survives, workspace, SurvivesSettings(loras=("loras/strong",))).survives["fp8"] > 0.99
+    assert (
+        "100% of the change survives the rounding" in do(fuse, workspace, FuseSettings(loras=("loras/strong",))).message
+    )
 
 
 # ---- in and out -----------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ def run(job: jobs.Job) -> None:
         "error": made.error,
         "reports": list(made.reports),
         "files": list(made.files),
+        "survives": dict(made.survives),
     }
     sys.stdout.write(f"{made.message}\n")
 

@@ -10,6 +10,10 @@ A model with fused LoRAs is a folder in diffusers' layout that needs no LoRA fil
     models/NAME/transformer/     the base model's files with the changed weights, in the same format
     models/NAME/...              the other parts, hard-linked where the disk allows it
     models/NAME/fused.json       what it was made of; written last
+
+Fused weights are rounded to the model's format, and a LoRA's change is often smaller than that rounding. `survives`
+says beforehand how much would be left: the share of the weights' actual change that is the LoRA's own, the rest being
+rounding noise (`Survival`).
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
 from workbench.families import find_model, model_files
-from workbench.families.base import Family
+from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.families.lora_names import misfits
 from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
@@ -48,7 +52,7 @@ from workbench.loras.opened import (
     opened,
     sizes_of,
 )
-from workbench.loras.settings import ExtractSettings, FuseSettings, MergeSettings, ResizeSettings
+from workbench.loras.settings import ExtractSettings, FuseSettings, MergeSettings, ResizeSettings, SurvivesSettings
 from workbench.sampler.loras import read_header
 from workbench.workspace import (
     SLUG,
@@ -71,6 +75,8 @@ if TYPE_CHECKING:
 
 NOTHING = 1e-7  # a layer whose weights have a smaller relative change counts as not trained
 MODELS, FUSED = "models", "fused.json"
+ROUNDINGS = "bf16", "fp8", "nf4"  # fp8 with a scale for each row, nf4 for 64 values: memory.low_bit
+WORTH_FUSING = 0.9  # of a change; with less, the noise is a third of it or more
 Step = Callable[[int, int], None]
 """Called with (layers done, layers in total); may raise to stop."""
 
@@ -84,6 +90,7 @@ class OperationResult:
     error: the share of the change that was lost.
     reports: what matched, for each LoRA that was read (families.lora_names).
     files: written by a conversion.
+    survives: the share of the change that is left after fusing, by the format of the weights.
     """
 
     name: str
@@ -91,6 +98,7 @@ class OperationResult:
     error: float | None = None
     reports: Sequence[Mapping[str, Any]] = ()
     files: Sequence[str] = ()
+    survives: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -363,39 +371,118 @@ def _source(workspace: Workspace, settings: ExtractSettings) -> tuple[Path, str,
 # ---- fusing ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Survival:
+    """How much of a change is left when the changed weights are rounded.
+
+    With D the difference of the rounded weights and C the change, over all layers: <D, C>^2 / (|D|^2 |C|^2), the share
+    of D's energy that is C. Rounding to the nearest hardly weakens a change (<D, C> stays near |C|^2), it adds noise.
+    """
+
+    both: float = 0.0
+    rounded: float = 0.0
+    exact: float = 0.0
+
+    def add(self, rounded: torch.Tensor, exact: torch.Tensor) -> None:
+        """Count the change of one weight, as it is after rounding and as it should be."""
+        self.both += float((rounded * exact).sum())
+        self.rounded += float(rounded.square().sum())
+        self.exact += float(exact.square().sum())
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1; 1 for a change of nothing."""
+        return self.both**2 / (self.rounded * self.exact) if self.rounded and self.exact else float(not self.exact)
+
+
 def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
     """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
-    loras = opened(workspace, settings.loras, report)
-    name = settings.model or common_model(loras)
-    if not name:
-        sentence = "model is empty, and these LoRAs do not name theirs: choose a model"
-        raise ConfigError(sentence, {"model": "choose one"})
-    family, known = model = find_model(name)
-    for lora in loras:
-        if wrong := misfits(lora.weights, sizes_of(model)):
-            first, why = next(iter(wrong.items()))
-            remedy = "choose the model it was made for"
-            raise ConfigError(f"{lora.title} does not fit {known.title} ({first}: {why}): {remedy}")
+    loras, (family, known) = _to_fuse(workspace, settings, report)
     source = model_files.whole(family.fetch(known, report))
+    survival = Survival()
 
     def fill(new: Path) -> None:
         with writing(new):
-            _fill(source, new, known, loras, step)
+            _fill(source, new, known, loras, survival, step)
         record = {"model": known.id, "made_of": [lora.record() for lora in loras], "time": time.time()}
         write_json(new / FUSED, record)
 
     target = new_folder(workspace.root / MODELS, title_from(settings.name, loras, "-fused"), fill)
     parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
-    return OperationResult(str(target), f"{known.title} with {parts} fused: use {target} as the model")
+    left = f"{survival.share:.0%} of the change survives the rounding"
+    return OperationResult(str(target), f"{known.title} with {parts} fused ({left}): use {target} as the model")
 
 
-def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: Step) -> None:
-    """Copy a model's folder, fusing into each transformer the LoRAs for it. Raises OSError."""
-    by_part = {
+def survives(workspace: Workspace, settings: SurvivesSettings, report: Report, step: Step) -> OperationResult:
+    """Measure how much of LoRAs is left after fusing them in each format. Raises ConfigError, ModelUnavailable."""
+    loras, (family, known) = _to_fuse(workspace, settings, report)
+    source = model_files.whole(family.fetch(known, report))
+    formats = {name: Survival() for name in ROUNDINGS}
+    weights = []
+    for part, own in _by_part(known, loras).items():
+        base = ModelWeights(source / part)
+        weights += [(base, own, name) for name in sorted(base)]
+    for done, (base, own, name) in enumerate(weights):
+        step(done, len(weights))
+        if (added := _added_to(name, own, base)) is None:
+            continue
+        before = base[name].double()
+        for how, survival in formats.items():
+            survival.add(_rounded(before + added, how) - _rounded(before, how), added)
+    step(len(weights), len(weights))
+    shares = {how: survival.share for how, survival in formats.items()}
+    parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
+    left = ", ".join(f"{share:.0%} in {how}" for how, share in shares.items())
+    poor = [how for how, share in shares.items() if share < WORTH_FUSING]
+    remedy = f"; with a model in {' or '.join(poor)}, load the LoRA beside it instead" if poor else ""
+    message = f"of the change by {parts}, fusing into {known.title} keeps {left}{remedy}"
+    return OperationResult("", message, survives=shares)
+
+
+def _to_fuse(workspace: Workspace, settings: SurvivesSettings, report: Report) -> tuple[list[Opened], ResolvedModel]:
+    """Return LoRAs and the model that they are fused into. Raises ConfigError."""
+    loras = opened(workspace, settings.loras, report)
+    name = settings.model or common_model(loras)
+    if not name:
+        sentence = "model is empty, and these LoRAs do not name theirs: choose a model"
+        raise ConfigError(sentence, {"model": "choose one"})
+    model = find_model(name)
+    for lora in loras:
+        if wrong := misfits(lora.weights, sizes_of(model)):
+            first, why = next(iter(wrong.items()))
+            remedy = "choose the model it was made for"
+            raise ConfigError(f"{lora.title} does not fit {model.model.title} ({first}: {why}): {remedy}")
+    return loras, model
+
+
+def _by_part(model: Model, loras: list[Opened]) -> dict[str, list[Opened]]:
+    """Return, for each transformer that is changed, its LoRAs."""
+    found = {
         expert.part: [lora for lora in loras if expert in model.experts_for([lora.weights.expert])]
         for expert in model.experts
     }
-    changed = {part: own for part, own in by_part.items() if own}
+    return {part: own for part, own in found.items() if own}
+
+
+def _rounded(weight: torch.Tensor, how: str) -> torch.Tensor:
+    """Return a weight after rounding, float64. Weights that a format cannot hold stay as they are."""
+    import torch
+
+    from workbench.memory.low_bit import BLOCK, byte_table, pack, unpack
+
+    if how == "bf16":
+        return weight.bfloat16().double()
+    rows = weight.flatten(1) if weight.dim() > 1 else weight[None]
+    if how == "nf4" and rows.numel() % BLOCK:
+        return weight
+    packed = pack(rows, "nf4" if how == "nf4" else "fp8")
+    table = byte_table(weight.device) if how == "nf4" else None
+    return unpack(*packed, table, len(rows), torch.float32).double().reshape(weight.shape)
+
+
+def _fill(source: Path, target: Path, model: Model, loras: list[Opened], survival: Survival, step: Step) -> None:
+    """Copy a model's folder, fusing into each transformer the LoRAs for it. Raises OSError."""
+    changed = _by_part(model, loras)
     for path in sorted(source.iterdir()):
         if path.name.startswith("."):
             continue
@@ -409,13 +496,20 @@ def _fill(source: Path, target: Path, model: Model, loras: list[Opened], step: S
         (target / part).mkdir()
         for path in sorted((source / part).iterdir()):
             if path.suffix == ".safetensors":
-                done = _fuse_file(path, target / part / path.name, own, bases[part], step, done, total)
+                done = _fuse_file(path, target / part / path.name, own, bases[part], survival, step, done, total)
             else:
                 shutil.copy2(path, target / part / path.name)
 
 
 def _fuse_file(
-    path: Path, target: Path, loras: list[Opened], base: ModelWeights, step: Step, done: int, total: int
+    path: Path,
+    target: Path,
+    loras: list[Opened],
+    base: ModelWeights,
+    survival: Survival,
+    step: Step,
+    done: int,
+    total: int,
 ) -> int:
     """Write one file of weights with the LoRAs' changes; return how many weights are done so far."""
     from safetensors.torch import load_file, save_file
@@ -423,19 +517,26 @@ def _fuse_file(
     tensors = load_file(path)
     for name in sorted(tensors):
         step(done, total)
-        layer, _, kind = name.rpartition(".")
-        added = None
-        for lora in loras:
-            if f"{layer}.{DOWN}" in lora.weights.tensors and kind == "weight":
-                one = matrix(change(lora.weights, layer, lora.scale, base)).reshape(tensors[name].shape)
-            elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale)) is not None:
-                one = bias
-            else:
-                continue
-            added = one if added is None else added + one
-        if added is not None:
-            tensors[name] = (tensors[name].double() + added).to(tensors[name].dtype)
+        if (added := _added_to(name, loras, base)) is not None:
+            before = tensors[name]
+            tensors[name] = (before.double() + added).to(before.dtype)
+            survival.add(tensors[name].double() - before.double(), added)
         done += 1
     save_file(tensors, target, {"format": "pt"})
     step(done, total)
     return done
+
+
+def _added_to(name: str, loras: list[Opened], base: ModelWeights) -> torch.Tensor | None:
+    """Return what LoRAs add to a weight or bias, float64; None if nothing."""
+    layer, _, kind = name.rpartition(".")
+    added = None
+    for lora in loras:
+        if f"{layer}.{DOWN}" in lora.weights.tensors and kind == "weight":
+            one = matrix(change(lora.weights, layer, lora.scale, base)).reshape(base[name].shape)
+        elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale)) is not None:
+            one = bias
+        else:
+            continue
+        added = one if added is None else added + one
+    return added

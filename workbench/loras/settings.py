@@ -58,8 +58,8 @@ class ExtractSettings(Settings):
     """Share of its change's energy that each layer keeps, with the rank this takes."""
 
 
-class FuseSettings(Settings):
-    """Fuse LoRAs into a model, which writes a model folder that needs no LoRA files."""
+class SurvivesSettings(Settings):
+    """Measure how much of LoRAs would be left after fusing them into a model, before it is done."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=3, path=True)
     """One or more LoRAs, with =SCALE appended if it is not 1. Each is a LoRA of the workspace (runs/RUN, runs/RUN@STEP,
@@ -67,6 +67,10 @@ class FuseSettings(Settings):
 
     model: str = field("", title="Model", section=WHAT, source="models", path=True)
     """The model to fuse them into. Empty: the one that they were made for."""
+
+
+class FuseSettings(SurvivesSettings):
+    """Fuse LoRAs into a model, which writes a model folder that needs no LoRA files."""
 
     name: str = field("", title="Name", section=WHAT)
     """Name of the new model's folder. Empty: made from the LoRAs' names."""

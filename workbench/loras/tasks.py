@@ -17,7 +17,7 @@ from workbench import jobs
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import queue
 from workbench.loras.converting import convert, import_lora
-from workbench.loras.making import OperationResult, extract, fuse, merge, resize
+from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
@@ -25,6 +25,7 @@ from workbench.loras.settings import (
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
+    SurvivesSettings,
 )
 from workbench.settings import Settings, parse
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
@@ -38,6 +39,7 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
     "resize": (ResizeSettings, resize, "resizing"),
     "extract": (ExtractSettings, extract, "extracting"),
     "fuse": (FuseSettings, fuse, "fusing"),
+    "survives": (SurvivesSettings, survives, "measuring"),
     "import": (LoraImportSettings, import_lora, "importing"),
     "convert": (ConvertSettings, convert, "converting"),
 }
@@ -67,7 +69,7 @@ class LoraTask:
 
 def start(workspace: Workspace, settings: Settings) -> Path:
     """Start an operation in the background and return its job's folder. Raises CannotWrite."""
-    name = next(name for name, (cls, *_) in TASKS.items() if isinstance(settings, cls))
+    name = next(name for name, (cls, *_) in TASKS.items() if type(settings) is cls)
     parent = folder(workspace) / JOBS
     for status in jobs.jobs_in(parent):
         if not status.state.alive and time.time() - (status.ended_at or time.time()) > KEPT_SECONDS:

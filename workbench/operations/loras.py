@@ -23,6 +23,7 @@ from workbench.loras.settings import (
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
+    SurvivesSettings,
 )
 from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
 from workbench.operations.shared import LoraName
@@ -158,6 +159,9 @@ class Details(Lora):
     videos: Annotated[tuple[LoraVideo, ...], HIDDEN]
     """Its newest preview videos."""
 
+    formats: Annotated[tuple[str, ...], HIDDEN]
+    """Ids of the formats that it can be converted to; all of them while its model is unknown."""
+
     keeps: Annotated[str, HIDDEN]
     """Why it cannot be removed, as the rest of a sentence that starts with its title; "" if it can."""
 
@@ -219,7 +223,7 @@ class LoraJob(JobSnapshot):
     """When it ended, as Unix time; null until then."""
 
     operation: str
-    """`merge`, `resize`, `extract`, `fuse`, `import` or `convert`."""
+    """`merge`, `resize`, `extract`, `fuse`, `survives`, `import` or `convert`."""
 
     made: str
     """Name in the library, or path, of the result; "" until it is done."""
@@ -229,6 +233,9 @@ class LoraJob(JobSnapshot):
 
     files: tuple[str, ...]
     """Paths of the files that a conversion wrote."""
+
+    survives: dict[str, float]
+    """Share of the change that fusing would keep, 0 to 1, by the format of the weights; empty for other jobs."""
 
     reports: tuple[Match, ...]
     """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
@@ -299,9 +306,11 @@ def list_(
 def show(workspace: Workspace, name: LoraName) -> Details:
     """Show a LoRA: its model, rank, trigger word, size, origin and quality."""
     one = library.find(workspace, name)
+    known = known_model(one.model or one.base_model)
     return Details(
         **dict(_lora(one)),
         videos=tuple(map(_video, one.previews[:MOST_VIDEOS])),
+        formats=tuple(format.id for format in (known.family.lora_formats if known else known_formats())),
         keeps=removal.reason_to_keep(one),
         fit=tuple(view.match(one)),
         metadata={} if one.sound else {key: text[:500] for key, text in read_header(one.path).metadata.items()},
@@ -400,6 +409,12 @@ def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
     return _start(workspace, settings)
 
 
+@operation(arguments="loras", job=job)
+def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
+    """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
+    return _start(workspace, settings)
+
+
 @operation(arguments="source", changes=True, job=job)
 def import_(workspace: Workspace, settings: LoraImportSettings) -> LoraJob:
     """Import a LoRA from the Hub, or one made by another trainer, into the library."""
@@ -437,6 +452,7 @@ def _job(task: tasks.LoraTask) -> LoraJob:
         message=task.message or task.status.message,
         made=task.made,
         error=jobs.result(task.folder).get("error"),
+        survives=jobs.result(task.folder).get("survives") or {},
         files=tuple(task.files),
         reports=tuple(map(dict, task.reports)),
     )

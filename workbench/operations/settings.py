@@ -31,6 +31,7 @@ from workbench.loras.settings import (
     LoraImportSettings,
     MergeSettings,
     ResizeSettings,
+    SurvivesSettings,
 )
 from workbench.operations.registry import Snapshot, operation
 from workbench.operations.shared import FormState, one_of
@@ -64,6 +65,7 @@ FORMS: dict[str, type[Settings]] = {
     "merge": MergeSettings,
     "resize": ResizeSettings,
     "fuse": FuseSettings,
+    "survives": SurvivesSettings,
     "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
