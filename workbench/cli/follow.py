@@ -23,7 +23,7 @@ from workbench.dataset_builder.tasks import NAMES
 from workbench.display.quantities import duration, loss_text
 from workbench.errors import ExitCode
 from workbench.jobs import State
-from workbench.operations.registry import JobSnapshot
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.runs import startable
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.run import Run

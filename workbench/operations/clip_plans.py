@@ -16,12 +16,14 @@ from workbench.dataset_builder.snapshot import plan_sentence
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.families.model import Model
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.clips import Clip, OrAll
 from workbench.operations.dataset_tasks import NamedDataset
 from workbench.operations.datasets import LOOKING
-from workbench.operations.registry import Fields, JobSnapshot, Snapshot, operation
+from workbench.operations.registry import Fields, operation
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, named_paths
 
 SHAPE = ("model", "frames", "height", "width", "fps")

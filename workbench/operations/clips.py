@@ -27,7 +27,8 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task
 from workbench.operations.datasets import NAMING, ClipEntry, clip_entry
-from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.registry import operation
+from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace
 
 CAPTIONS, CUTTING = "Captions", "Cutting"

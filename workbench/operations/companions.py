@@ -23,8 +23,9 @@ from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, Neighbors, OrAll, clip_card, neighbors
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of, while_same
-from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.settings import specs
+from workbench.snapshots import Shown, Snapshot
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
 from workbench.workspace import Workspace, confined, named_paths

@@ -20,8 +20,10 @@ from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import State
-from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import Opened, operation
 from workbench.settings import Settings
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 

@@ -25,8 +25,9 @@ from workbench.display.quantities import byte_size, counted, duration, moment
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
-from workbench.operations.registry import HIDDEN, Fields, Shown, Snapshot, operation
+from workbench.operations.registry import Fields, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, confined, named_paths, size_of
 from workbench.workspace.records import Kept
 

@@ -13,6 +13,7 @@ from workbench import jobs
 from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError
 from workbench.families import known_model, lora_names
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -24,10 +25,11 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
 from workbench.sampler.loras import read_header, split_scale
 from workbench.settings import Settings, specs
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once

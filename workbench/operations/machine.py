@@ -27,11 +27,12 @@ from workbench.fit.gpus import HERE
 from workbench.fit.warnings import run_warnings
 from workbench.jobs import platform, processes, torch_devices
 from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_device
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import Check, said
 from workbench.paths import installed_version
 from workbench.runs.settings import TrainSettings
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, strange_names
 
 Lines = tuple[dict[str, Any], ...]

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from workbench import jobs
 from workbench.jobs import quota
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.overview import Computer, DatasetLine, NextStep, OverviewReader, RunLine
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, lora_names
 
 SAMPLES = 100  # the newest samples, which `objects` lists by prompt

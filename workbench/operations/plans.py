@@ -27,7 +27,7 @@ from workbench.form_rules import empty_values, needless, summary, takes, without
 from workbench.jobs import queue as run_queue
 from workbench.loras.library import inserted, lacking
 from workbench.operations.machine import phases_of
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import FormState
@@ -39,6 +39,7 @@ from workbench.runs.run import SLIDER, carried
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import combinations, parse_values
 from workbench.settings import parse, specs, value_text
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, numbered, read_json
 
 Given = Annotated[dict[str, Any], Field(description="Settings that differ from their defaults.")]

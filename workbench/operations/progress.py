@@ -22,7 +22,7 @@ from workbench.display.quantities import moment
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit.estimate import estimate
 from workbench.jobs.log import LOG
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.run_list import Name, Names
 from workbench.operations.runs import RunFacts, facts_of
 from workbench.paths import without_folders
@@ -33,6 +33,7 @@ from workbench.runs.run import EXPORT, Run, forks_of
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, verdict_of
 from workbench.runs.view import compared_charts, drawn, main_charts, more_charts, videos
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 

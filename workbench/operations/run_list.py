@@ -12,7 +12,7 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import moment
 from workbench.jobs import queue as run_queue
-from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.failures import read_failure
@@ -28,6 +28,7 @@ from workbench.runs.listing import (
 )
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.records import Kept
 

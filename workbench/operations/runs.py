@@ -12,7 +12,8 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError, NotNow
-from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import Opened, operation
 from workbench.operations.run_list import Name, Names, RunNow
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
@@ -25,6 +26,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
 from workbench.settings import parse, specs
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP
 

@@ -15,13 +15,14 @@ from workbench.compare.snapshot import side_by_side
 from workbench.display.quantities import moment
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
-from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import Written
 from workbench.sampler import prompt_enhancer, queue, samples, view
 from workbench.sampler.inputs import kept
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import LATENTS, SampleQuery, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace
 
 Ids = Annotated[

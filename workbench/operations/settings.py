@@ -32,7 +32,7 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, one_of
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
@@ -41,6 +41,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Settings, parse, specs
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
 GPU_HELP = "Memory of the GPU to estimate for, in GB, such as 24. Default: this machine's."

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from workbench.operations.registry import Snapshot
+from workbench.snapshots import Snapshot
 from workbench.workspace.folders import NotedFolder
 
 LoraName = Annotated[

@@ -7,12 +7,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from workbench.errors import ConfigError, ExitCode, ModelUnavailable
-from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import Check, said
 from workbench.remote import targets as kept
 from workbench.remote.base import Unreachable
 from workbench.remote.targets import KINDS
 from workbench.settings import parse
+from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace
 
 Name = Annotated[str, Field(title="Target", description="Name of the target, as in `--target NAME`.")]
