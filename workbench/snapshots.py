@@ -56,12 +56,12 @@ class Snapshot(BaseModel):
             sources: Where to look for attributes, in this order.
             own: Values by field. The others must be attributes of a source, unless they have defaults.
         """
-        found = {
-            name: getattr(source, name)
-            for source in reversed(sources)
-            for name in cls.model_fields
-            if name not in own and hasattr(source, name)
-        }
+        found = dict[str, Any]()
+        for name in cls.model_fields.keys() - own.keys():
+            for source in sources:
+                if (value := getattr(source, name, found)) is not found:
+                    found[name] = value
+                    break
         return cls(**found, **own)
 
     def lines(self) -> Iterator[tuple[str, str]]:
