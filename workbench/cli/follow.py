@@ -214,7 +214,7 @@ def _report(run: Run, status: jobs.Status) -> int:
         return 0
     seen = snapshot(run)
     took = "".join(f" after {fact.text} of training" for fact in seen.facts if fact.key == "training_time")
-    say(f"{run.name} {status.state.value} at step {seen.curves.last.get('step', 0)}{took}")
+    say(f"{run.name} {status.state.value} at step {seen.step}{took}")
     for fact in seen.facts:
         if fact.key == "held_out_loss":
             say(f"{fact.label} {fact.text}")

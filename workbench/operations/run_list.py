@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -173,21 +172,19 @@ def _line(
     steps = entry.config.get("steps")  # not validated, so that runs of other versions are listed, too
     busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
     waits = entry.name in waiting
-    return RunLine(
-        name=entry.name,
-        state=status.state.value,
+    return RunLine.from_objects(
+        summary,
+        entry,
+        status,
+        **({"claim": cause, "tone": "bad"} if cause else {}),
+        state=status.state,
+        headline=entry.state,
         position=waiting.index(entry.name) + 1 if waits else None,
-        activity=(busy and status.phase) or status.state.value,
-        **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
+        activity=(busy and status.phase) or status.state,
         steps=steps if isinstance(steps, int) else None,
-        dataset=entry.dataset,
-        model=entry.model,
-        started_at=status.started_at,
+        own_notes=entry.notes,
         ended_at=entry.ended,
         created_at=entry.created,
-        group=entry.group,
-        own_notes=entry.notes,
-        headline=entry.state,
         share=status.step / status.total if status.total and status.state.alive and not waits else None,
         seconds_left=None if waits else status.seconds_left,
         differs=differs,

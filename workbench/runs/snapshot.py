@@ -118,6 +118,20 @@ class RunSnapshot:
         return self.run.name
 
     @property
+    def state(self) -> State:
+        return self.status.state
+
+    @property
+    def step(self) -> int:
+        """The last completed step."""
+        return int(self.curves.last.get("step", 0))
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps; None if the settings cannot be read."""
+        return self.settings.steps if self.settings else None
+
+    @property
     def waits(self) -> bool:
         return self.name in self.queue
 
@@ -488,11 +502,9 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return Verdict("plain", "Not started yet.", "Start it to put it into the queue.", seen.action("go on"))
     if state is State.PAUSED:
         freed = "Its device is free until it resumes where it stopped."
-        return Verdict("plain", f"Paused at step {seen.curves.last.get('step', 0):,}.", freed, seen.action("sample"))
+        return Verdict("plain", f"Paused at step {seen.step:,}.", freed, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
-        return Verdict(
-            "plain", f"Stopped at step {seen.curves.last.get('step', 0):,}.", seen.outcome.text, seen.action("go on")
-        )
+        return Verdict("plain", f"Stopped at step {seen.step:,}.", seen.outcome.text, seen.action("go on"))
     if seen.diagnosis:
         claim, evidence = _split(seen.diagnosis)
         return Verdict(seen.diagnosis.tone, claim, evidence, _remedy(seen, seen.diagnosis))
@@ -504,8 +516,7 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
 
 
 def _failed(seen: RunSnapshot, found: Failure) -> Verdict:
-    step = seen.curves.last.get("step", 0)
-    at = f" at step {step:,}" if step else ""
+    at = f" at step {seen.step:,}" if seen.step else ""
     hints = [action.hint for action in found.actions if action.hint]
     until = [seen.diagnosis.sentence] if seen.diagnosis else []
     message = found.message and f"{found.message[0].upper()}{found.message[1:].rstrip('.')}."

@@ -108,7 +108,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
 
 def _results(seen: RunSnapshot) -> dict[str, str]:
     found = {"state": seen.headline, "diagnosis": seen.diagnosis.kind if seen.diagnosis else ""}
-    found |= {"steps": str(seen.curves.last.get("step", 0))}
+    found |= {"steps": str(seen.step)}
     if seen.best_step is not None:
         found["best checkpoint"] = f"step {seen.best_step}"
     return found | {fact.label: fact.text for fact in seen.facts if fact.key not in OF_THE_MOMENT}
