@@ -345,15 +345,12 @@ def source(workspace: Workspace, dataset: NamedDataset, clip: Clip) -> Source:
     strip = scenes.filmstrip(master.path, workspace.cache / scenes.STRIPS, scenes.TILES, scenes.TILE_HEIGHT)
     cut = cut_of(one, master)
     others = [cut_of(other, master) for other in dataset.clips if one.master and other.master == one.master]
-    plain = {name: getattr(master, name) for name in ("frames", "fps", "width", "height")}
-    return Source(
-        **plain,
+    return Source.from_objects(
+        master,
+        cut,
         file=str(master.path),
         strip=str(strip.path),
         tiles=len(strip.times),
-        start=cut.start,
-        end=cut.end,
-        crop=cut.crop,
         taken=tuple((other.start, other.end) for other in others if (other.start, other.end) != (cut.start, cut.end)),
     )
 
@@ -411,7 +408,7 @@ def auto_caption(dataset: NamedDataset, settings: CaptionSettings) -> DatasetTas
 @operation(path="/captioners", shell=False)
 def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
     """List the captioners and what each of them needs."""
-    return [CaptionerInfo(id=one.id, title=one.title, needs=one.needs) for one in captioners().values()]
+    return [CaptionerInfo.model_validate(one) for one in captioners().values()]
 
 
 @operation(none="no caption would change", section=CAPTIONS)

@@ -426,11 +426,9 @@ def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
 def list_makers() -> list[MakerInfo]:
     """List the companion files that can be made from clips, and the models that some of them need."""
     return [
-        MakerInfo(
+        MakerInfo.from_objects(
+            one,
             id=name,
-            title=one.title,
-            does=one.does,
-            kinds=one.kinds,
             numbers=_numbers(name),
             models=tuple(_model(model, *one.helpers[:1]) for model in one.models),
         )
@@ -457,7 +455,7 @@ def _numbers(maker: made.Maker) -> tuple[MakerNumber, ...]:
     if amount is None:
         return ()
     title = f"{amount.title[0].upper()}{amount.title[1:]}"
-    return (MakerNumber(setting="amount", title=title, start=amount.start, low=amount.low, high=amount.high),)
+    return (MakerNumber.from_objects(amount, setting="amount", title=title),)
 
 
 @operation(path="/trackers", shell=False)
@@ -468,9 +466,8 @@ def list_trackers() -> list[VisionModel]:
 
 def _model(model: KnownModel, *helpers: KnownModel) -> VisionModel:
     every = (model, *helpers)
-    return VisionModel(
-        id=model.id,
-        title=model.title,
+    return VisionModel.from_objects(
+        model,
         memory_gb=sum(one.memory_gb for one in every),
         download_gb=round(sum(one.download_gb for one in every), 2),
         license=", ".join(dict.fromkeys(one.license for one in every)),
@@ -502,25 +499,17 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
     if failed:  # only if this clip was among those tracked
         tracked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
         failed = not tracked or bool({one.id, one.name, one.file_name} & set(tracked))
-    return MaskView(
+    return MaskView.from_objects(
+        info,
+        one,
         clip=one.id,
-        name=one.name,
         file=str(dataset.folder / one.file_name),
         mask=str(dataset.folder / one.mask) if one.mask else "",
-        frames=one.frames,
-        fps=one.fps,
-        width=one.width,
-        height=one.height,
         painted=tuple(
             PaintedFrame(frame=frame, file=str(path)) for frame, path in painted_frames(dataset.folder, one).items()
         ),
-        by=info.by,
         used=tuple(info.painted),
-        confidence=tuple(info.confidence),
         sure=mask_tracking.SURE,
-        doubtful=tuple(info.doubtful),
-        soften=info.soften,
-        invert=info.invert,
         seconds=one.frames * masking.FRAME_SECONDS,
         activity=task.activity if running else "",
         share=task.share if running else None,

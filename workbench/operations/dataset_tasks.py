@@ -295,15 +295,11 @@ def checks(dataset: NamedDataset) -> Checks:
     if (report := dataset.report) is None:
         return Checks(sentence="", checked_at=None, new_clips=len(dataset.clips), kinds=())
     ids = {clip.file_name: clip.id for clip in dataset.clips}
-    return Checks(
-        sentence=report.sentence,
-        checked_at=report.checked_at,
-        new_clips=report.new_clips,
+    return Checks.from_objects(
+        report,
         kinds=tuple(
-            KindOfFinding(
-                kind=group.kind,
-                title=group.title,
-                severity=group.severity.value,
+            KindOfFinding.from_objects(
+                group,
                 tone=group.severity.tone,
                 count=len(group.findings),
                 findings=tuple(
@@ -336,12 +332,12 @@ def findings(dataset: NamedDataset, kind: Kind = "") -> Findings:
 
 def _findings(dataset: Dataset, report: CheckReport, kind: str = "") -> Findings:
     names = {clip.file_name: clip.name for clip in dataset.clips}
-    return Findings(
+    return Findings.from_objects(
+        report,
         dataset=dataset.name,
-        **{name: getattr(report, name) for name in ("sentence", "checked_at", "model", "clips", "new_clips")},
         findings=tuple(
-            Finding(
-                **{name: getattr(one, name) for name in ("kind", "title", "sentence", "severity", "clips")},
+            Finding.from_objects(
+                one,
                 names=tuple(names[clip] for clip in one.clips),
                 fixes=tuple(fix.replace("_", "-") for fix in one.fixes),
             )

@@ -301,8 +301,8 @@ def list_(
 def show(workspace: Workspace, name: LoraName) -> Details:
     """Show a LoRA: its model, rank, trigger word, size, origin and quality."""
     one = library.find(workspace, name)
-    return Details(
-        **dict(_lora(one)),
+    return Details.from_objects(
+        _lora(one),
         videos=tuple(map(_video, one.previews[:MOST_VIDEOS])),
         keeps=removal.reason_to_keep(one),
         fit=tuple(view.match(one)),
@@ -324,13 +324,11 @@ def formats(workspace: Workspace) -> list[Format]:
 
 def _lora(one: library.LibraryLora) -> Lora:
     notes = library.notes(one)
-    plain = ("name", "title", "step", "base_model", "trigger", "rank", "alpha", "steps", "bytes", "origin", "created")
-    return Lora(
-        **{name: getattr(one, name) for name in plain},
+    return Lora.from_objects(
+        one,
         file=str(one.path),
         run=one.run.name if one.run else None,
         strength=view.strength(one),
-        model=one.model,
         model_title=_title_of(one.model or one.base_model),
         video=_video(one.previews[0]) if one.previews else None,
         verdict=view.verdict(one),
@@ -425,22 +423,16 @@ def _start(workspace: Workspace, settings: Settings) -> LoraJob:
 
 def _job(task: tasks.LoraTask) -> LoraJob:
     shown = view.task_view(task)
-    return LoraJob(
+    return LoraJob.from_objects(
+        task,
+        shown,
+        task.status,
         activity=shown.message,
-        tone=shown.tone,
-        share=shown.share,
-        log=shown.log,
         fit=shown.matches,
-        ended_at=task.status.ended_at,
-        id=task.id,
         folder=str(task.folder),
         operation=task.name,
-        state=task.status.state.value,
         message=task.message or task.status.message,
-        made=task.made,
         error=jobs.result(task.folder).get("error"),
-        files=tuple(task.files),
-        reports=tuple(map(dict, task.reports)),
     )
 
 

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,7 @@ from workbench.operations.settings import Gpu
 from workbench.operations.shared import Check, said
 from workbench.paths import installed_version
 from workbench.runs.settings import TrainSettings
-from workbench.snapshots import Snapshot
+from workbench.snapshots import Snapshot, Values
 from workbench.workspace import Workspace, strange_names
 
 Lines = tuple[dict[str, Any], ...]
@@ -64,7 +63,7 @@ class FitView(Snapshot):
     warnings: tuple[str, ...]
     """Warnings about likely training problems, one sentence each, with the setting that helps."""
 
-    gpu: dict[str, Any]
+    gpu: Values
     """The GPU: name, kind, memory_gb, rate."""
 
     phases: Lines
@@ -114,14 +113,10 @@ def phases_of(found: Fit) -> Lines:
 
 def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitView:
     """Convert an estimate or a measurement to a snapshot."""
-    return FitView(
-        fits=found.fits,
-        sentence=found.sentence,
-        advice=found.advice,
+    return FitView.from_objects(
+        found,
         warnings=tuple(warnings),
-        gpu=asdict(found.gpu),
         phases=tuple({**of, "parts": dict(one.parts)} for of, one in zip(phases_of(found), found.phases, strict=True)),
-        host_gb=found.host_gb,
         disk=dict(found.disk),
         step_seconds=found.times.step,
         seconds=found.times.total,
