@@ -18,7 +18,7 @@ from workbench.dataset_builder.checks.findings import FILE, read_findings
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task, changed_at
-from workbench.display.quantities import counted, duration, moment
+from workbench.display.quantities import counted, duration, moment, shortened
 from workbench.jobs import State, log_tail
 from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace.folders import NOTES, NotedFolder
@@ -187,7 +187,7 @@ def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapsh
     facts = {
         "clips": f"{summary.clips:,}",
         "length": duration(summary.seconds) if summary.seconds >= 60 else f"{summary.seconds:.1f} s",
-        "size": ", ".join(list(summary.sizes)[:2]) + (" ..." if len(summary.sizes) > 2 else ""),
+        "size": shortened([*summary.sizes], 2),
         "frame rate": ", ".join(f"{fps:g}" for fps in list(summary.fps)[:3]) + " fps",
         "without caption": f"{summary.missing_captions:,}",
         **({"changed": moment(changed)} if changed else {}),

@@ -18,6 +18,7 @@ from workbench.dataset_builder.settings import CheckSettings
 from workbench.dataset_builder.snapshot import FileResult, task_snapshot
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
+from workbench.display.quantities import shortened
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import State
 from workbench.jobs.snapshot import JobSnapshot
@@ -102,8 +103,7 @@ class Findings(Snapshot):
             yield from ("", f"{kind} ({len(found)}, {found[0].severity}): {found[0].title}")
             listed = found if len(kinds) == 1 else found[:MOST_OF_A_KIND]
             for one in listed:
-                names = ", ".join(one.names[:6]) + (" ..." if len(one.names) > 6 else "")
-                yield f"  {one.sentence}" + (f"  [{names}]" if len(one.names) > 1 else "")
+                yield f"  {one.sentence}" + (f"  [{shortened(one.names, 6)}]" if len(one.names) > 1 else "")
             if len(found) > len(listed):
                 yield f"  ... list all: workbench dataset findings {self.dataset} {kind}"
             if found[0].fixes:

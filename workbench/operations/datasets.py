@@ -19,9 +19,9 @@ from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import contents, finished_download, start_download
 from workbench.dataset_builder.settings import ExportSettings, ImportSettings
 from workbench.dataset_builder.snapshot import Entry, InWords, dataset_entry, task_snapshot
-from workbench.dataset_builder.sources.files import first_names, inbox, keep_uploads
+from workbench.dataset_builder.sources.files import inbox, keep_uploads
 from workbench.dataset_builder.tasks import NAMES
-from workbench.display.quantities import byte_size, counted, duration, moment
+from workbench.display.quantities import byte_size, counted, duration, listed, moment
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
@@ -426,7 +426,7 @@ def take(
 
     given = [confined(inbox(), one) for one in files]
     if not survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
-        named = first_names([one.name for one in given])
+        named = listed([one.name for one in given])
         raise ConfigError(f"there is no video or image in {named}: drop the videos, too, or an archive of them")
     dataset = Dataset.open(workspace, name) if name else Dataset.create(workspace, title.strip() or given[0].stem)
     task = dataset.task("import")

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench import jobs
 from workbench.clips.records import read_clips, read_info
-from workbench.display.quantities import counted, duration
+from workbench.display.quantities import counted, duration, listed
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import known_model, split
 from workbench.families.model import Model
@@ -320,7 +320,7 @@ def _when(workspace: Workspace, settings: TrainSettings, target: str) -> tuple[s
         return "Starts right away.", 0.0
     left = [one.seconds_left for one in active]
     known = sum(one for one in left if one is not None) if not waiting and None not in left else None
-    return f"Waits for {before[0]}" + (f" and {len(before) - 1} more." if len(before) > 1 else "."), known
+    return f"Waits for {listed(before, 1)}.", known
 
 
 class Fitting(Snapshot):

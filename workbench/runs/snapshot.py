@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.clips.media import in_words
-from workbench.display.quantities import Tone, byte_size, duration, loss_text, moment, tone_of
+from workbench.display.quantities import Tone, byte_size, duration, listed, loss_text, moment, tone_of
 from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import Load, load, pick_device
@@ -490,8 +490,7 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return _failed(seen, failure)
     if seen.waits:
         before = seen.queue[: seen.queue.index(name)]
-        rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
-        claim = f"Waiting for {before[0]}{rest}." if before else "Next, as soon as the device is free."
+        claim = f"Waiting for {listed(before, 1)}." if before else "Next, as soon as the device is free."
         return Verdict("plain", claim, "")
     if seen.status.hanging:
         silent = f"No sign of life for {duration(seen.status.silent_seconds)}."
