@@ -103,10 +103,10 @@ def _show(found: operations.Recipe) -> None:
     say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
         say(found.warning)
-    reasons = [(one["title"], str(one["value"]), one["reason"]) for one in found.reasons]
+    reasons = [(one.title, str(one.value), one.reason) for one in found.reasons]
     print_table(("", "value", "reason"), reasons)
     say("sources:")
-    sources = [(source["title"], source["url"]) for one in found.reasons for source in one["sources"]]
+    sources = [(source.title, source.url) for one in found.reasons for source in one.sources]
     for title, url in dict.fromkeys(sources):
         say(f"  {title}{f'  {url}' if url else ''}")
     if found.settings:

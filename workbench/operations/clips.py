@@ -15,7 +15,7 @@ from workbench.captioners import captioners
 from workbench.clips import frame_plan, records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder.captions import editing
-from workbench.dataset_builder.captions.editing import Search
+from workbench.dataset_builder.captions.editing import Rewritten, Search
 from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cutting import cut_of, master_of
 from workbench.dataset_builder.dataset import Dataset
@@ -215,19 +215,6 @@ class Edited(Snapshot):
     """Number of captions that changed."""
 
 
-class Rewritten(Snapshot):
-    """A caption that an edit would change."""
-
-    name: str
-    """Name of the clip."""
-
-    before: str
-    """The caption now."""
-
-    after: str
-    """The caption after the edit."""
-
-
 class Trigger(Snapshot):
     """The trigger word of a dataset."""
 
@@ -424,8 +411,7 @@ def to_replace(
 ) -> list[Rewritten]:
     """List the captions that `replace` would change, without changing them."""
     search = Search(find, expression, match_case, whole_word)
-    found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
-    return [Rewritten.model_validate(one) for one in found]
+    return editing.preview_replace(dataset.folder, search, replacement, clips or None)
 
 
 @operation(changes=True, section=CAPTIONS)

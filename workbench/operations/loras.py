@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -13,7 +13,6 @@ from workbench import jobs
 from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError
 from workbench.families import known_model, lora_names
-from workbench.jobs.snapshot import JobSnapshot
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -25,6 +24,7 @@ from workbench.loras.settings import (
     MergeSettings,
     ResizeSettings,
 )
+from workbench.loras.tasks import LoraJob, Match
 from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
 from workbench.sampler.loras import read_header, split_scale
@@ -35,7 +35,6 @@ from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
 
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
-Match = dict[str, Any]
 MOST_VIDEOS = 6
 IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
 
@@ -197,50 +196,6 @@ class Format(Snapshot):
     """The one of these programs that also applies layers outside the blocks; "" if none does."""
 
 
-class LoraJob(JobSnapshot):
-    """A background job on LoRAs."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
-
-    activity: Annotated[str, HIDDEN]
-    """What it is doing and how long that will take, or how it ended."""
-
-    tone: Annotated[str, HIDDEN]
-    """How to color it: `going`, `good`, `bad` or `plain`."""
-
-    share: Annotated[float | None, HIDDEN]
-    """Share of the work that is done, 0 to 1; null while unknown."""
-
-    log: Annotated[str, HIDDEN]
-    """The end of its log, if it failed without a message; otherwise ""."""
-
-    fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
-    """The contents of `reports` in words: (label, value)."""
-
-    ended_at: Annotated[float | None, HIDDEN]
-    """When it ended, as Unix time; null until then."""
-
-    operation: str
-    """`merge`, `resize`, `extract`, `fuse`, `import` or `convert`."""
-
-    made: str
-    """Name in the library, or path, of the result; "" until it is done."""
-
-    error: float | None
-    """Share of the LoRA's change that was lost, 0 to 1; null if nothing was lost."""
-
-    files: tuple[str, ...]
-    """Paths of the files that a conversion wrote."""
-
-    reports: tuple[Match, ...]
-    """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
-    alpha_from, written_by and, if they apply, converted, lost, nothing."""
-
-    def outcome(self) -> Iterable[str]:
-        matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
-        return self.message, *(self.files or (self.made,)), *matches
-
-
 class ToRemove(Snapshot):
     """A LoRA that would be removed, or was."""
 
@@ -354,17 +309,17 @@ def _title_of(model: str) -> str:
 @operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show the progress of a job on LoRAs, such as a merge or an import, or its outcome."""
-    return _job(_task(workspace, id))
+    return _task(workspace, id)
 
 
 @operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
     """Stop a job on LoRAs, discarding its result."""
-    jobs.stop(_task(workspace, id).folder)
+    jobs.stop(Path(_task(workspace, id).folder))
     return job(workspace, id)
 
 
-def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
+def _task(workspace: Workspace, id: str) -> LoraJob:
     if not is_slug(id):
         raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
     return tasks.read_task(folder(workspace) / tasks.JOBS / id)
@@ -373,7 +328,7 @@ def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
 @operation(none="no jobs on LoRAs in the last day")
 def jobs_(workspace: Workspace) -> list[LoraJob]:
     """List the running jobs on LoRAs and those that ended in the last day."""
-    return [_job(one) for one in tasks.everything(workspace)]
+    return tasks.everything(workspace)
 
 
 @operation(arguments="loras", changes=True, job=job)
@@ -418,22 +373,7 @@ def _start(workspace: Workspace, settings: Settings) -> LoraJob:
     if not getattr(settings, source.name):
         sentence = f"{source.name} is empty: choose {'a LoRA' if source.source == 'loras' else 'what to start from'}"
         raise ConfigError(sentence, {source.name: sentence})
-    return _job(tasks.read_task(tasks.start(workspace, settings)))
-
-
-def _job(task: tasks.LoraTask) -> LoraJob:
-    shown = view.task_view(task)
-    return LoraJob.from_objects(
-        task,
-        shown,
-        task.status,
-        activity=shown.message,
-        fit=shown.matches,
-        folder=str(task.folder),
-        operation=task.name,
-        message=task.message or task.status.message,
-        error=jobs.result(task.folder).get("error"),
-    )
+    return tasks.read_task(tasks.start(workspace, settings))
 
 
 # ---- keeping and removing
