@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -16,13 +15,13 @@ from workbench.dataset_builder.snapshot import plan_sentence
 from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.families.model import Model
-from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.clips import Clip, OrAll
 from workbench.operations.dataset_tasks import NamedDataset
 from workbench.operations.datasets import LOOKING
 from workbench.operations.registry import Fields, operation
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
+from workbench.sampler.vae_reconstruction import Reconstruction
 from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, named_paths
 
@@ -78,34 +77,6 @@ class Video(Snapshot):
 
     sentence: str
     """What it shows."""
-
-
-class Reconstruction(JobSnapshot):
-    """A clip after encoding and decoding with a model's VAE, compared with the original."""
-
-    video: str | None
-    """Path of the reconstruction; null until the job has finished."""
-
-    beside: str | None
-    """Path of a video with the model's input on the left and the reconstruction on the right; null until then."""
-
-    psnr: float | None
-    """PSNR over all frames in dB; null until then."""
-
-    psnr_worst: float | None
-    """PSNR of the worst frame in dB, at most 100; null until then."""
-
-    ssim: float | None
-    """Mean structural similarity (SSIM) of the luminance, 1 for identical frames; null until then."""
-
-    def outcome(self) -> Iterable[str]:
-        yield f"{self.psnr:.1f} dB, the worst frame {self.psnr_worst:.1f} dB: {vae_reconstruction.MEANING}"
-        yield f"side by side, the model's input on the left, the reconstruction on the right: {self.beside}"
-
-    @property
-    def goes_on(self) -> str:
-        stop = Path(self.folder) / "control" / "stop"
-        return f"It continues in the background; the same command shows it again. Stop it: touch {stop}"
 
 
 @operation(shell=False)
@@ -201,21 +172,7 @@ def reconstruction(
     folder = workspace.cache / vae_reconstruction.FOLDER / id
     if not is_slug(id) or not folder.is_dir():
         raise Unknown(f"there is no reconstruction {id[:80]!r}: request it again")
-    return _reconstruction(vae_reconstruction.read(folder))
-
-
-def _reconstruction(found: vae_reconstruction.Reconstruction) -> Reconstruction:
-    return Reconstruction(
-        id=found.folder.name,
-        folder=str(found.folder),
-        state=found.status.state.value,
-        message="" if found.status.state.alive else found.status.message,
-        video=str(found.path) if found.path else None,
-        beside=str(found.beside) if found.beside else None,
-        psnr=found.psnr,
-        psnr_worst=found.psnr_worst,
-        ssim=found.ssim,
-    )
+    return vae_reconstruction.read(folder)
 
 
 @operation(changes=True, job=reconstruction, section=LOOKING)
@@ -229,5 +186,4 @@ def reconstruct(
     _, shape = _wanted(workspace, settings)
     wanted = workspace.model(settings.model)
     one = dataset.clip(clip)
-    found = vae_reconstruction.request(workspace, dataset.folder, one, wanted, shape, settings.device)
-    return _reconstruction(found)
+    return vae_reconstruction.request(workspace, dataset.folder, one, wanted, shape, settings.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -13,6 +13,7 @@ from workbench.display.quantities import moment
 from workbench.jobs import queue as run_queue
 from workbench.operations.registry import operation
 from workbench.runs import checkpoints
+from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.failures import read_failure
 from workbench.runs.listing import (
@@ -216,32 +217,10 @@ def list_(
 # ---- side by side
 
 
-class Comparison(Snapshot):
-    """Runs side by side."""
-
-    names: tuple[str, ...]
-    """Names of the runs."""
-
-    results: dict[str, tuple[str, ...]]
-    """Result -> its value for each run."""
-
-    settings: dict[str, tuple[str, ...]]
-    """Setting that differs -> its value for each run."""
-
-    previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
-    """For each prompt: prompt, videos (the base model's, then the newest of each run; null if there is none)."""
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        yield from ()
-
-    def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
-        return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
-
-
 @operation(path="/run-comparison")
 def compare(workspace: Workspace, names: Names) -> Comparison:
     """Compare runs: their results and the settings that differ."""
-    return Comparison(**side_by_side([Run.open(workspace, name) for name in names]).to_json())
+    return side_by_side([Run.open(workspace, name) for name in names])
 
 
 # ---- the queue
