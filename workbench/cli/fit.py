@@ -30,6 +30,7 @@ from workbench.fit.memory import gb_text
 from workbench.fit.warnings import run_warnings
 from workbench.operations import settings as operations
 from workbench.operations.machine import fit_view
+from workbench.runs.recipes import Recipe
 from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -99,7 +100,7 @@ def with_recipe(
     return settings.changed(**taken)
 
 
-def _show(found: operations.Recipe) -> None:
+def _show(found: Recipe) -> None:
     say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
         say(found.warning)

@@ -143,8 +143,8 @@ def read_task(job_folder: Path) -> LoraJob:
         operation=task,
         made=str(result.get("made", "")),
         error=result.get("error"),
-        files=files,
-        reports=reports,
+        files=tuple(files),
+        reports=tuple(reports),
     )
 
 

@@ -111,9 +111,9 @@ def plan(
     chosen = records.clips_named(dataset.clips, clips or None)
     found = buckets_of.choose(chosen, model, buckets, shape.fps, [(shape.height, shape.width)])
     table = buckets_of.assign(chosen, found, shape.fps)
-    return Plan(
+    return Plan.from_objects(
+        shape,
         sentence=table.sentence,
-        **_numbers(shape),
         clips=tuple(
             {**_named(one.clip), "bucket": str(one.bucket) if one.bucket else None, "dropped": one.dropped}
             for one in table.assignments
@@ -127,17 +127,13 @@ def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape) -> Plan:
     wanted = {clip.file_name for clip in records.clips_named(dataset.clips, clips or None)}
     plans = [one for one in dataset.plans(shape) if one.clip.file_name in wanted]
     plain = ("sentence", "indices", "resize", "crop", "fps", "use", "warnings", "dropped")
-    return Plan(
+    return Plan.from_objects(
+        shape,
         sentence=plan_sentence(shape, plans),
-        **_numbers(shape),
         clips=tuple({**_named(one.clip), **{name: getattr(one, name) for name in plain}} for one in plans),
         buckets={},
         written=(),
     )
-
-
-def _numbers(shape: Shape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in ("frames", "height", "width", "fps")}
 
 
 def _named(clip: records.Clip) -> dict[str, str]:

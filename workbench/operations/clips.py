@@ -117,16 +117,12 @@ class Neighbors(Snapshot):
     """Id of the next clip; "" for the last one."""
 
 
-def neighbors(clips: Sequence[records.Clip], one: records.Clip) -> dict[str, Any]:
-    """Return the fields of Neighbors."""
+def neighbors(clips: Sequence[records.Clip], one: records.Clip) -> Neighbors:
+    """Return where a clip stands among these."""
     at = clips.index(one)
     before, after = clips[:at][-1:], clips[at + 1 :][:1]
-    return {
-        "number": at + 1,
-        "of": len(clips),
-        "previous": before[0].id if before else "",
-        "next": after[0].id if after else "",
-    }
+    previous, next = (found[0].id if found else "" for found in (before, after))
+    return Neighbors(number=at + 1, of=len(clips), previous=previous, next=next)
 
 
 class ClipView(Neighbors, ClipCard):
@@ -261,7 +257,7 @@ def cards(
     found = clip_list(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
-        clips=tuple(ClipCard(**clip_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
+        clips=tuple(clip_card(dataset, one, found.marks) for one in found.clips[first : first + most]),
         first=first,
         found=len(found.clips),
         all=found.all,
@@ -272,23 +268,23 @@ def cards(
     )
 
 
-def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the fields of a clip's card.
+def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> ClipCard:
+    """Return a clip's card.
 
     Args:
         marks: File name -> what the last check found in that clip.
     """
     thumbnail = dataset.folder / thumbnail_name(clip)
-    return {
-        **dict(clip_entry(clip)),
-        "file": str(dataset.folder / clip.file_name),
-        "picture": str(thumbnail) if thumbnail.exists() else "",
-        "first_frame": str(dataset.folder / clip.first_frame) if clip.first_frame else "",
-        "beside": {kind: str(dataset.folder / name) for kind, name in clip.companions.items()},
-        "image": clip.is_image,
-        "caption_by": clip.caption_by,
-        "marks": tuple(marks.get(clip.file_name, ())),
-    }
+    return ClipCard.from_objects(
+        clip_entry(clip),
+        file=str(dataset.folder / clip.file_name),
+        picture=str(thumbnail) if thumbnail.exists() else "",
+        first_frame=str(dataset.folder / clip.first_frame) if clip.first_frame else "",
+        beside={kind: str(dataset.folder / name) for kind, name in clip.companions.items()},
+        image=clip.is_image,
+        caption_by=clip.caption_by,
+        marks=tuple(marks.get(clip.file_name, ())),
+    )
 
 
 @operation(shell=False)
@@ -312,9 +308,10 @@ def view(
     missing = found.next_without_caption(at)
     shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
     planned = frame_plan.plan(one, shape) if shape else None
-    return ClipView(
-        **{**clip_card(dataset, one, found.marks), "plan": planned.sentence if planned else ""},
-        **neighbors(clips, one),
+    return ClipView.from_objects(
+        clip_card(dataset, one, found.marks),
+        neighbors(clips, one),
+        plan=planned.sentence if planned else "",
         missing=clips[missing].id if missing is not None and missing != at else "",
         trigger_word=dataset.info.trigger_word,
         cuttable=not (one.is_image or one.is_latents),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -28,7 +29,7 @@ from workbench.settings import specs
 from workbench.snapshots import Shown, Snapshot
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
-from workbench.workspace import Workspace, confined, named_paths
+from workbench.workspace import confined, named_paths
 
 BESIDE = "Beside a clip"
 Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
@@ -283,11 +284,10 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
-    return while_same(workspace, name, lambda dataset: pairs(dataset, **asked))
-
-
-@operation(watch=_watch_pairs, shell=False)
+@operation(
+    watch=lambda workspace, name, **asked: while_same(workspace, name, partial(pairs, **asked)),
+    shell=False,
+)
 def pairs(
     dataset: NamedDataset,
     *,
@@ -324,7 +324,7 @@ def pairs(
         role=chosen,
         pairs=tuple(
             Paired(
-                clip=ClipCard(**clip_card(dataset, one, listed.marks)),
+                clip=clip_card(dataset, one, listed.marks),
                 partners={
                     kind: _partner(dataset, one, kind, findings.get((one.file_name, kind))) for kind in one.companions
                 },
@@ -501,6 +501,7 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         failed = not tracked or bool({one.id, one.name, one.file_name} & set(tracked))
     return MaskView.from_objects(
         info,
+        neighbors(clips, one),
         one,
         clip=one.id,
         file=str(dataset.folder / one.file_name),
@@ -514,7 +515,6 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
         activity=task.activity if running else "",
         share=task.share if running else None,
         problem=task.sentence if failed else "",
-        **neighbors(clips, one),
     )
 
 

@@ -453,22 +453,26 @@ def _page(reader: Samples, search: str, show: Show, since: str, until: str, page
     )
 
 
-def _thumbnail(one: samples.Sample, starred: bool) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "video": None if one.latents_only else str(one.path),
-        "title": view.title_of(one),
-        "created": one.created,
-        "starred": starred,
-        "width": view.width_of(one.settings, one.record) or 0,
-        "height": int(one.record.get("height") or one.settings.height or 0),
-    }
+def _thumbnail(one: samples.Sample, starred: bool) -> Thumbnail:
+    return Thumbnail(
+        id=one.id,
+        video=None if one.latents_only else str(one.path),
+        title=view.title_of(one),
+        created=one.created,
+        starred=starred,
+        width=view.width_of(one.settings, one.record) or 0,
+        height=int(one.record.get("height") or one.settings.height or 0),
+    )
 
 
 def _tile(one: samples.Sample, starred: bool) -> Tile:
     known, frames, fps = _thumbnail(one, starred), one.record.get("frames"), one.record.get("fps")
-    known["title"] += f" ({view.LATENTS_ONLY})" if one.latents_only else ""
-    return Tile(**known, about=view.loras_used(one), length=frames / fps if frames and fps else None)
+    return Tile.from_objects(
+        known,
+        title=f"{known.title} ({view.LATENTS_ONLY})" if one.latents_only else known.title,
+        about=view.loras_used(one),
+        length=frames / fps if frames and fps else None,
+    )
 
 
 class Made(Thumbnail):
@@ -500,8 +504,8 @@ class Made(Thumbnail):
 def made(workspace: Workspace, id: Annotated[str, Field(description="Id of the sample.")]) -> Made:
     """Show a sample and how it was made."""
     one = Samples(workspace).get(id)
-    return Made(
-        **_thumbnail(one, one.starred),
+    return Made.from_objects(
+        _thumbnail(one, one.starred),
         file=str(one.path),
         scenes=tuple(view.scenes_of(one)),
         short=prompt_enhancer.shorts(workspace).get(one.settings.prompt, ""),
