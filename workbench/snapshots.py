@@ -97,6 +97,29 @@ class Snapshot(BaseModel):
         return found if found.title else Shown(name.replace("_", " "), found.text, found.right)
 
 
+class Check(Snapshot):
+    """The result of one check."""
+
+    title: str
+    """What was checked."""
+
+    found: str
+    """What was found."""
+
+    remedy: str = ""
+    """How to fix it; "" if nothing is wrong."""
+
+    @classmethod
+    def of(cls, title: str, found: str, remedy: str = "") -> Self:
+        return cls(title=title, found=found, remedy=remedy)
+
+    @property
+    def said(self) -> list[str]:
+        """One line, with its remedy on a second one."""
+        line = f"{'!' if self.remedy else ' '} {self.title:<22}  {self.found}"
+        return [line, f"  {'':<22}  -> {self.remedy}"] if self.remedy else [line]
+
+
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:
     """Map each JSON key of a snapshot to its description."""
     return {name: " ".join((info.description or "").split()) for name, info in kind.model_fields.items()}
