@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "workbench"
 
-GROUND = {"errors", "paths", "display", "workspace", "settings", "hub"}
+GROUND = {"errors", "paths", "display", "workspace", "settings", "hub", "snapshots"}
 BASE = GROUND | {"jobs", "families", "vision", "clips"}
 FACES_READ = BASE | {"captioners", "dataset_builder", "runs", "fit", "trainer", "sampler", "compare", "loras"}
 FACES_READ |= {
@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "workspace": {"errors", "display"},
     "settings": {"errors", "workspace"},
     "hub": {"errors"},
-    "jobs": {"errors", "paths", "workspace", "display"},
+    "snapshots": set(),
+    "jobs": {"errors", "paths", "workspace", "display", "snapshots"},
     "families": GROUND | {"jobs"},
     "vision": GROUND | {"jobs"},
     "clips": GROUND | {"families", "vision"},

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainSerializer
 
 from workbench import jobs
 from workbench.clips.records import INFO, METADATA, read_clips
@@ -27,6 +30,7 @@ from workbench.runs.snapshot import activity, time_left, time_limit_of
 from workbench.sampler.loras import split_scale
 from workbench.sampler.queue import pending_samples
 from workbench.sampler.samples import ID, Sample, Samples
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, lora_names
 from workbench.workspace.records import Kept
 
@@ -120,28 +124,45 @@ class Computer:
     disk_low: bool
 
 
-@dataclass(frozen=True)
-class Overview:
-    """The state of a workspace at one moment.
+def _sample_line(one: Sample) -> dict[str, Any]:
+    return {"id": one.id, "video": str(one.path), "prompt": one.settings.prompt, "problem": one.problem}
 
-    Attributes:
-        active: runs that train, wait or are paused.
-        failed: runs that failed in the last days.
-        ended: the newest of the other runs.
-        samples, datasets: the newest.
-        machine: a warning when the disk is nearly full; else "".
-        counts: of datasets, runs, running, waiting, failed (in the last days), queued (samples) and loras.
-    """
+
+class Overview(Snapshot):
+    """What is happening in the workspace."""
 
     active: tuple[RunLine, ...]
+    """Runs that are training, waiting or paused: name, state, tone, activity, share (of the steps), message."""
+
     failed: tuple[RunLine, ...]
+    """Runs that failed recently, with the same keys; message says why and what to do."""
+
     ended: tuple[RunLine, ...]
-    samples: tuple[Sample, ...]
+    """The newest of the other runs, with the same keys."""
+
+    samples: tuple[Annotated[Any, PlainSerializer(_sample_line, dict[str, Any])], ...]
+    """The newest samples: id, video, prompt, problem."""
+
     datasets: tuple[DatasetLine, ...]
+    """The newest datasets: name, title, contents, clips (their number), activity, next_step."""
+
     next_steps: tuple[NextStep, ...]
+    """What to do next: kind, label, reason, target."""
+
     machine: str
+    """A warning if the disk is nearly full; otherwise ""."""
+
     counts: dict[str, int]
+    """Number of datasets, runs, runs that are running, waiting or failed recently, queued samples, LoRAs."""
+
     computer: Computer
+    """The default device: name, gpu, memory_used, memory_total and disk_free (bytes), busy (0 to 1), disk_low."""
+
+    notice: str
+    """A notice for visitors of the public demo; "" for everyone else."""
+
+    sign_in: str
+    """Address where the owner of the public demo signs in; "" if there is none."""
 
     @property
     def empty(self) -> bool:
@@ -185,6 +206,8 @@ class OverviewReader:
                 "loras": len(lora_names.names(self._workspace)),
             },
             computer=self._computer(free),
+            notice="",
+            sign_in=os.environ.get("WORKBENCH_LOGIN", ""),
         )
 
     def now(self, seen: Overview) -> list[NowLine]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +266,7 @@ def test_a_dataset_names_its_numbers_and_what_is_to_do(dataset: Dataset) -> None
     assert "left out by the model" not in dataset.snapshot().facts
     assert "1 clip has no caption" in found.next_steps[0]
     assert found.tasks == ()
-    assert json.loads(json.dumps(asdict(found)))["summary"]["clips"] == 6
+    assert found.model_dump(mode="json")["summary"]["clips"] == 6
 
 
 def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None:

@@ -312,7 +312,7 @@ def test_an_operation_runs_as_a_job_of_its_own(workspace: Workspace) -> None:
     place = tasks.start(workspace, MergeSettings(loras=("loras/a=2",), name="twice"))
     assert jobs.wait(place, PATIENCE).state is jobs.State.FINISHED, jobs.log_tail(place)
     (task,) = tasks.everything(workspace)
-    assert (task.name, task.made) == ("merge", "loras/twice")
+    assert (task.operation, task.made) == ("merge", "loras/twice")
     assert json.loads((place / "config.json").read_text())["task"] == "merge"
     near(
         deltas(library.find(workspace, "loras/twice").path)[QUERY],

@@ -20,9 +20,10 @@ from workbench.dataset_builder.settings import ImportSettings
 from workbench.errors import ConfigError
 from workbench.jobs import quota
 from workbench.operations.clip_plans import SHAPE
-from workbench.operations.registry import Operation, keys_of, operations
+from workbench.operations.registry import Operation, operations
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
+from workbench.snapshots import keys_of
 from workbench.workspace import Workspace
 
 QUERY = "transformer_blocks.0.attn1.to_q"

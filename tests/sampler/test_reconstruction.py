@@ -41,25 +41,28 @@ def folder_of(workspace: Workspace, video: Path) -> tuple[Path, Clip]:
 def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace: Workspace) -> None:
     dataset, clip = folder_of(workspace, sorted((DEMO_CLIPS / "known").glob("*.mp4"))[0])
     asked = request(workspace, dataset, clip, MODEL, SHAPE)
-    assert asked.status.state.alive
-    assert (asked.path, asked.psnr) == (None, None)
-    assert request(workspace, dataset, clip, MODEL, SHAPE).status.pid == asked.status.pid
-    jobs.kill(asked.folder)
-    assert read(asked.folder).path is None
+    folder = Path(asked.folder)
+    first = jobs.status(folder).pid
+    assert not asked.over
+    assert (asked.video, asked.psnr) == (None, None)
+    assert request(workspace, dataset, clip, MODEL, SHAPE).folder == asked.folder
+    assert jobs.status(folder).pid == first
+    jobs.kill(folder)
+    assert read(folder).video is None
     again = request(workspace, dataset, clip, MODEL, SHAPE)  # killed half-way: it is begun again
     assert again.folder == asked.folder
-    jobs.wait(again.folder, PATIENCE)
+    jobs.wait(folder, PATIENCE)
 
-    found = read(again.folder)
-    assert found.status.state is State.FINISHED, found.status.message
-    assert found.path is not None
+    found = read(folder)
+    assert found.state == State.FINISHED, found.message
+    assert found.video is not None
     assert found.beside is not None
     assert found.psnr is not None
     assert 25 < found.psnr < 35
     planned = plan(clip, SHAPE)
     given = media.read_frames(dataset / clip.file_name, planned.indices, planned.resize, planned.crop)
-    back = media.read_frames(found.path, range(SHAPE.frames))
-    both = media.read_frames(found.beside, range(SHAPE.frames))
+    back = media.read_frames(Path(found.video), range(SHAPE.frames))
+    both = media.read_frames(Path(found.beside), range(SHAPE.frames))
     assert back.shape == given.shape
     assert both.shape == (SHAPE.frames, SHAPE.height, 2 * SHAPE.width, 3)
     # The videos show what the number says, but for what an mp4's coarser colors take from so small a picture.
@@ -67,8 +70,7 @@ def test_a_demo_clip_comes_back_and_is_there_at_once_when_asked_again(workspace:
     assert vae_reconstruction.similarity(given, both[:, :, : SHAPE.width])["psnr"] > 30
 
     moved = dataset.rename(workspace.dataset("two"))
-    cached = request(workspace, moved, clip.changed(text="another caption"), MODEL, SHAPE)
-    assert (cached.path, cached.psnr, cached.status.pid) == (found.path, found.psnr, found.status.pid)
+    assert request(workspace, moved, clip.changed(text="another caption"), MODEL, SHAPE) == found
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.errors import ConfigError, WorkbenchError
-from workbench.operations.registry import Operation, keys_of, operations
+from workbench.operations.registry import Operation, operations
 from workbench.paths import SKILL, extra_command
+from workbench.snapshots import keys_of
 from workbench.workspace import Workspace, finite
 
 if TYPE_CHECKING:

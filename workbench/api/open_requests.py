@@ -13,9 +13,9 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from workbench.errors import ConfigError
-from workbench.operations.registry import Snapshot
 from workbench.sampler import queue
 from workbench.sampler.queue import Progress
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, finite
 
 MOST = 32

@@ -30,6 +30,7 @@ from workbench.fit.memory import gb_text
 from workbench.fit.warnings import run_warnings
 from workbench.operations import settings as operations
 from workbench.operations.machine import fit_view
+from workbench.runs.recipes import Recipe
 from workbench.runs.run import Run, as_flags
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -99,14 +100,14 @@ def with_recipe(
     return settings.changed(**taken)
 
 
-def _show(found: operations.Recipe) -> None:
+def _show(found: Recipe) -> None:
     say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
         say(found.warning)
-    reasons = [(one["title"], str(one["value"]), one["reason"]) for one in found.reasons]
+    reasons = [(one.title, str(one.value), one.reason) for one in found.reasons]
     print_table(("", "value", "reason"), reasons)
     say("sources:")
-    sources = [(source["title"], source["url"]) for one in found.reasons for source in one["sources"]]
+    sources = [(source.title, source.url) for one in found.reasons for source in one.sources]
     for title, url in dict.fromkeys(sources):
         say(f"  {title}{f'  {url}' if url else ''}")
     if found.settings:

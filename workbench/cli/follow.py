@@ -23,7 +23,7 @@ from workbench.dataset_builder.tasks import NAMES
 from workbench.display.quantities import duration, loss_text
 from workbench.errors import ExitCode
 from workbench.jobs import State
-from workbench.operations.registry import JobSnapshot
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.runs import startable
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.run import Run
@@ -214,7 +214,7 @@ def _report(run: Run, status: jobs.Status) -> int:
         return 0
     seen = snapshot(run)
     took = "".join(f" after {fact.text} of training" for fact in seen.facts if fact.key == "training_time")
-    say(f"{run.name} {status.state.value} at step {seen.curves.last.get('step', 0)}{took}")
+    say(f"{run.name} {status.state.value} at step {seen.step}{took}")
     for fact in seen.facts:
         if fact.key == "held_out_loss":
             say(f"{fact.label} {fact.text}")

@@ -29,9 +29,11 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import ask, print_json, print_table, say, say_lines
 from workbench.display.quantities import byte_size
-from workbench.operations.registry import NOUNS, JobSnapshot, Operation, keys_of, operations
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import NOUNS, Operation, operations
 from workbench.operations.samples import Requested
 from workbench.settings import Settings, specs
+from workbench.snapshots import keys_of
 from workbench.workspace import Workspace
 
 # Commands that need a terminal, by group: heading in the help, module in this package, functions.

@@ -9,7 +9,6 @@ from workbench.cli.printing import print_json, print_table, say, say_lines
 from workbench.errors import ExitCode
 from workbench.operations import machine
 from workbench.operations.overview import overview_of
-from workbench.operations.shared import said
 from workbench.overview import OverviewReader
 from workbench.sampler.view import loras_used, title_of
 from workbench.workspace import Workspace
@@ -69,6 +68,6 @@ def doctor(workspace: Workspace, quick: bool, as_json: bool) -> int:
     if as_json:
         print_json([one.model_dump(mode="json") for one in checks])
     else:
-        say_lines(line for one in checks for line in said(one))
+        say_lines(line for one in checks for line in one.said)
         say(f"{wrong} to fix" if wrong else "all in order")
     return int(ExitCode.BAD_CONFIG) if wrong else 0

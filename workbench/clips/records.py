@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from workbench.display.quantities import time_range
+from workbench.display.quantities import shortened, time_range
 from workbench.errors import CannotWrite, ConfigError, DataError, Unknown
 from workbench.workspace import confined, read_json, write_bytes, write_json
 from workbench.workspace.records import LATEST, broken_rule
@@ -232,7 +232,7 @@ def find_clip(clips: Sequence[Clip], name: str) -> Clip:
     if len(found) == 1:
         return found[0]
     if found:
-        ids = ", ".join(clip.id for clip in found[:6]) + (" ..." if len(found) > 6 else "")
+        ids = shortened([clip.id for clip in found], 6)
         raise ConfigError(f"{len(found)} clips are named {name!r}: choose one by its id, {ids}")
     near = difflib.get_close_matches(name, [clip.name for clip in clips], n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}?" if near else "check the list of clips"

@@ -17,8 +17,8 @@ from workbench.dataset_builder import history
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.tasks import NAMES
+from workbench.display.quantities import listed
 from workbench.errors import ConfigError
 from workbench.jobs import queue
 from workbench.runs.data import datasets_of, encoding_jobs
@@ -99,7 +99,7 @@ def consequence(workspace: Workspace, dataset: Dataset) -> str:
     runs = [run.name for run in runs_of(workspace, dataset)]
     if not runs:
         return ""
-    named = first_names(runs, MOST_NAMED)
+    named = listed(runs, MOST_NAMED)
     return f"Trained on it: {named}. Their results stay; to resume, repeat or fork them, restore the dataset first."
 
 

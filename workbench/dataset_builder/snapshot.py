@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from workbench.clips.frame_plan import FramePlan, Shape, plan
 from workbench.clips.records import COMPANION_NAMES, INFO, METADATA, Clip, damage, known_info, read_clips
@@ -18,8 +18,9 @@ from workbench.dataset_builder.checks.findings import FILE, read_findings
 from workbench.dataset_builder.checks.measures import FOLDER
 from workbench.dataset_builder.ingest.results import OUTCOMES, SKIPPED, read_import_results
 from workbench.dataset_builder.tasks import NAMES, Name, Task, changed_at
-from workbench.display.quantities import counted, duration, moment
+from workbench.display.quantities import counted, duration, moment, shortened
 from workbench.jobs import State, log_tail
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace.folders import NOTES, NotedFolder
 
 LOG_LINES = 8
@@ -106,56 +107,96 @@ class TaskSnapshot:
     new: int = 0
 
 
-@dataclass(frozen=True)
-class DatasetSnapshot:
-    """The state of a dataset.
+class Entry(Snapshot):
+    """A dataset in a list."""
 
-    group: the label that lists show it under, or "".
-    created_at, changed_at: Unix time; None if unknown.
-    next_steps: what is left to do, one sentence each.
-    tasks: the tasks that were ever started.
-    """
+    COLUMNS: ClassVar[tuple[str, ...]] = ("name", "summary", "trigger_word", "group", "damage")
 
     name: str
+    """Name of the dataset, as commands take it."""
+
+    folder: str
+    """Path of its folder."""
+
     title: str
+    """Display title."""
+
     trigger_word: str
+    """The trigger word, which is added to every caption that lacks it; "" for none."""
+
     group: str
-    created_at: float | None
-    changed_at: float | None
-    own_notes: str
-    summary: Summary
-    facts: dict[str, str]
-    next_steps: tuple[str, ...]
-    tasks: tuple[TaskSnapshot, ...]
+    """The group that lists show it in; "" for none."""
+
+    created_at: Annotated[float | None, Shown("created", moment)]
+    """When it was created, as Unix time; null for a folder that the workbench did not create."""
+
+    changed_at: Annotated[float | None, Shown("last changed", moment)]
+    """When its clips, captions, title or notes last changed, as Unix time."""
+
+    own_notes: Annotated[str, Shown("notes")]
+    """Notes on the dataset; "" for none."""
+
+    summary: Annotated[Summary, Shown("contents", lambda summary: summary.sentence)]
+    """Clips, seconds, sizes, fps, missing_captions, refused, paired (the number of clips with companion files)."""
+
+    damage: Annotated[tuple[str, ...], Shown(text=" ".join)]
+    """One sentence for each record that cannot be read, with what to do about it."""
+
+
+class InWords(Snapshot):
+    """The description of a dataset, apart from its clips."""
+
+    facts: Annotated[dict[str, str], HIDDEN]
+    """Its numbers in words: label -> value."""
+
+    next_steps: Annotated[tuple[str, ...], Shown("next", " ".join)]
+    """One sentence for each thing left to do."""
+
+    tasks: Annotated[tuple[TaskSnapshot, ...], HIDDEN]
+    """Every task that was started: name, state, share, activity, sentence, details, log, actions, files, ended_at;
+    for an import also counts and new."""
+
+
+class DatasetSnapshot(InWords, Entry):
+    """The state of a dataset."""
+
+
+def dataset_entry(dataset: Path) -> Entry:
+    """Return the dataset in a folder as lists show it."""
+    info, noted = known_info(dataset), NotedFolder(dataset)
+    return Entry(
+        name=dataset.name,
+        folder=str(dataset),
+        title=info.title or dataset.name,
+        trigger_word=info.trigger_word,
+        group=noted.group,
+        created_at=info.created,
+        changed_at=last_change(dataset),
+        own_notes=noted.notes,
+        summary=summarize(read_clips(dataset), sum(not one.usable for one in read_import_results(dataset))),
+        damage=tuple(damage(dataset)),
+    )
 
 
 def dataset_snapshot(dataset: Path, shape: Shape | None = None) -> DatasetSnapshot:
     """Return the state of the dataset in a folder. shape: the target model's, to count the clips that it leaves out."""
-    clips, info = read_clips(dataset), known_info(dataset)
-    summary = summarize(clips, sum(not one.usable for one in read_import_results(dataset)))
-    dropped = sum(plan(clip, shape).dropped is not None for clip in clips) if shape else 0
+    entry = dataset_entry(dataset)
+    summary, changed = entry.summary, entry.changed_at
+    dropped = sum(plan(clip, shape).dropped is not None for clip in read_clips(dataset)) if shape else 0
     tasks = [task_snapshot(Task(dataset, name)) for name in NAMES]
-    changed = last_change(dataset)
     facts = {
         "clips": f"{summary.clips:,}",
         "length": duration(summary.seconds) if summary.seconds >= 60 else f"{summary.seconds:.1f} s",
-        "size": ", ".join(list(summary.sizes)[:2]) + (" ..." if len(summary.sizes) > 2 else ""),
+        "size": shortened([*summary.sizes], 2),
         "frame rate": ", ".join(f"{fps:g}" for fps in list(summary.fps)[:3]) + " fps",
         "without caption": f"{summary.missing_captions:,}",
         **({"changed": moment(changed)} if changed else {}),
         **({"left out by the model": f"{dropped:,}"} if shape else {}),
     }
     return DatasetSnapshot(
-        name=dataset.name,
-        title=info.title or dataset.name,
-        trigger_word=info.trigger_word,
-        group=NotedFolder(dataset).group,
-        created_at=info.created,
-        changed_at=changed,
-        own_notes=NotedFolder(dataset).notes,
-        summary=summary,
-        facts=facts if clips else {},
-        next_steps=(*damage(dataset), *_next_steps(summary, dropped)),
+        **dict(entry),
+        facts=facts if summary.clips else {},
+        next_steps=(*entry.damage, *_next_steps(summary, dropped)),
         tasks=tuple(task for task in tasks if task.state is not State.NEW),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 Tone = Literal["plain", "going", "idle", "good", "warn", "bad"]
@@ -61,6 +62,16 @@ def moment(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Return "1 clip" or "1,200 clips"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(texts: Sequence[str], most: int = 3) -> str:
+    """Return "a.mp4, b.mp4 and 3 more"."""
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
+
+
+def shortened(texts: Sequence[str], most: int) -> str:
+    """Return "a, b, c ..."."""
+    return ", ".join(texts[:most]) + (" ..." if len(texts) > most else "")
 
 
 def percent(share: float) -> str:

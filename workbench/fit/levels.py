@@ -22,7 +22,7 @@ from workbench.jobs import platform
 from workbench.jobs.devices import gpus
 from workbench.runs import recipes
 from workbench.runs.failures import RECOMPUTING
-from workbench.runs.recipes import Reason, Suggestion
+from workbench.runs.recipes import Reason, Recipe
 from workbench.runs.settings import TrainSettings
 from workbench.settings import specs
 from workbench.workspace import Workspace
@@ -167,7 +167,7 @@ def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, 
 
 def suggest(
     workspace: Workspace, subject: str, settings: TrainSettings, gpu: str | None = HERE, clips: int | None = None
-) -> Suggestion:
+) -> Recipe:
     """Suggest settings for a subject, given the model and dataset of `settings`. Raises ConfigError, ModelUnavailable.
 
     Args:
@@ -184,7 +184,7 @@ def suggest(
     fit = fitting_smaller(wanted, model, family.facts(model), on_gpu, clips_of(workspace, wanted), here=gpu == HERE)
     if fit.settings is None:
         warning = " ".join(filter(None, (found.warning, f"{on_gpu.name}: {fit.why}")))
-        return replace(found, warning=warning, gpu=on_gpu.name)
+        return found.model_copy(update={"warning": warning, "gpu": on_gpu.name})
     reasons = [one for one in found.reasons if one.setting not in fit.changed]
     reasons.append(Reason("", on_gpu.name, "", " ".join(filter(None, (fit.given_up, fit.why))), (SOURCE,)))
     titles = {spec.name: spec.title for spec in specs(TrainSettings)}
@@ -192,7 +192,8 @@ def suggest(
         plain = value if isinstance(value, str | int | float) else "none"
         why = f"The fastest memory settings that fit {on_gpu.name}." if name in NAMES else fit.given_up
         reasons.append(Reason(name, titles[name], plain, why, (SOURCE,)))
-    return replace(found, settings={**found.settings, **fit.changed}, reasons=reasons, gpu=on_gpu.name)
+    settings_too = {**found.settings, **fit.changed}
+    return found.model_copy(update={"settings": settings_too, "reasons": tuple(reasons), "gpu": on_gpu.name})
 
 
 # ---- several GPUs

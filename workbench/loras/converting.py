@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from workbench.display.quantities import shortened
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, models
 from workbench.families.base import ResolvedModel
@@ -187,8 +188,7 @@ def _readers(loras: Sequence[Opened], format: LoraFormat) -> str:
     if format.lokr and all(one.weights.lokr for one in loras):
         return f"It stays a LoKr, read by {format.lokr}"
     outside = sorted({layer for one in loras for layer in one.weights.layers if "blocks." not in layer})
-    rest = f"{', '.join(outside[:3])}{' ...' if len(outside) > 3 else ''}"
-    limit = f". Layers outside the blocks ({rest}) are read by {format.outside} alone"
+    limit = f". Layers outside the blocks ({shortened(outside, 3)}) are read by {format.outside} alone"
     return f"{format.read_by}{limit if outside and format.outside and len(format.readers) > 1 else ''}"
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from workbench import jobs
+from workbench.display.quantities import duration
 from workbench.errors import ConfigError, Unknown
-from workbench.jobs import queue
+from workbench.families import lora_names
+from workbench.jobs import State, log_tail, queue
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
 from workbench.loras.settings import (
@@ -28,10 +30,12 @@ from workbench.loras.settings import (
     SurvivesSettings,
 )
 from workbench.settings import Settings, parse
+from workbench.snapshots import HIDDEN
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
 from workbench.workspace.lora_names import folder
 
 MODULE, JOBS = "workbench.loras", ".jobs"
+LOG_LINES = 8
 KEPT_SECONDS = 24 * 3600  # how long the folder of an ended job is kept
 # task -> (settings, function, phase)
 TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
@@ -45,26 +49,54 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class LoraTask:
-    """One operation.
+Match = dict[str, Any]
 
-    made: a name in the library or a path; "" until it has finished.
-    reports: what matched, for each LoRA of an import or a conversion (families.lora_names).
-    files: written by a conversion.
-    """
 
-    folder: Path
-    name: str
-    status: jobs.Status
+class LoraJob(JobSnapshot):
+    """A background job on LoRAs."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
+
+    activity: Annotated[str, HIDDEN]
+    """What it is doing and how long that will take, or how it ended."""
+
+    tone: Annotated[str, HIDDEN]
+    """How to color it: `going`, `good`, `bad` or `plain`."""
+
+    share: Annotated[float | None, HIDDEN]
+    """Share of the work that is done, 0 to 1; null while unknown."""
+
+    log: Annotated[str, HIDDEN]
+    """The end of its log, if it failed without a message; otherwise ""."""
+
+    fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
+    """The contents of `reports` in words: (label, value)."""
+
+    ended_at: Annotated[float | None, HIDDEN]
+    """When it ended, as Unix time; null until then."""
+
+    operation: str
+    """`merge`, `resize`, `extract`, `fuse`, `survives`, `import` or `convert`."""
+
     made: str
-    message: str
-    reports: Sequence[Mapping[str, Any]] = ()
-    files: Sequence[str] = ()
+    """Name in the library, or path, of the result; "" until it is done."""
 
-    @property
-    def id(self) -> str:
-        return self.folder.name
+    error: float | None
+    """Share of the LoRA's change that was lost, 0 to 1; null if nothing was lost."""
+
+    files: tuple[str, ...]
+    """Paths of the files that a conversion wrote."""
+
+    survives: dict[str, float]
+    """Share of the change that fusing would keep, 0 to 1, by the format of the weights; empty for other jobs."""
+
+    reports: tuple[Match, ...]
+    """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
+    alpha_from, written_by and, if they apply, converted, lost, nothing."""
+
+    def outcome(self) -> Iterable[str]:
+        matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
+        return filter(None, (self.message, *(self.files or (self.made,)), *matches))
 
 
 def start(workspace: Workspace, settings: Settings) -> Path:
@@ -80,19 +112,49 @@ def start(workspace: Workspace, settings: Settings) -> Path:
     return job_folder
 
 
-def read_task(job_folder: Path) -> LoraTask:
-    """Read an operation from its job's folder. Raises Unknown if there is none."""
+def read_task(job_folder: Path) -> LoraJob:
+    """Read a job from its folder. Raises Unknown if there is none."""
     if not (job_folder / jobs.CONFIG).exists():
         raise Unknown(f"there is no operation {job_folder.name!r}: look at the list")
     task, result = str(read_object(job_folder / jobs.CONFIG).get("task", "")), read_object(job_folder / jobs.RESULT)
-    made, message = str(result.get("made", "")), str(result.get("summary", ""))
+    status, summary = jobs.status(job_folder), str(result.get("summary", ""))
     reports, files = result.get("reports"), result.get("files")
     reports = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
     files = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
-    return LoraTask(job_folder, task, jobs.status(job_folder), made, message, reports, files)
+    phase, share, log = TASKS[task][2] if task in TASKS else "the operation", None, ""
+    if status.state.alive:
+        left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
+        count = f"layer {status.step} of {status.total}" if status.total else ""
+        activity, tone = " · ".join(filter(None, (status.phase or "starting", count, left))), "going"
+        share = status.step / status.total if status.total else None
+    elif status.state is State.FINISHED:
+        activity, tone = f"{summary[:1].upper()}{summary[1:]}.", "good"
+    elif status.state is State.STOPPED:
+        activity, tone = f"{phase.capitalize()} was stopped; nothing was made.", "plain"
+    else:
+        activity, tone = f"{phase.capitalize()} failed. {status.message}", "bad"
+        log = "" if status.message else log_tail(job_folder, LOG_LINES)
+    return LoraJob(
+        id=job_folder.name,
+        folder=str(job_folder),
+        state=status.state,
+        message=summary or status.message,
+        activity=activity,
+        tone=tone,
+        share=share,
+        log=log,
+        fit=tuple(line for one in reports for line in lora_names.lines(one)) if status.state is State.FINISHED else (),
+        ended_at=status.ended_at,
+        operation=task,
+        made=str(result.get("made", "")),
+        error=result.get("error"),
+        files=tuple(files),
+        survives=result.get("survives") or {},
+        reports=tuple(reports),
+    )
 
 
-def everything(workspace: Workspace) -> list[LoraTask]:
+def everything(workspace: Workspace) -> list[LoraJob]:
     """List active operations and those that ended in the last day, newest first."""
     return [read_task(status.folder) for status in jobs.jobs_in(folder(workspace) / JOBS)]
 

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.display.quantities import duration, percent
+from workbench.display.quantities import percent
 from workbench.families import lora_names
-from workbench.jobs import State, log_tail
 from workbench.loras.library import LibraryLora, notes
-from workbench.loras.tasks import TASKS, LoraTask
 from workbench.runs.analysis.diagnosis import CLAIMS
 from workbench.runs.listing import summary_of
-
-LOG_LINES = 8
 
 
 def match(lora: LibraryLora) -> list[tuple[str, str]]:
@@ -76,36 +72,3 @@ def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
     if isinstance(lost, float) and (words := percent(lost)) != "nothing":
         return Verdict("idle", f"{words} of the change lost")
     return None
-
-
-@dataclass(frozen=True)
-class TaskView:
-    """The current state of an operation.
-
-    tone: "going", "good", "bad" or "plain".
-    share: of the work that is done; None while unknown.
-    matches: (label, value) lines on how the LoRAs that were read matched.
-    """
-
-    message: str
-    tone: str
-    share: float | None = None
-    log: str = ""
-    matches: tuple[tuple[str, str], ...] = ()
-
-
-def task_view(task: LoraTask) -> TaskView:
-    """Describe an operation's progress, or how it ended."""
-    status, operation = task.status, TASKS[task.name][2] if task.name in TASKS else "the operation"
-    if status.state.alive:
-        left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        count = f"layer {status.step} of {status.total}" if status.total else ""
-        share = status.step / status.total if status.total else None
-        return TaskView(" · ".join(filter(None, (status.phase or "starting", count, left))), "going", share)
-    if status.state is State.FINISHED:
-        matches = tuple(line for report in task.reports for line in lora_names.lines(report))
-        return TaskView(f"{task.message[:1].upper()}{task.message[1:]}.", "good", matches=matches)
-    if status.state is State.STOPPED:
-        return TaskView(f"{operation.capitalize()} was stopped; nothing was made.", "plain")
-    log = "" if status.message else log_tail(task.folder, LOG_LINES)
-    return TaskView(f"{operation.capitalize()} failed. {status.message}", "bad", log=log)

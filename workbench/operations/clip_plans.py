@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -19,9 +18,11 @@ from workbench.families.model import Model
 from workbench.operations.clips import Clip, OrAll
 from workbench.operations.dataset_tasks import NamedDataset
 from workbench.operations.datasets import LOOKING
-from workbench.operations.registry import Fields, JobSnapshot, Snapshot, operation
+from workbench.operations.registry import Fields, operation
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import vae_reconstruction
+from workbench.sampler.vae_reconstruction import Reconstruction
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, named_paths
 
 SHAPE = ("model", "frames", "height", "width", "fps")
@@ -78,34 +79,6 @@ class Video(Snapshot):
     """What it shows."""
 
 
-class Reconstruction(JobSnapshot):
-    """A clip after encoding and decoding with a model's VAE, compared with the original."""
-
-    video: str | None
-    """Path of the reconstruction; null until the job has finished."""
-
-    beside: str | None
-    """Path of a video with the model's input on the left and the reconstruction on the right; null until then."""
-
-    psnr: float | None
-    """PSNR over all frames in dB; null until then."""
-
-    psnr_worst: float | None
-    """PSNR of the worst frame in dB, at most 100; null until then."""
-
-    ssim: float | None
-    """Mean structural similarity (SSIM) of the luminance, 1 for identical frames; null until then."""
-
-    def outcome(self) -> Iterable[str]:
-        yield f"{self.psnr:.1f} dB, the worst frame {self.psnr_worst:.1f} dB: {vae_reconstruction.MEANING}"
-        yield f"side by side, the model's input on the left, the reconstruction on the right: {self.beside}"
-
-    @property
-    def goes_on(self) -> str:
-        stop = Path(self.folder) / "control" / "stop"
-        return f"It continues in the background; the same command shows it again. Stop it: touch {stop}"
-
-
 @operation(shell=False)
 def planned(workspace: Workspace, dataset: NamedDataset, clip: Clip, settings: ShapeOf) -> Video:
     """Render a clip exactly as a model sees it."""
@@ -138,9 +111,9 @@ def plan(
     chosen = records.clips_named(dataset.clips, clips or None)
     found = buckets_of.choose(chosen, model, buckets, shape.fps, [(shape.height, shape.width)])
     table = buckets_of.assign(chosen, found, shape.fps)
-    return Plan(
+    return Plan.from_objects(
+        shape,
         sentence=table.sentence,
-        **_numbers(shape),
         clips=tuple(
             {**_named(one.clip), "bucket": str(one.bucket) if one.bucket else None, "dropped": one.dropped}
             for one in table.assignments
@@ -154,17 +127,13 @@ def _plan(dataset: Dataset, clips: tuple[str, ...], shape: Shape) -> Plan:
     wanted = {clip.file_name for clip in records.clips_named(dataset.clips, clips or None)}
     plans = [one for one in dataset.plans(shape) if one.clip.file_name in wanted]
     plain = ("sentence", "indices", "resize", "crop", "fps", "use", "warnings", "dropped")
-    return Plan(
+    return Plan.from_objects(
+        shape,
         sentence=plan_sentence(shape, plans),
-        **_numbers(shape),
         clips=tuple({**_named(one.clip), **{name: getattr(one, name) for name in plain}} for one in plans),
         buckets={},
         written=(),
     )
-
-
-def _numbers(shape: Shape) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in ("frames", "height", "width", "fps")}
 
 
 def _named(clip: records.Clip) -> dict[str, str]:
@@ -199,21 +168,7 @@ def reconstruction(
     folder = workspace.cache / vae_reconstruction.FOLDER / id
     if not is_slug(id) or not folder.is_dir():
         raise Unknown(f"there is no reconstruction {id[:80]!r}: request it again")
-    return _reconstruction(vae_reconstruction.read(folder))
-
-
-def _reconstruction(found: vae_reconstruction.Reconstruction) -> Reconstruction:
-    return Reconstruction(
-        id=found.folder.name,
-        folder=str(found.folder),
-        state=found.status.state.value,
-        message="" if found.status.state.alive else found.status.message,
-        video=str(found.path) if found.path else None,
-        beside=str(found.beside) if found.beside else None,
-        psnr=found.psnr,
-        psnr_worst=found.psnr_worst,
-        ssim=found.ssim,
-    )
+    return vae_reconstruction.read(folder)
 
 
 @operation(changes=True, job=reconstruction, section=LOOKING)
@@ -227,5 +182,4 @@ def reconstruct(
     _, shape = _wanted(workspace, settings)
     wanted = workspace.model(settings.model)
     one = dataset.clip(clip)
-    found = vae_reconstruction.request(workspace, dataset.folder, one, wanted, shape, settings.device)
-    return _reconstruction(found)
+    return vae_reconstruction.request(workspace, dataset.folder, one, wanted, shape, settings.device)

@@ -15,7 +15,7 @@ from workbench.captioners import captioners
 from workbench.clips import frame_plan, records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder.captions import editing
-from workbench.dataset_builder.captions.editing import Search
+from workbench.dataset_builder.captions.editing import Rewritten, Search
 from workbench.dataset_builder.cuts import cutting, scenes
 from workbench.dataset_builder.cuts.cutting import cut_of, master_of
 from workbench.dataset_builder.dataset import Dataset
@@ -27,7 +27,8 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task
 from workbench.operations.datasets import NAMING, ClipEntry, clip_entry
-from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.registry import operation
+from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace
 
 CAPTIONS, CUTTING = "Captions", "Cutting"
@@ -116,16 +117,12 @@ class Neighbors(Snapshot):
     """Id of the next clip; "" for the last one."""
 
 
-def neighbors(clips: Sequence[records.Clip], one: records.Clip) -> dict[str, Any]:
-    """Return the fields of Neighbors."""
+def neighbors(clips: Sequence[records.Clip], one: records.Clip) -> Neighbors:
+    """Return where a clip stands among these."""
     at = clips.index(one)
     before, after = clips[:at][-1:], clips[at + 1 :][:1]
-    return {
-        "number": at + 1,
-        "of": len(clips),
-        "previous": before[0].id if before else "",
-        "next": after[0].id if after else "",
-    }
+    previous, next = (found[0].id if found else "" for found in (before, after))
+    return Neighbors(number=at + 1, of=len(clips), previous=previous, next=next)
 
 
 class ClipView(Neighbors, ClipCard):
@@ -214,19 +211,6 @@ class Edited(Snapshot):
     """Number of captions that changed."""
 
 
-class Rewritten(Snapshot):
-    """A caption that an edit would change."""
-
-    name: str
-    """Name of the clip."""
-
-    before: str
-    """The caption now."""
-
-    after: str
-    """The caption after the edit."""
-
-
 class Trigger(Snapshot):
     """The trigger word of a dataset."""
 
@@ -273,7 +257,7 @@ def cards(
     found = clip_list(dataset.folder, search, only, order)
     first = min(first, max(0, (len(found.clips) - 1) // most * most))
     return ClipCards(
-        clips=tuple(ClipCard(**clip_card(dataset, one, found.marks)) for one in found.clips[first : first + most]),
+        clips=tuple(clip_card(dataset, one, found.marks) for one in found.clips[first : first + most]),
         first=first,
         found=len(found.clips),
         all=found.all,
@@ -284,23 +268,23 @@ def cards(
     )
 
 
-def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the fields of a clip's card.
+def clip_card(dataset: Dataset, clip: records.Clip, marks: Mapping[str, Sequence[str]]) -> ClipCard:
+    """Return a clip's card.
 
     Args:
         marks: File name -> what the last check found in that clip.
     """
     thumbnail = dataset.folder / thumbnail_name(clip)
-    return {
-        **dict(clip_entry(clip)),
-        "file": str(dataset.folder / clip.file_name),
-        "picture": str(thumbnail) if thumbnail.exists() else "",
-        "first_frame": str(dataset.folder / clip.first_frame) if clip.first_frame else "",
-        "beside": {kind: str(dataset.folder / name) for kind, name in clip.companions.items()},
-        "image": clip.is_image,
-        "caption_by": clip.caption_by,
-        "marks": tuple(marks.get(clip.file_name, ())),
-    }
+    return ClipCard.from_objects(
+        clip_entry(clip),
+        file=str(dataset.folder / clip.file_name),
+        picture=str(thumbnail) if thumbnail.exists() else "",
+        first_frame=str(dataset.folder / clip.first_frame) if clip.first_frame else "",
+        beside={kind: str(dataset.folder / name) for kind, name in clip.companions.items()},
+        image=clip.is_image,
+        caption_by=clip.caption_by,
+        marks=tuple(marks.get(clip.file_name, ())),
+    )
 
 
 @operation(shell=False)
@@ -324,9 +308,10 @@ def view(
     missing = found.next_without_caption(at)
     shape = shape_for(find_model(workspace.model(model)).model, frames) if model else None
     planned = frame_plan.plan(one, shape) if shape else None
-    return ClipView(
-        **{**clip_card(dataset, one, found.marks), "plan": planned.sentence if planned else ""},
-        **neighbors(clips, one),
+    return ClipView.from_objects(
+        clip_card(dataset, one, found.marks),
+        neighbors(clips, one),
+        plan=planned.sentence if planned else "",
         missing=clips[missing].id if missing is not None and missing != at else "",
         trigger_word=dataset.info.trigger_word,
         cuttable=not (one.is_image or one.is_latents),
@@ -344,15 +329,12 @@ def source(workspace: Workspace, dataset: NamedDataset, clip: Clip) -> Source:
     strip = scenes.filmstrip(master.path, workspace.cache / scenes.STRIPS, scenes.TILES, scenes.TILE_HEIGHT)
     cut = cut_of(one, master)
     others = [cut_of(other, master) for other in dataset.clips if one.master and other.master == one.master]
-    plain = {name: getattr(master, name) for name in ("frames", "fps", "width", "height")}
-    return Source(
-        **plain,
+    return Source.from_objects(
+        master,
+        cut,
         file=str(master.path),
         strip=str(strip.path),
         tiles=len(strip.times),
-        start=cut.start,
-        end=cut.end,
-        crop=cut.crop,
         taken=tuple((other.start, other.end) for other in others if (other.start, other.end) != (cut.start, cut.end)),
     )
 
@@ -410,7 +392,7 @@ def auto_caption(dataset: NamedDataset, settings: CaptionSettings) -> DatasetTas
 @operation(path="/captioners", shell=False)
 def list_captioners(workspace: Workspace) -> list[CaptionerInfo]:
     """List the captioners and what each of them needs."""
-    return [CaptionerInfo(id=one.id, title=one.title, needs=one.needs) for one in captioners().values()]
+    return [CaptionerInfo.model_validate(one) for one in captioners().values()]
 
 
 @operation(none="no caption would change", section=CAPTIONS)
@@ -426,8 +408,7 @@ def to_replace(
 ) -> list[Rewritten]:
     """List the captions that `replace` would change, without changing them."""
     search = Search(find, expression, match_case, whole_word)
-    found = editing.preview_replace(dataset.folder, search, replacement, clips or None)
-    return [Rewritten.model_validate(one) for one in found]
+    return editing.preview_replace(dataset.folder, search, replacement, clips or None)
 
 
 @operation(changes=True, section=CAPTIONS)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,11 +24,12 @@ from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, Neighbors, OrAll, clip_card, neighbors
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of, while_same
-from workbench.operations.registry import Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.settings import specs
+from workbench.snapshots import Shown, Snapshot
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
-from workbench.workspace import Workspace, confined, named_paths
+from workbench.workspace import confined, named_paths
 
 BESIDE = "Beside a clip"
 Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
@@ -282,11 +284,10 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
-    return while_same(workspace, name, lambda dataset: pairs(dataset, **asked))
-
-
-@operation(watch=_watch_pairs, shell=False)
+@operation(
+    watch=lambda workspace, name, **asked: while_same(workspace, name, partial(pairs, **asked)),
+    shell=False,
+)
 def pairs(
     dataset: NamedDataset,
     *,
@@ -323,7 +324,7 @@ def pairs(
         role=chosen,
         pairs=tuple(
             Paired(
-                clip=ClipCard(**clip_card(dataset, one, listed.marks)),
+                clip=clip_card(dataset, one, listed.marks),
                 partners={
                     kind: _partner(dataset, one, kind, findings.get((one.file_name, kind))) for kind in one.companions
                 },
@@ -425,11 +426,9 @@ def detach(dataset: NamedDataset, kind: Kind, clips: OrAll = ()) -> Detached:
 def list_makers() -> list[MakerInfo]:
     """List the companion files that can be made from clips, and the models that some of them need."""
     return [
-        MakerInfo(
+        MakerInfo.from_objects(
+            one,
             id=name,
-            title=one.title,
-            does=one.does,
-            kinds=one.kinds,
             numbers=_numbers(name),
             models=tuple(_model(model, *one.helpers[:1]) for model in one.models),
         )
@@ -456,7 +455,7 @@ def _numbers(maker: made.Maker) -> tuple[MakerNumber, ...]:
     if amount is None:
         return ()
     title = f"{amount.title[0].upper()}{amount.title[1:]}"
-    return (MakerNumber(setting="amount", title=title, start=amount.start, low=amount.low, high=amount.high),)
+    return (MakerNumber.from_objects(amount, setting="amount", title=title),)
 
 
 @operation(path="/trackers", shell=False)
@@ -467,9 +466,8 @@ def list_trackers() -> list[VisionModel]:
 
 def _model(model: KnownModel, *helpers: KnownModel) -> VisionModel:
     every = (model, *helpers)
-    return VisionModel(
-        id=model.id,
-        title=model.title,
+    return VisionModel.from_objects(
+        model,
         memory_gb=sum(one.memory_gb for one in every),
         download_gb=round(sum(one.download_gb for one in every), 2),
         license=", ".join(dict.fromkeys(one.license for one in every)),
@@ -501,30 +499,22 @@ def mask(dataset: NamedDataset, clip: Clip) -> MaskView:
     if failed:  # only if this clip was among those tracked
         tracked = TrackSettings.load(dataset.task("track").folder / jobs.CONFIG).clips
         failed = not tracked or bool({one.id, one.name, one.file_name} & set(tracked))
-    return MaskView(
+    return MaskView.from_objects(
+        info,
+        neighbors(clips, one),
+        one,
         clip=one.id,
-        name=one.name,
         file=str(dataset.folder / one.file_name),
         mask=str(dataset.folder / one.mask) if one.mask else "",
-        frames=one.frames,
-        fps=one.fps,
-        width=one.width,
-        height=one.height,
         painted=tuple(
             PaintedFrame(frame=frame, file=str(path)) for frame, path in painted_frames(dataset.folder, one).items()
         ),
-        by=info.by,
         used=tuple(info.painted),
-        confidence=tuple(info.confidence),
         sure=mask_tracking.SURE,
-        doubtful=tuple(info.doubtful),
-        soften=info.soften,
-        invert=info.invert,
         seconds=one.frames * masking.FRAME_SECONDS,
         activity=task.activity if running else "",
         share=task.share if running else None,
         problem=task.sentence if failed else "",
-        **neighbors(clips, one),
     )
 
 

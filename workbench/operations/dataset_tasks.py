@@ -18,10 +18,13 @@ from workbench.dataset_builder.settings import CheckSettings
 from workbench.dataset_builder.snapshot import FileResult, task_snapshot
 from workbench.dataset_builder.tasks import NAMES
 from workbench.dataset_builder.tasks import Name as TaskName
+from workbench.display.quantities import shortened
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import State
-from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import Opened, operation
 from workbench.settings import Settings
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 
@@ -100,8 +103,7 @@ class Findings(Snapshot):
             yield from ("", f"{kind} ({len(found)}, {found[0].severity}): {found[0].title}")
             listed = found if len(kinds) == 1 else found[:MOST_OF_A_KIND]
             for one in listed:
-                names = ", ".join(one.names[:6]) + (" ..." if len(one.names) > 6 else "")
-                yield f"  {one.sentence}" + (f"  [{names}]" if len(one.names) > 1 else "")
+                yield f"  {one.sentence}" + (f"  [{shortened(one.names, 6)}]" if len(one.names) > 1 else "")
             if len(found) > len(listed):
                 yield f"  ... list all: workbench dataset findings {self.dataset} {kind}"
             if found[0].fixes:
@@ -283,25 +285,17 @@ def while_same(workspace: Workspace, name: str, read: Callable[[Dataset], T]) ->
     return again
 
 
-def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
-    return while_same(workspace, name, checks)
-
-
-@operation(watch=_watch_checks, shell=False)
+@operation(watch=lambda workspace, name: while_same(workspace, name, checks), shell=False)
 def checks(dataset: NamedDataset) -> Checks:
     """Show what the last check found, by kind, with possible fixes."""
     if (report := dataset.report) is None:
         return Checks(sentence="", checked_at=None, new_clips=len(dataset.clips), kinds=())
     ids = {clip.file_name: clip.id for clip in dataset.clips}
-    return Checks(
-        sentence=report.sentence,
-        checked_at=report.checked_at,
-        new_clips=report.new_clips,
+    return Checks.from_objects(
+        report,
         kinds=tuple(
-            KindOfFinding(
-                kind=group.kind,
-                title=group.title,
-                severity=group.severity.value,
+            KindOfFinding.from_objects(
+                group,
                 tone=group.severity.tone,
                 count=len(group.findings),
                 findings=tuple(
@@ -334,12 +328,12 @@ def findings(dataset: NamedDataset, kind: Kind = "") -> Findings:
 
 def _findings(dataset: Dataset, report: CheckReport, kind: str = "") -> Findings:
     names = {clip.file_name: clip.name for clip in dataset.clips}
-    return Findings(
+    return Findings.from_objects(
+        report,
         dataset=dataset.name,
-        **{name: getattr(report, name) for name in ("sentence", "checked_at", "model", "clips", "new_clips")},
         findings=tuple(
-            Finding(
-                **{name: getattr(one, name) for name in ("kind", "title", "sentence", "severity", "clips")},
+            Finding.from_objects(
+                one,
                 names=tuple(names[clip] for clip in one.clips),
                 fixes=tuple(fix.replace("_", "-") for fix in one.fixes),
             )

@@ -18,15 +18,16 @@ from workbench.dataset_builder.checks.statistics import Histogram
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import contents, finished_download, start_download
 from workbench.dataset_builder.settings import ExportSettings, ImportSettings
-from workbench.dataset_builder.snapshot import Summary, TaskSnapshot, last_change, task_snapshot
-from workbench.dataset_builder.sources.files import first_names, inbox, keep_uploads
+from workbench.dataset_builder.snapshot import Entry, InWords, dataset_entry, task_snapshot
+from workbench.dataset_builder.sources.files import inbox, keep_uploads
 from workbench.dataset_builder.tasks import NAMES
-from workbench.display.quantities import byte_size, counted, duration, moment
+from workbench.display.quantities import byte_size, counted, duration, listed, moment
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of
-from workbench.operations.registry import HIDDEN, Fields, Shown, Snapshot, operation
+from workbench.operations.registry import Fields, operation
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, confined, named_paths, size_of
 from workbench.workspace.records import Kept
 
@@ -54,42 +55,6 @@ ModelName = Annotated[
 Number = Annotated[int | None, Field(description="Number of the change, as `history` lists it. Default: the newest.")]
 
 
-class Entry(Snapshot):
-    """A dataset in a list."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("name", "summary", "trigger_word", "group", "damage")
-
-    name: str
-    """Name of the dataset, as commands take it."""
-
-    folder: str
-    """Path of its folder."""
-
-    title: str
-    """Display title."""
-
-    trigger_word: str
-    """The trigger word, which is added to every caption that lacks it; "" for none."""
-
-    group: str
-    """The group that lists show it in; "" for none."""
-
-    created_at: Annotated[float | None, Shown("created", moment)]
-    """When it was created, as Unix time; null for a folder that the workbench did not create."""
-
-    changed_at: Annotated[float | None, Shown("last changed", moment)]
-    """When its clips, captions, title or notes last changed, as Unix time."""
-
-    own_notes: Annotated[str, Shown("notes")]
-    """Notes on the dataset; "" for none."""
-
-    summary: Annotated[Summary, Shown("contents", lambda summary: summary.sentence)]
-    """Clips, seconds, sizes, fps, missing_captions, refused, paired (the number of clips with companion files)."""
-
-    damage: Annotated[tuple[str, ...], Shown(text=" ".join)]
-    """One sentence for each record that cannot be read, with what to do about it."""
-
-
 class Card(Entry):
     """A dataset as a card on the page."""
 
@@ -104,20 +69,6 @@ class Card(Entry):
 
     activity: str
     """What a background task is doing with it; "" if none is running."""
-
-
-class InWords(Snapshot):
-    """The description of a dataset, apart from its clips."""
-
-    facts: Annotated[dict[str, str], HIDDEN]
-    """Its numbers in words: label -> value."""
-
-    next_steps: Annotated[tuple[str, ...], Shown("next", " ".join)]
-    """One sentence for each thing left to do."""
-
-    tasks: Annotated[tuple[TaskSnapshot, ...], HIDDEN]
-    """Every task that was started: name, state, share, activity, sentence, details, log, actions, files, ended_at;
-    for an import also counts and new."""
 
 
 class About(InWords, Card):
@@ -475,7 +426,7 @@ def take(
 
     given = [confined(inbox(), one) for one in files]
     if not survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames).sources:
-        named = first_names([one.name for one in given])
+        named = listed([one.name for one in given])
         raise ConfigError(f"there is no video or image in {named}: drop the videos, too, or an archive of them")
     dataset = Dataset.open(workspace, name) if name else Dataset.create(workspace, title.strip() or given[0].stem)
     task = dataset.task("import")
@@ -490,7 +441,7 @@ def create(
     workspace: Workspace, title: Annotated[str, Field(description="What its clips show, in a few words.", min_length=1)]
 ) -> Entry:
     """Create an empty dataset."""
-    return Entry(**_entry(Dataset.create(workspace, title)))
+    return dataset_entry(Dataset.create(workspace, title).folder)
 
 
 @operation(changes=True, shell=False)
@@ -560,29 +511,14 @@ def list_(
     group: Annotated[str | None, Field(description='Only those in this group; "" for those in none.')] = None,
 ) -> list[Entry]:
     """List the datasets of the workspace by group."""
-    return [Entry(**_entry(one)) for one in dataset_library.search(workspace, search, group)]
-
-
-def _entry(one: Dataset) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "folder": str(one.folder),
-        "title": one.info.title or one.name,
-        "trigger_word": one.info.trigger_word,
-        "group": one.group,
-        "created_at": one.info.created,
-        "changed_at": last_change(one.folder),
-        "own_notes": one.notes,
-        "summary": one.summary,
-        "damage": tuple(one.damage),
-    }
+    return [dataset_entry(one.folder) for one in dataset_library.search(workspace, search, group)]
 
 
 def _watch_cards(workspace: Workspace) -> Callable[[], list[Card]]:
     kept = Kept[Card]()
 
     def card(one: Dataset) -> Card:
-        known = kept.of(one.name, (one.version, one.group), lambda: Card(**_card(one)))
+        known = kept.of(one.name, (one.version, one.group), lambda: _card(one))
         return known.model_copy(update={"activity": _activity(one)})
 
     return lambda: [card(one) for one in dataset_library.search(workspace)]
@@ -594,15 +530,15 @@ def cards(workspace: Workspace) -> list[Card]:
     return _watch_cards(workspace)()
 
 
-def _card(dataset: Dataset) -> dict[str, Any]:
+def _card(dataset: Dataset) -> Card:
     cover = next((clip for clip in dataset.clips if not clip.is_latents), None)
-    return {
-        **_entry(dataset),
-        "cover": str(dataset.folder / cover.file_name) if cover else "",
-        "width": cover.width if cover else 0,
-        "height": cover.height if cover else 0,
-        "activity": _activity(dataset),
-    }
+    return Card(
+        **dict(dataset_entry(dataset.folder)),
+        cover=str(dataset.folder / cover.file_name) if cover else "",
+        width=cover.width if cover else 0,
+        height=cover.height if cover else 0,
+        activity=_activity(dataset),
+    )
 
 
 def _activity(dataset: Dataset) -> str:
@@ -640,13 +576,11 @@ def about(
         problem = str(error)
     seen = dataset.snapshot(shape)
     undoable, redoable, archive = dataset.undoable, dataset.redoable, finished_download(dataset.folder)
-    return About(
-        **_card(dataset),
-        facts=seen.facts,
-        next_steps=seen.next_steps,
+    return About.from_objects(
+        seen,
+        _card(dataset),
         left_out=sum(one.dropped is not None for one in dataset.plans(shape)) if shape else None,
         problem=problem,
-        tasks=seen.tasks,
         removed=len(dataset.removed),
         undo=undoable[0].what if undoable else "",
         redo=redoable[0].what if redoable else "",
@@ -661,12 +595,9 @@ def show(workspace: Workspace, dataset: NamedDataset, *, model: ModelName = "") 
     shape = shape_for(find_model(workspace.model(model)).model) if model else None
     plans = {one.clip.file_name: one.sentence for one in dataset.plans(shape)} if shape else {}
     seen, captions = dataset.snapshot(shape), dataset.captions
-    return Details(
-        **_entry(dataset),
+    return Details.from_objects(
+        seen,
         content_hash=dataset.content_hash,
-        facts=seen.facts,
-        next_steps=seen.next_steps,
-        tasks=seen.tasks,
         clips=tuple(clip_entry(one, captions[one.file_name], plans.get(one.file_name, "")) for one in dataset.clips),
         refused=tuple(one.sentence for one in dataset.import_results if not one.usable),
     )
@@ -674,9 +605,8 @@ def show(workspace: Workspace, dataset: NamedDataset, *, model: ModelName = "") 
 
 def clip_entry(clip: records.Clip, caption: str | None = None, plan: str = "") -> ClipEntry:
     """Convert a clip to a snapshot. A `caption` of None stands for the caption in its record."""
-    plain = ("id", "file_name", "name", "source", "tags", "width", "height", "frames", "fps", "seconds", "span", "crop")
-    return ClipEntry(
-        **{name: getattr(clip, name) for name in plain},
+    return ClipEntry.from_objects(
+        clip,
         caption=clip.text if caption is None else caption,
         latents_model=(clip.latents_model or "an unknown model") if clip.is_latents else "",
         plan=plan,
@@ -700,7 +630,7 @@ def rename(
 
     Runs that were trained on it still find it under its old name.
     """
-    return Entry(**_entry(dataset_library.rename(workspace, dataset, title)))
+    return dataset_entry(dataset_library.rename(workspace, dataset, title).folder)
 
 
 @operation(changes=True, section=NAMING)

@@ -18,12 +18,13 @@ from workbench.compare.suggestions import of_sample as around
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DeviceBusy, WorkbenchError
 from workbench.loras.library import inserted, lacking, words_of_grid
-from workbench.operations.registry import HIDDEN, Fields, Opened, Snapshot, operation
+from workbench.operations.registry import Fields, Opened, operation
 from workbench.operations.shared import Written
 from workbench.runs.run import Run
 from workbench.sampler.samples import Samples
 from workbench.sampler.settings import SampleSettings
 from workbench.settings import parse
+from workbench.snapshots import HIDDEN, Snapshot
 from workbench.workspace import Workspace
 
 Name = Annotated[str, Field(title="Grid", description="Name of the grid.")]

@@ -11,11 +11,12 @@ from workbench.demo_space import replays
 from workbench.errors import ConfigError
 from workbench.fit.estimate import estimate
 from workbench.jobs import State
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.overview import NowLine, OverviewReader
 from workbench.runs.run import Run
 from workbench.sampler.samples import Sample
 from workbench.sampler.view import loras_used
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
 DEMO = "demo"

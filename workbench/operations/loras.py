@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -25,16 +25,17 @@ from workbench.loras.settings import (
     ResizeSettings,
     SurvivesSettings,
 )
-from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.loras.tasks import LoraJob, Match
+from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
 from workbench.sampler.loras import read_header, split_scale
 from workbench.settings import Settings, specs
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, is_slug, read_object
 from workbench.workspace.lora_names import folder
 from workbench.workspace.records import read_once
 
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
-Match = dict[str, Any]
 MOST_VIDEOS = 6
 IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
 
@@ -199,53 +200,6 @@ class Format(Snapshot):
     """The one of these programs that also applies layers outside the blocks; "" if none does."""
 
 
-class LoraJob(JobSnapshot):
-    """A background job on LoRAs."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "operation", "state", "made", "message")
-
-    activity: Annotated[str, HIDDEN]
-    """What it is doing and how long that will take, or how it ended."""
-
-    tone: Annotated[str, HIDDEN]
-    """How to color it: `going`, `good`, `bad` or `plain`."""
-
-    share: Annotated[float | None, HIDDEN]
-    """Share of the work that is done, 0 to 1; null while unknown."""
-
-    log: Annotated[str, HIDDEN]
-    """The end of its log, if it failed without a message; otherwise ""."""
-
-    fit: Annotated[tuple[tuple[str, str], ...], HIDDEN]
-    """The contents of `reports` in words: (label, value)."""
-
-    ended_at: Annotated[float | None, HIDDEN]
-    """When it ended, as Unix time; null until then."""
-
-    operation: str
-    """`merge`, `resize`, `extract`, `fuse`, `survives`, `import` or `convert`."""
-
-    made: str
-    """Name in the library, or path, of the result; "" until it is done."""
-
-    error: float | None
-    """Share of the LoRA's change that was lost, 0 to 1; null if nothing was lost."""
-
-    files: tuple[str, ...]
-    """Paths of the files that a conversion wrote."""
-
-    survives: dict[str, float]
-    """Share of the change that fusing would keep, 0 to 1, by the format of the weights; empty for other jobs."""
-
-    reports: tuple[Match, ...]
-    """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
-    alpha_from, written_by and, if they apply, converted, lost, nothing."""
-
-    def outcome(self) -> Iterable[str]:
-        matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
-        return self.message, *(self.files or (self.made,)), *matches
-
-
 class ToRemove(Snapshot):
     """A LoRA that would be removed, or was."""
 
@@ -307,8 +261,8 @@ def show(workspace: Workspace, name: LoraName) -> Details:
     """Show a LoRA: its model, rank, trigger word, size, origin and quality."""
     one = library.find(workspace, name)
     known = known_model(one.model or one.base_model)
-    return Details(
-        **dict(_lora(one)),
+    return Details.from_objects(
+        _lora(one),
         videos=tuple(map(_video, one.previews[:MOST_VIDEOS])),
         formats=tuple(format.id for format in (known.family.lora_formats if known else known_formats())),
         keeps=removal.reason_to_keep(one),
@@ -331,13 +285,11 @@ def formats(workspace: Workspace) -> list[Format]:
 
 def _lora(one: library.LibraryLora) -> Lora:
     notes = library.notes(one)
-    plain = ("name", "title", "step", "base_model", "trigger", "rank", "alpha", "steps", "bytes", "origin", "created")
-    return Lora(
-        **{name: getattr(one, name) for name in plain},
+    return Lora.from_objects(
+        one,
         file=str(one.path),
         run=one.run.name if one.run else None,
         strength=view.strength(one),
-        model=one.model,
         model_title=_title_of(one.model or one.base_model),
         video=_video(one.previews[0]) if one.previews else None,
         verdict=view.verdict(one),
@@ -363,17 +315,17 @@ def _title_of(model: str) -> str:
 @operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show the progress of a job on LoRAs, such as a merge or an import, or its outcome."""
-    return _job(_task(workspace, id))
+    return _task(workspace, id)
 
 
 @operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
     """Stop a job on LoRAs, discarding its result."""
-    jobs.stop(_task(workspace, id).folder)
+    jobs.stop(Path(_task(workspace, id).folder))
     return job(workspace, id)
 
 
-def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
+def _task(workspace: Workspace, id: str) -> LoraJob:
     if not is_slug(id):
         raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
     return tasks.read_task(folder(workspace) / tasks.JOBS / id)
@@ -382,7 +334,7 @@ def _task(workspace: Workspace, id: str) -> tasks.LoraTask:
 @operation(none="no jobs on LoRAs in the last day")
 def jobs_(workspace: Workspace) -> list[LoraJob]:
     """List the running jobs on LoRAs and those that ended in the last day."""
-    return [_job(one) for one in tasks.everything(workspace)]
+    return tasks.everything(workspace)
 
 
 @operation(arguments="loras", changes=True, job=job)
@@ -433,29 +385,7 @@ def _start(workspace: Workspace, settings: Settings) -> LoraJob:
     if not getattr(settings, source.name):
         sentence = f"{source.name} is empty: choose {'a LoRA' if source.source == 'loras' else 'what to start from'}"
         raise ConfigError(sentence, {source.name: sentence})
-    return _job(tasks.read_task(tasks.start(workspace, settings)))
-
-
-def _job(task: tasks.LoraTask) -> LoraJob:
-    shown = view.task_view(task)
-    return LoraJob(
-        activity=shown.message,
-        tone=shown.tone,
-        share=shown.share,
-        log=shown.log,
-        fit=shown.matches,
-        ended_at=task.status.ended_at,
-        id=task.id,
-        folder=str(task.folder),
-        operation=task.name,
-        state=task.status.state.value,
-        message=task.message or task.status.message,
-        made=task.made,
-        error=jobs.result(task.folder).get("error"),
-        survives=jobs.result(task.folder).get("survives") or {},
-        files=tuple(task.files),
-        reports=tuple(map(dict, task.reports)),
-    )
+    return tasks.read_task(tasks.start(workspace, settings))
 
 
 # ---- keeping and removing

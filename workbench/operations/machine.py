@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +26,11 @@ from workbench.fit.gpus import HERE
 from workbench.fit.warnings import run_warnings
 from workbench.jobs import platform, processes, torch_devices
 from workbench.jobs.devices import AUTO, GIGABYTE, MISSING, NO_XPU, gpus, pick_device
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.settings import Gpu
-from workbench.operations.shared import Check, said
 from workbench.paths import installed_version
 from workbench.runs.settings import TrainSettings
+from workbench.snapshots import Check, Snapshot, Values
 from workbench.workspace import Workspace, strange_names
 
 Lines = tuple[dict[str, Any], ...]
@@ -63,7 +62,7 @@ class FitView(Snapshot):
     warnings: tuple[str, ...]
     """Warnings about likely training problems, one sentence each, with the setting that helps."""
 
-    gpu: dict[str, Any]
+    gpu: Values
     """The GPU: name, kind, memory_gb, rate."""
 
     phases: Lines
@@ -113,14 +112,10 @@ def phases_of(found: Fit) -> Lines:
 
 def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitView:
     """Convert an estimate or a measurement to a snapshot."""
-    return FitView(
-        fits=found.fits,
-        sentence=found.sentence,
-        advice=found.advice,
+    return FitView.from_objects(
+        found,
         warnings=tuple(warnings),
-        gpu=asdict(found.gpu),
         phases=tuple({**of, "parts": dict(one.parts)} for of, one in zip(phases_of(found), found.phases, strict=True)),
-        host_gb=found.host_gb,
         disk=dict(found.disk),
         step_seconds=found.times.step,
         seconds=found.times.total,
@@ -130,7 +125,7 @@ def fit_view(found: Fit, settings: TrainSettings, warnings: list[str]) -> FitVie
 
 @operation(
     by_hand="doctor",
-    says=said,
+    says=lambda check: check.said,
     exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0,
 )
 def doctor(
@@ -148,25 +143,21 @@ def doctor(
     checks = [
         *_versions(),
         _device(),
-        _line("workspace", f"{workspace.root}, {free:.0f} GB free", remedy),
+        Check.of("workspace", f"{workspace.root}, {free:.0f} GB free", remedy),
         *_models(),
-        _line("browser", browser or "none on the PATH (the page opens from any machine that reaches this one)"),
+        Check.of("browser", browser or "none on the PATH (the page opens from any machine that reaches this one)"),
     ]
     # Files that the workbench did not create do no harm.
     if strange := strange_names.sentence(strange_names.strange_names(workspace), workspace.root):
-        checks.append(_line("other names", strange))
+        checks.append(Check.of("other names", strange))
     return checks if quick else [*checks, *tried()]
 
 
-def _line(title: str, found: str, remedy: str = "") -> Check:
-    return Check(title=title, found=found, remedy=remedy)
-
-
 def _versions() -> list[Check]:
-    found = [_line("python", f"{host.python_version()} on {host.platform(terse=True)}, {sys.executable}")]
+    found = [Check.of("python", f"{host.python_version()} on {host.platform(terse=True)}, {sys.executable}")]
     for name in PACKAGES:
         known, remedy = installed_version(name), f"pip install {name}, or python scripts/install.py"
-        found.append(_line(name, known) if known else _line(name, "missing", remedy))
+        found.append(Check.of(name, known) if known else Check.of(name, "missing", remedy))
     return found
 
 
@@ -177,24 +168,24 @@ def _device() -> Check:
     try:
         device = pick_device("auto")
     except ConfigError as error:
-        return _line("device", str(error), f"unset {AUTO}, or set it to cpu")
+        return Check.of("device", str(error), f"unset {AUTO}, or set it to cpu")
     if not device.is_gpu:
         why, remedy = _why_processor()
-        return _line("device", f"CPU, {machine} ({why})", remedy)
+        return Check.of("device", f"CPU, {machine} ({why})", remedy)
     names = ", ".join(f"{gpu.name} with {gpu.total_gb:.0f} GB" for gpu in gpus())
     if device.kind == "mps":
-        return _line("device", f"mps: {names}; {machine}. {UNTRIED}")
+        return Check.of("device", f"mps: {names}; {machine}. {UNTRIED}")
     if device.rocm:
-        return _line("device", f"cuda (ROCm {device.rocm}): {names}; {machine}. {UNTRIED}")
+        return Check.of("device", f"cuda (ROCm {device.rocm}): {names}; {machine}. {UNTRIED}")
     if installed_version("torch").endswith("+cpu"):
-        return _line("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
+        return Check.of("device", names, "torch is the CPU build and cannot use the GPU: python scripts/install.py")
     if 0 < (driver := _driver()) < CUDA_13_DRIVER:
         remedy = (
             f"its driver is {driver}, torch's standard builds need {CUDA_13_DRIVER}: update the driver, or install "
             "torch from https://download.pytorch.org/whl/cu126"
         )
-        return _line("device", names, remedy)
-    return _line("device", f"cuda: {names}; {machine}")
+        return Check.of("device", names, remedy)
+    return Check.of("device", f"cuda: {names}; {machine}")
 
 
 def _why_processor() -> tuple[str, str]:
@@ -229,16 +220,16 @@ def _models() -> list[Check]:
     # By the rules of huggingface_hub, but without importing it.
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface"
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub").expanduser()
-    found = [_line("model cache", f"{cache}{'' if cache.exists() else ' (not created yet)'}")]
+    found = [Check.of("model cache", f"{cache}{'' if cache.exists() else ' (not created yet)'}")]
     for model in models():
         if model.local:
             exists = (Path(model.source) / "model_index.json").exists()
             state, remedy = ("built in", "") if exists else ("missing", "clone the project again")
-            found.append(_line(model.id, state, remedy))
+            found.append(Check.of(model.id, state, remedy))
             continue
         folder = cache / f"models--{model.source.replace('/', '--')}" / "snapshots"
         state = "in the cache" if folder.exists() else f"not downloaded, {model.download_gb:g} GB when first used"
-        found.append(_line(model.id, state))
+        found.append(Check.of(model.id, state))
     return found
 
 
@@ -264,5 +255,5 @@ def tried(seconds: float = TRIAL_SECONDS) -> list[Check]:
         last = errors.strip().splitlines()[-1:] or [f"exited with code {process.returncode} without a message"]
         problem = last[0].removeprefix("workbench.errors.")[:300]
     if problem:
-        found.append(_line(STEP if found else CLIP, problem, REINSTALL))
-    return [*found, _line("tried in", f"{time.monotonic() - began:.0f} s")]
+        found.append(Check.of(STEP if found else CLIP, problem, REINSTALL))
+    return [*found, Check.of("tried in", f"{time.monotonic() - began:.0f} s")]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from workbench import jobs
 from workbench.clips.records import read_clips, read_info
-from workbench.display.quantities import counted, duration
+from workbench.display.quantities import counted, duration, listed
 from workbench.errors import ConfigError, DataError, WorkbenchError
 from workbench.families import known_model, split
 from workbench.families.model import Model
@@ -27,7 +27,7 @@ from workbench.form_rules import empty_values, needless, summary, takes, without
 from workbench.jobs import queue as run_queue
 from workbench.loras.library import inserted, lacking
 from workbench.operations.machine import phases_of
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import FormState
@@ -39,6 +39,7 @@ from workbench.runs.run import SLIDER, carried
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import combinations, parse_values
 from workbench.settings import parse, specs, value_text
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, is_slug, numbered, read_json
 
 Given = Annotated[dict[str, Any], Field(description="Settings that differ from their defaults.")]
@@ -319,7 +320,7 @@ def _when(workspace: Workspace, settings: TrainSettings, target: str) -> tuple[s
         return "Starts right away.", 0.0
     left = [one.seconds_left for one in active]
     known = sum(one for one in left if one is not None) if not waiting and None not in left else None
-    return f"Waits for {before[0]}" + (f" and {len(before) - 1} more." if len(before) > 1 else "."), known
+    return f"Waits for {listed(before, 1)}.", known
 
 
 class Fitting(Snapshot):

@@ -22,9 +22,9 @@ from workbench.display.quantities import moment
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.fit.estimate import estimate
 from workbench.jobs.log import LOG
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.run_list import Name, Names
-from workbench.operations.runs import RunFacts, facts_of
+from workbench.operations.runs import RunFacts
 from workbench.paths import without_folders
 from workbench.runs.checkpoints import folder_of
 from workbench.runs.failures import LOG_LINES
@@ -33,6 +33,7 @@ from workbench.runs.run import EXPORT, Run, forks_of
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, verdict_of
 from workbench.runs.view import compared_charts, drawn, main_charts, more_charts, videos
+from workbench.snapshots import Snapshot, Values
 from workbench.workspace import Workspace
 from workbench.workspace.records import Kept
 
@@ -102,7 +103,7 @@ class RunState(RunFacts):
     ended_at: float | None
     """When it ended, as Unix time; null until then."""
 
-    verdict: dict[str, Any] | None
+    verdict: Values | None
     """The verdict on the run: tone, claim, evidence, action (kind, label, settings, step; null for none)."""
 
     checkpoints: Records
@@ -140,15 +141,15 @@ def state(workspace: Workspace, name: Name) -> RunState:
     # Before the first step, the job's progress counts encoded clips, not steps.
     begun = bool(now.curves.last) or (settings is not None and status.total == settings.steps)
     steps = status.total if begun else settings.steps if settings and not settings.epochs else None
-    return RunState(
-        **{**facts_of(now), "name": name, "steps": steps},
+    return RunState.from_objects(
+        now,
+        steps=steps,
         alive=status.state.alive,
         share=now.share if begun or not status.state.alive or now.waits else None,
         step_seconds=now.curves.last.get("seconds"),
-        time_left=now.time_left,
         started_at=status.started_at,
         ended_at=None if status.state.alive else status.ended_at,
-        verdict=asdict(verdict) if verdict else None,
+        verdict=verdict,
         checkpoints=_checkpoints(now),
         log=now.failure.tail if now.failure else "",
         model=settings.model if settings else "",
@@ -281,7 +282,7 @@ def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Call
 
     def read() -> Charts:
         now = seen(workspace, name)
-        curves, step = now.curves, now.curves.last.get("step", 0)
+        curves, step = now.curves, now.step
         width = 1 << max(0, (step // DISTINCT).bit_length() - 1)
         alive = now.status.state.alive
         mark = (alive, len(curves.held_out), len(curves.changes), now.best_step, step // width if alive else step)

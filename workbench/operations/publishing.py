@@ -14,11 +14,13 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size, duration
 from workbench.jobs import State
-from workbench.operations.registry import JobSnapshot, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
 from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, read_object
 
 PushId = Annotated[str, Field(description="Id of the push: lora/NAME or space/NAME.")]

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic import ConfigDict, TypeAdapter, create_model
 
 from workbench.errors import ConfigError
-from workbench.jobs import State, quota
+from workbench.jobs import quota
 from workbench.settings import Settings, parse, specs
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
 Visitors = Literal["never", "own session"]
@@ -93,96 +94,6 @@ class Opened:
 
     open: Callable[[Workspace, str], Any]
     name: Any
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How a snapshot field is displayed to people: Annotated[int, Shown("size", byte_size)].
-
-    Attributes:
-        title: Its label; "" for the field's name.
-        text: Formats the value.
-        right: Whether tables align it to the right.
-    """
-
-    title: str = ""
-    text: Callable[[Any], str] = str
-    right: bool = False
-
-
-HIDDEN = Shown(text=lambda _: "")
-
-
-class Snapshot(BaseModel):
-    """The return value of an operation. The string below a field is its documentation."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ()  # fields to show when several are printed as a table
-    model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield the label and the text of each field that is not empty."""
-        for name in type(self).model_fields:
-            if (text := self.text_of(name)) != "":
-                yield type(self).shown(name).title, text
-
-    @property
-    def over(self) -> bool:
-        """Whether it is final and will not change on its own."""
-        return False
-
-    def table(self) -> tuple[Sequence[str], list[Sequence[str]]] | None:
-        """Return the header and rows of a table to print above the lines; None for most snapshots."""
-        return None
-
-    def text(self) -> Iterator[str]:
-        """Yield the lines to print in the shell."""
-        lines = list(self.lines())
-        width = max((len(title) for title, text in lines if text), default=0) + 2
-        yield from (f"{title:<{width}}{text}".rstrip() for title, text in lines)
-
-    def text_of(self, name: str) -> str:
-        """Format a field for people; "" if it is empty."""
-        value = getattr(self, name)
-        return "" if value is None or value in ("", (), [], {}) else self.shown(name).text(value)
-
-    @classmethod
-    def shown(cls, name: str) -> Shown:
-        """Return how to display a field."""
-        found = next((one for one in cls.model_fields[name].metadata if isinstance(one, Shown)), Shown())
-        return found if found.title else Shown(name.replace("_", " "), found.text, found.right)
-
-
-class JobSnapshot(Snapshot):
-    """A background job. A long-running operation returns it right away; its `job` operation returns it from then on."""
-
-    id: Annotated[str, Shown("job")]
-    """The job's id, which the `job` operation takes."""
-
-    folder: str
-    """The job's folder, with its log."""
-
-    state: str
-    """`starting`, `running`, `finished`, `failed`, `stopped` or `died`."""
-
-    message: str
-    """What it did or why it failed, in one sentence; empty while it is running."""
-
-    @property
-    def over(self) -> bool:
-        return not State(self.state).alive
-
-    def outcome(self) -> Iterable[str]:
-        """Return the lines that the shell prints when the job has finished."""
-        return [self.message]
-
-    def after_failure(self) -> Iterable[str]:
-        """Return the lines that the shell prints below the error when the job has failed: what to do about it."""
-        return []
-
-    @property
-    def goes_on(self) -> str:
-        """What the shell prints when it stops watching the job."""
-        return f"The job continues in the background: {self.folder}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,8 +312,3 @@ def operations(*nouns: str) -> list[Operation]:
     for module in modules:
         importlib.import_module(f"{__package__}.{module}")
     return [one for module in modules for one in REGISTRY.values() if one.module == module]
-
-
-def keys_of(kind: type[Snapshot]) -> dict[str, str]:
-    """Map each JSON key of a snapshot to its description."""
-    return {name: " ".join((info.description or "").split()) for name, info in kind.model_fields.items()}

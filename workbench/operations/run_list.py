@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -12,8 +11,9 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import moment
 from workbench.jobs import queue as run_queue
-from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.runs import checkpoints
+from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.analysis.comparison import compare as side_by_side
 from workbench.runs.failures import read_failure
 from workbench.runs.listing import (
@@ -28,6 +28,7 @@ from workbench.runs.listing import (
 )
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.records import Kept
 
@@ -172,21 +173,19 @@ def _line(
     steps = entry.config.get("steps")  # not validated, so that runs of other versions are listed, too
     busy = status.state in (jobs.State.RUNNING, jobs.State.STARTING)
     waits = entry.name in waiting
-    return RunLine(
-        name=entry.name,
-        state=status.state.value,
+    return RunLine.from_objects(
+        summary,
+        entry,
+        status,
+        **({"claim": cause, "tone": "bad"} if cause else {}),
+        state=status.state,
+        headline=entry.state,
         position=waiting.index(entry.name) + 1 if waits else None,
-        activity=(busy and status.phase) or status.state.value,
-        **{**asdict(summary), **({"claim": cause, "tone": "bad"} if cause else {})},
+        activity=(busy and status.phase) or status.state,
         steps=steps if isinstance(steps, int) else None,
-        dataset=entry.dataset,
-        model=entry.model,
-        started_at=status.started_at,
+        own_notes=entry.notes,
         ended_at=entry.ended,
         created_at=entry.created,
-        group=entry.group,
-        own_notes=entry.notes,
-        headline=entry.state,
         share=status.step / status.total if status.total and status.state.alive and not waits else None,
         seconds_left=None if waits else status.seconds_left,
         differs=differs,
@@ -218,32 +217,10 @@ def list_(
 # ---- side by side
 
 
-class Comparison(Snapshot):
-    """Runs side by side."""
-
-    names: tuple[str, ...]
-    """Names of the runs."""
-
-    results: dict[str, tuple[str, ...]]
-    """Result -> its value for each run."""
-
-    settings: dict[str, tuple[str, ...]]
-    """Setting that differs -> its value for each run."""
-
-    previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
-    """For each prompt: prompt, videos (the base model's, then the newest of each run; null if there is none)."""
-
-    def lines(self) -> Iterator[tuple[str, str]]:
-        yield from ()
-
-    def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
-        return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
-
-
 @operation(path="/run-comparison")
 def compare(workspace: Workspace, names: Names) -> Comparison:
     """Compare runs: their results and the settings that differ."""
-    return Comparison(**side_by_side([Run.open(workspace, name) for name in names]).to_json())
+    return side_by_side([Run.open(workspace, name) for name in names])
 
 
 # ---- the queue

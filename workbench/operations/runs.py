@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,7 +11,8 @@ from pydantic import Field
 from workbench import jobs
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError, NotNow
-from workbench.operations.registry import HIDDEN, JobSnapshot, Opened, Shown, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import Opened, operation
 from workbench.operations.run_list import Name, Names, RunNow
 from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
@@ -22,9 +22,11 @@ from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.report import write_report
 from workbench.runs.run import DECODING, SLIDER, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
+from workbench.runs.snapshot import Note as RunNote
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
 from workbench.settings import parse, specs
+from workbench.snapshots import HIDDEN, Place, Shown, Snapshot, Values
 from workbench.workspace import Workspace, strange_names
 from workbench.workspace.folders import MOST_GROUP
 
@@ -38,61 +40,41 @@ MOST_DIGITS = 12  # in a step number
 class RunFacts(RunNow):
     """The facts about a run that both its page and programs need."""
 
-    facts: tuple[dict[str, Any], ...]
+    facts: tuple[Values, ...]
     """Key numbers: key, label, value, unit, tone."""
 
-    notes: tuple[dict[str, Any], ...]
+    notes: tuple[Values, ...]
     """Remarks: text, tone."""
 
-    actions: tuple[dict[str, Any], ...]
+    actions: tuple[Values, ...]
     """Suggested next actions: kind, label, command, hint, and for a new run settings and step."""
 
     parent: dict[str, Any]
     """The run and step that it was forked from; {} if it is not a fork."""
 
-    lora: str | None
+    lora: Place | None
     """Path of the exported safetensors file; null until the run has finished."""
-
-
-def facts_of(seen: RunSnapshot) -> dict[str, Any]:
-    """Return the fields of RunFacts."""
-    return {
-        "name": seen.name,
-        "state": seen.status.state.value,
-        "headline": seen.headline,
-        "position": seen.position,
-        "activity": seen.activity,
-        "step": seen.curves.last.get("step", 0),
-        "steps": seen.settings.steps if seen.settings else None,
-        "group": seen.group,
-        "own_notes": seen.own_notes,
-        "facts": tuple(map(asdict, seen.facts)),
-        "notes": tuple(map(asdict, seen.notes)),
-        "actions": tuple(map(asdict, seen.actions)),
-        "parent": seen.parent,
-        "lora": str(seen.lora) if seen.lora else None,
-    }
 
 
 class RunView(RunFacts):
     """A run in detail."""
 
-    folder: str
+    folder: Place
     """Path of its folder."""
 
     seconds_left: float | None
     """Estimated time left in seconds; null while unknown."""
 
-    checkpoints: tuple[dict[str, Any], ...]
+    checkpoints: tuple[Values, ...]
     """For each checkpoint: step, bytes, reasons (why it is kept), held_out (its loss)."""
 
-    diagnosis: dict[str, Any] | None
+    diagnosis: Values | None
     """Diagnosis of the training: kind, sentence, advice ...; null before the first measurement."""
 
-    failure: dict[str, Any] | None
+    failure: Values | None
     """Why it failed: cause, advice, actions ...; null if it did not fail."""
 
-    outcome: dict[str, Any] | None
+    outcome: Values | None
     """How it finished or was stopped: text, tone; null otherwise."""
 
     best_step: int | None
@@ -102,10 +84,10 @@ class RunView(RunFacts):
     """Effect on the newest previews: change and control_change (0 to 255), effect (their ratio), effects (for each
     preview), visible, spoiled; null before the first previews."""
 
-    previews: tuple[dict[str, Any], ...]
+    previews: tuple[Values, ...]
     """For each preview: step, prompt, scale (of the LoRA), video."""
 
-    control_previews: tuple[dict[str, Any], ...]
+    control_previews: tuple[Values, ...]
     """The same for preservation prompts, which the LoRA should not change."""
 
     curves: dict[str, Any]
@@ -114,7 +96,7 @@ class RunView(RunFacts):
     settings: dict[str, Any] | None
     """All settings; null if this version cannot read them."""
 
-    full_model: str | None
+    full_model: Place | None
     """Folder of the fully fine-tuned model; null for a LoRA or until the run has finished."""
 
     log: str
@@ -171,25 +153,20 @@ class RunView(RunFacts):
 
 def view(seen: RunSnapshot, curves: bool = True) -> RunView:
     """Return the view of a run, optionally without its curves, which are long."""
-    facts, effect = facts_of(seen), seen.curves.effect
-    strange = strange_names.strange_in(seen.run.folder / checkpoints.FOLDER, "runs/*/checkpoints")
-    if strange:
-        facts["notes"] += ({"text": strange_names.sentence(strange, seen.run.folder), "tone": "plain"},)
-    return RunView(
-        **facts,
-        folder=str(seen.run.folder),
+    notes, effect = [*seen.notes], seen.curves.effect
+    if strange := strange_names.strange_in(seen.run.folder / checkpoints.FOLDER, "runs/*/checkpoints"):
+        notes.append(RunNote(strange_names.sentence(strange, seen.run.folder)))
+    return RunView.from_objects(
+        seen,
+        notes=tuple(notes),
+        folder=seen.run.folder,
         seconds_left=seen.status.seconds_left,
-        checkpoints=tuple(map(asdict, seen.checkpoints)),
-        diagnosis=asdict(seen.diagnosis) if seen.diagnosis else None,
-        failure=asdict(seen.failure) if seen.failure else None,
-        outcome=asdict(seen.outcome) if seen.outcome else None,
-        best_step=seen.best_step,
         visible_effect=effect.to_json() if effect else None,
         previews=_videos([*seen.previews.previews, *seen.previews.scaled]),
         control_previews=_videos(seen.previews.controls),
         curves=seen.curves.to_json() if curves else {},
         settings=seen.settings.model_dump(mode="json") if seen.settings else None,
-        full_model=str(seen.run.model) if seen.run.model else None,
+        full_model=seen.run.model,
         log="\n".join(seen.log.split("\n")[-LOG_LINES:]),
     )
 
@@ -347,7 +324,7 @@ def create(
             choose_target(workspace, run, target)
         if start:
             run.start()
-    return Created(**dict(view(snapshot(runs[0]))), created=tuple(run.name for run in runs))
+    return Created.from_objects(view(snapshot(runs[0])), created=tuple(run.name for run in runs))
 
 
 def checkpoint_of(workspace: Workspace, text: str) -> tuple[Run, int]:

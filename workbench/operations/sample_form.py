@@ -15,7 +15,7 @@ from workbench.families.model import Model
 from workbench.form_rules import needless, own_values, summary, takes, without_effect
 from workbench.jobs import State
 from workbench.loras.library import find_file, inserted, lacking, words_of
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, Written, one_of
 from workbench.sampler import prompt_enhancer, view
 from workbench.sampler.inputs import inputs_of, keep, keep_lora
@@ -23,6 +23,7 @@ from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.samples import LATENTS, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import INPUT_FILES, BatchSettings, SampleSettings, expand
 from workbench.settings import parse
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, named_paths
 
 

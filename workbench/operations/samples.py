@@ -15,13 +15,14 @@ from workbench.compare.snapshot import side_by_side
 from workbench.display.quantities import moment
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
-from workbench.operations.registry import HIDDEN, Shown, Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import Written
 from workbench.sampler import prompt_enhancer, queue, samples, view
 from workbench.sampler.inputs import kept
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import LATENTS, SampleQuery, Samples
 from workbench.sampler.settings import BatchSettings, SampleSettings, expand
+from workbench.snapshots import HIDDEN, Place, Shown, Snapshot
 from workbench.workspace import Workspace
 
 Ids = Annotated[
@@ -58,10 +59,10 @@ class Sample(Snapshot):
     seed: Annotated[int | None, Shown(right=True)]
     """Its seed; null if unknown."""
 
-    video: str | None
+    video: Place | None
     """Path of its video; null if only its latents were kept."""
 
-    latents: str | None
+    latents: Place | None
     """Path of its latents, if only these were kept; otherwise null."""
 
     record: Annotated[dict[str, Any], HIDDEN]
@@ -96,10 +97,10 @@ class Requested(Snapshot):
     message: str
     """What it is waiting for, or why it failed, in one sentence."""
 
-    video: str | None
+    video: Place | None
     """Path of its video; null if there is none."""
 
-    latents: str | None
+    latents: Place | None
     """Path of its latents, if only these were kept; otherwise null."""
 
     latents_only: bool
@@ -117,20 +118,14 @@ class Requested(Snapshot):
 
 def request_of(found: queue.Progress) -> Requested:
     """Convert the progress of a request to a snapshot."""
-    path = str(found.video) if found.video else None
     only_latents = found.video is not None and found.video.suffix == LATENTS
-    return Requested(
-        id=found.id,
-        state=found.state.value,
-        step=found.step,
+    return Requested.from_objects(
+        found,
         steps=found.total,
-        seconds_left=found.seconds_left,
-        message=found.message,
-        video=None if only_latents else path,
-        latents=path if only_latents else None,
+        video=None if only_latents else found.video,
+        latents=found.video if only_latents else None,
         latents_only=only_latents,
         settings=found.settings.model_dump(mode="json") if found.settings else None,
-        scenes=found.scenes,
     )
 
 
@@ -293,17 +288,13 @@ def _samples(workspace: Workspace, ids: Iterable[str], removed: bool = False) ->
 
 def _sample(one: samples.Sample) -> Sample:
     seed = one.record.get("seed", one.settings.seed)
-    return Sample(
-        id=one.id,
-        created=one.created,
-        starred=one.starred,
+    return Sample.from_objects(
+        one,
         prompt=one.settings.prompt,
-        problem=one.problem,
         loras=tuple(view.short_name(lora) for lora in one.settings.loras),
         seed=seed if type(seed) is int else None,  # the record is a file, which may contain anything
-        video=None if one.latents_only else str(one.path),
-        latents=str(one.path) if one.latents_only else None,
-        record=one.record,
+        video=None if one.latents_only else one.path,
+        latents=one.path if one.latents_only else None,
     )
 
 
@@ -378,7 +369,7 @@ class Thumbnail(Snapshot):
     id: str
     """Id of the sample, as commands take it."""
 
-    video: str | None
+    video: Place | None
     """Path of its video; null if only its latents were kept."""
 
     title: str
@@ -462,22 +453,26 @@ def _page(reader: Samples, search: str, show: Show, since: str, until: str, page
     )
 
 
-def _thumbnail(one: samples.Sample, starred: bool) -> dict[str, Any]:
-    return {
-        "id": one.id,
-        "video": None if one.latents_only else str(one.path),
-        "title": view.title_of(one),
-        "created": one.created,
-        "starred": starred,
-        "width": view.width_of(one.settings, one.record) or 0,
-        "height": int(one.record.get("height") or one.settings.height or 0),
-    }
+def _thumbnail(one: samples.Sample, starred: bool) -> Thumbnail:
+    return Thumbnail(
+        id=one.id,
+        video=None if one.latents_only else str(one.path),
+        title=view.title_of(one),
+        created=one.created,
+        starred=starred,
+        width=view.width_of(one.settings, one.record) or 0,
+        height=int(one.record.get("height") or one.settings.height or 0),
+    )
 
 
 def _tile(one: samples.Sample, starred: bool) -> Tile:
     known, frames, fps = _thumbnail(one, starred), one.record.get("frames"), one.record.get("fps")
-    known["title"] += f" ({view.LATENTS_ONLY})" if one.latents_only else ""
-    return Tile(**known, about=view.loras_used(one), length=frames / fps if frames and fps else None)
+    return Tile.from_objects(
+        known,
+        title=f"{known.title} ({view.LATENTS_ONLY})" if one.latents_only else known.title,
+        about=view.loras_used(one),
+        length=frames / fps if frames and fps else None,
+    )
 
 
 class Made(Thumbnail):
@@ -509,8 +504,8 @@ class Made(Thumbnail):
 def made(workspace: Workspace, id: Annotated[str, Field(description="Id of the sample.")]) -> Made:
     """Show a sample and how it was made."""
     one = Samples(workspace).get(id)
-    return Made(
-        **_thumbnail(one, one.starred),
+    return Made.from_objects(
+        _thumbnail(one, one.starred),
         file=str(one.path),
         scenes=tuple(view.scenes_of(one)),
         short=prompt_enhancer.shorts(workspace).get(one.settings.prompt, ""),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -33,15 +32,16 @@ from workbench.loras.settings import (
     ResizeSettings,
     SurvivesSettings,
 )
-from workbench.operations.registry import Snapshot, operation
+from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, one_of
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.runs.previews import LiveSample
-from workbench.runs.recipes import refusal
+from workbench.runs.recipes import Recipe, refusal
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import BatchSettings, SampleSettings
 from workbench.settings import Settings, parse, specs
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
 GPU_HELP = "Memory of the GPU to estimate for, in GB, such as 24. Default: this machine's."
@@ -227,38 +227,6 @@ def _unread(settings: Settings) -> list[str]:
     return []
 
 
-class Recipe(Snapshot):
-    """Recommended settings for a training subject."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("subject", "evidence")
-
-    subject: str
-    """`style`, `character`, `object`, `motion`, `camera` or `effect`; or a mode: `control`, `first and last frame`,
-    `reference`, `masked`, `slider` or `training adapter`."""
-
-    model: str
-    """Title of the model."""
-
-    clips: int
-    """Number of clips that it is for; 0 if unknown."""
-
-    evidence: str
-    """How well documented it is, in one sentence."""
-
-    warning: str
-    """Why it may not suit this dataset or GPU; "" if it does."""
-
-    settings: dict[str, Any]
-    """The settings, as in a run's config.json."""
-
-    reasons: tuple[dict[str, Any], ...]
-    """The reason for each setting: setting ("" for advice on the dataset), title, value, reason, sources (title,
-    url)."""
-
-    gpu: str
-    """The GPU that the memory settings, frames and size are chosen for."""
-
-
 @operation(by_hand="recipes")
 def recipes(
     workspace: Workspace,
@@ -273,5 +241,4 @@ def recipes(
     settings = TrainSettings(model=workspace.model(model or default_model()), dataset=dataset)
     resolved = settings.resolved
     subjects = [subject] if subject else [one for one in KINDS if not refusal(one, resolved)]
-    found = [suggest(workspace, one, settings, gpu_memory, clips) for one in subjects]
-    return [Recipe.model_validate(asdict(one)) for one in found]
+    return [suggest(workspace, one, settings, gpu_memory, clips) for one in subjects]

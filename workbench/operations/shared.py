@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from workbench.operations.registry import Snapshot
+from workbench.snapshots import Snapshot
 from workbench.workspace.folders import NotedFolder
 
 LoraName = Annotated[
@@ -81,22 +81,3 @@ class Written(Snapshot):
 
     file: str
     """Path of the file."""
-
-
-class Check(Snapshot):
-    """The result of one check."""
-
-    title: str
-    """What was checked."""
-
-    found: str
-    """What was found."""
-
-    remedy: str = ""
-    """How to fix it; "" if nothing is wrong."""
-
-
-def said(check: Check) -> list[str]:
-    """Format a check as one line, with its remedy on a second one."""
-    line = f"{'!' if check.remedy else ' '} {check.title:<22}  {check.found}"
-    return [line, f"  {'':<22}  -> {check.remedy}"] if check.remedy else [line]

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from workbench.errors import ConfigError, ExitCode, ModelUnavailable
-from workbench.operations.registry import Shown, Snapshot, operation
-from workbench.operations.shared import Check, said
+from workbench.operations.registry import operation
 from workbench.remote import targets as kept
 from workbench.remote.base import Unreachable
 from workbench.remote.targets import KINDS
 from workbench.settings import parse
+from workbench.snapshots import Check, Shown, Snapshot
 from workbench.workspace import Workspace
 
 Name = Annotated[str, Field(title="Target", description="Name of the target, as in `--target NAME`.")]
@@ -74,14 +74,15 @@ def remove(workspace: Workspace, name: Name) -> Target:
     return removed
 
 
-@operation(says=said, exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0)
+@operation(
+    says=lambda one: one.said, exit_code=lambda checks: ExitCode.BAD_CONFIG if any(one.remedy for one in checks) else 0
+)
 def check(workspace: Workspace, name: Name) -> list[Check]:
     """Check whether a target is ready to train. Nothing is started or changed on it.
 
     Exits with 0 if there is nothing to fix.
     """
     try:
-        found = kept.check_target(workspace, name)
+        return kept.check_target(workspace, name)
     except Unreachable as error:
         raise ModelUnavailable(f"{name} does not answer: {error}") from error
-    return [Check.model_validate(one) for one in found]

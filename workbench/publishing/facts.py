@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from workbench.clips import media
 from workbench.clips.records import Clip, clip_file, read_clips
+from workbench.display.quantities import shortened
 from workbench.errors import ConfigError, DataError
 from workbench.families import families, find_model
 from workbench.families.base import Family, ResolvedModel
@@ -278,7 +279,7 @@ def _counted(texts: Any) -> str:
     common = Counter(texts).most_common()
     if len(common) == 1:
         return str(common[0][0])
-    return ", ".join(f"{text} ({count})" for text, count in common[:5]) + (" ..." if len(common) > 5 else "")
+    return shortened([f"{text} ({count})" for text, count in common], 5)
 
 
 # ---- without paths of this machine ----------------------------------------------------------------------------------

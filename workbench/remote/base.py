@@ -21,6 +21,7 @@ from workbench.paths import extra_command
 from workbench.remote.remote_folder import RemoteFolder
 from workbench.runs.checkpoints import PACKAGES
 from workbench.runs.run import REMOTE
+from workbench.snapshots import Check
 from workbench.workspace import Workspace, make_folder, read_json, write_json
 
 BATCH = 64  # files sent before the target verifies and stores them
@@ -71,15 +72,6 @@ class RemoteRecord:
 
 
 @dataclass(frozen=True)
-class TargetCheck:
-    """A line of a dry run: what was checked, what was found, and what to do if something is wrong (else "")."""
-
-    title: str
-    found: str
-    remedy: str = ""
-
-
-@dataclass(frozen=True)
 class RemoteState:
     """The state of a remote run. See RemoteFolder.poll for the other fields.
 
@@ -122,7 +114,7 @@ class Backend(ABC):
             raise ConfigError(f"a target of the kind {cls.kind} needs {missing[0]}: {extra_command(cls.kind)}")
 
     @abstractmethod
-    def check(self) -> list[TargetCheck]:
+    def check(self) -> list[Check]:
         """Check the target without starting or changing anything. Raises ConfigError, Unreachable."""
 
     @abstractmethod
@@ -238,19 +230,19 @@ class FolderBackend(Backend):
         self.call("kill")
 
 
-def environment_checks(remote: Mapping[str, Any], local: Mapping[str, Any], free: int) -> list[TargetCheck]:
+def environment_checks(remote: Mapping[str, Any], local: Mapping[str, Any], free: int) -> list[Check]:
     """Compare the remote environment with the local one (`RemoteFolder.environment`), one line per package."""
     title = "video-lora-workbench"
     theirs, ours = remote["versions"], local["versions"]
     same = theirs[title] == ours[title]
     checks = [
-        TargetCheck("python", str(remote["python"])),
-        TargetCheck("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
+        Check.of("python", str(remote["python"])),
+        Check.of("workbench", theirs[title] or "not installed", "" if same else f"install {ours[title]} there"),
     ]
     for name in PACKAGES:
         found = theirs[name] or "missing"
         note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot resume there)"
-        checks.append(TargetCheck(name, found + note, "" if theirs[name] else f"pip install {name} there"))
+        checks.append(Check.of(name, found + note, "" if theirs[name] else f"pip install {name} there"))
     gpus = "; ".join(remote["gpus"])
     remedy = "" if gpus else "fine for the built-in model, too slow for others"
-    return [*checks, TargetCheck("GPU", gpus or "none", remedy), TargetCheck("free disk", byte_size(free))]
+    return [*checks, Check.of("GPU", gpus or "none", remedy), Check.of("free disk", byte_size(free))]

@@ -19,8 +19,9 @@ from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.hub import MAY_WRITE, client
 from workbench.jobs.job import ended
-from workbench.remote.base import Backend, Progress, RemoteState, TargetCheck, Unreachable
+from workbench.remote.base import Backend, Progress, RemoteState, Unreachable
 from workbench.remote.container import LIVE, MARK, HubFolder, explained
+from workbench.snapshots import Check
 
 MODULE = "workbench.remote.container"
 OVER = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
@@ -53,16 +54,16 @@ class HubJobsBackend(Backend):
         with explained("the account"):
             return {"namespace": self.target.namespace or client().whoami()["name"]}
 
-    def check(self) -> list[TargetCheck]:
+    def check(self) -> list[Check]:
         self._require_settings()
         with explained("the account"):
             about = client().whoami()
             hardware = [one.name for one in client().list_jobs_hardware()]
         known = self.target.flavor in hardware
-        found = [TargetCheck("login", str(about["name"])), TargetCheck("image", self.target.image)]
+        found = [Check.of("login", str(about["name"])), Check.of("image", self.target.image)]
         remedy = "" if known else f"choose one of {', '.join(hardware)}"
-        found.append(TargetCheck("hardware", self.target.flavor, remedy))
-        return [*found, TargetCheck("repository", f"{self.target.repository}, private")]
+        found.append(Check.of("hardware", self.target.flavor, remedy))
+        return [*found, Check.of("repository", f"{self.target.repository}, private")]
 
     def _require_settings(self) -> None:
         """Raise ConfigError if a required setting is empty or nobody is logged in."""

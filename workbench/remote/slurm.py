@@ -22,9 +22,10 @@ from workbench import jobs
 from workbench.errors import ConfigError, ExitCode
 from workbench.jobs import platform
 from workbench.jobs.job import ended
-from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteState, TargetCheck, environment_checks
+from workbench.remote.base import FolderBackend, Progress, RemoteRecord, RemoteState, environment_checks
 from workbench.remote.remote_folder import RemoteFolder, link_or_copy
 from workbench.remote.targets import make_backend
+from workbench.snapshots import Check
 from workbench.trainer.encoding_job import MODULE, machine_of
 from workbench.workspace import Workspace, disk, make_folder, named_paths, writing
 
@@ -75,13 +76,13 @@ class SlurmBackend(FolderBackend):
         make_folder(self.remote.folder / "locks")
         super().upload(files, progress)
 
-    def check(self) -> list[TargetCheck]:
-        found = [TargetCheck("executor", self.target.executor)]
+    def check(self) -> list[Check]:
+        found = [Check.of("executor", self.target.executor)]
         if self.target.executor == "slurm":
             for name in ("sbatch", "srun", "sacct", "scontrol"):
                 remedy = "" if shutil.which(name) else "use the workbench on a machine from which jobs are submitted"
-                found.append(TargetCheck(name, shutil.which(name) or "missing", remedy))
-        found.append(TargetCheck("folder", self.root))
+                found.append(Check.of(name, shutil.which(name) or "missing", remedy))
+        found.append(Check.of("folder", self.root))
         environment = self.remote.environment()
         checks = environment_checks(environment, environment, self.remote.free_bytes())
         return [*found, *(line for line in checks if line.title != "GPU")]

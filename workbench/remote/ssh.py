@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import CannotWrite, ConfigError, ExitCode
-from workbench.remote.base import FolderBackend, RemoteState, TargetCheck, Unreachable, environment_checks
+from workbench.remote.base import FolderBackend, RemoteState, Unreachable, environment_checks
 from workbench.remote.remote_folder import RemoteFolder
 from workbench.remote.server import READY, message
+from workbench.snapshots import Check
 from workbench.workspace import named_paths
 
 if TYPE_CHECKING:
@@ -136,11 +137,11 @@ class SshBackend(FolderBackend):
         found: dict[str, Any] = json.loads(await self._server.stdout.readexactly(int(line)))
         return found
 
-    def check(self) -> list[TargetCheck]:
+    def check(self) -> list[Check]:
         self.connect()
         remote, local = self.call("environment"), RemoteFolder.environment()
         checks = environment_checks(remote, local, self.call("free_bytes"))
-        return [TargetCheck("host", self.target.host), *checks]
+        return [Check.of("host", self.target.host), *checks]
 
     def start(self) -> str:
         self.call("start")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.errors import ConfigError, Unknown
-from workbench.remote.base import Backend, RemoteRecord, TargetCheck
+from workbench.remote.base import Backend, RemoteRecord
 from workbench.runs.run import REMOTE, Run
 from workbench.settings import Settings, field
+from workbench.snapshots import Check
 from workbench.workspace import Workspace, checked_slug, read_json, slugify
 
 MACHINE, JOB, FILES = "Machine", "Job", "Files"
@@ -173,7 +174,7 @@ def make_backend(workspace: Workspace, run: str, record: RemoteRecord) -> Backen
     return backend_class(target)(target, record.target, workspace, run, record)
 
 
-def check_target(workspace: Workspace, name: str) -> list[TargetCheck]:
+def check_target(workspace: Workspace, name: str) -> list[Check]:
     """Check a target without starting anything on it. Raises ConfigError, base.Unreachable."""
     backend = make_backend(workspace, "", RemoteRecord(target=name))
     try:

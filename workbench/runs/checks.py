@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from workbench import hub
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.records import INFO, METADATA
-from workbench.display.quantities import counted
+from workbench.display.quantities import counted, listed
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
@@ -45,7 +45,6 @@ NOT_PORTABLE = {
 # Environment variables with which accelerate wraps models in a backend of its own.
 FOREIGN_BACKENDS = {"ACCELERATE_USE_DEEPSPEED": "DeepSpeed", "ACCELERATE_USE_FSDP": "FSDP"}
 TARGETS = {"attention", "attention+feed-forward", "all-linear"}  # or a regular expression
-MOST_NAMED = 3  # clips named in a refusal
 FRAMES_LOOKED_AT = 5000  # of masks, before a run is created: takes a few seconds
 TRACKERS = ("tensorboard", "trackio", "wandb", "comet_ml")
 
@@ -413,7 +412,7 @@ def check_masks(settings: TrainSettings, data: TrainingData) -> None:
         has = "has" if len(bare) == 1 else "have"
         sentence = (
             f"loss_mask is {settings.loss_mask}, but {counted(len(bare), 'clip')} {has} no mask "
-            f"({_named(list(bare.values()))}): add one to each, or set unmasked_clips to whole"
+            f"({listed(list(bare.values()))}): add one to each, or set unmasked_clips to whole"
         )
         raise DataError(sentence, {"unmasked_clips": sentence})
 
@@ -424,7 +423,7 @@ def refuse_empty(settings: TrainSettings, empty: Sequence[RunClip]) -> None:
         return
     marks = "marks nothing" if settings.loss_mask == "inside" else "marks everything"
     raise DataError.about(
-        f"loss_mask is {settings.loss_mask}, but the mask of {_named(names)} {marks} in the frames that the run uses: "
+        f"loss_mask is {settings.loss_mask}, but the mask of {listed(names)} {marks} in the frames that the run uses: "
         f"correct the mask, or remove the clip from the dataset"
     )
 
@@ -434,11 +433,6 @@ def _nothing_learned(item: RunClip, loss_mask: str) -> bool:
     """Whether a mask leaves nothing to learn in the frames the run uses. Cached: mask files never change."""
     mask = read_mask(item)
     return bool(mask.min() >= 1 if loss_mask == "outside" else mask.max() <= 0)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
 
 
 # ---- limits of devices: NVIDIA GPUs and CPUs have none

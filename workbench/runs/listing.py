@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from workbench import jobs
+from workbench.display.quantities import shortened
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
 from workbench.runs.analysis.curves import curves_of, grouped, smoothed
@@ -142,8 +143,8 @@ def differences(entries: Sequence[RunEntry]) -> list[str]:
         names = varied.get(one.group, {name for name in usual if config[name] != usual[name]}) - ELSEWHERE
         ordered = sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
         words = [f"from {one.parent.get('run')}@{one.parent.get('step')}"] if one.parent else []
-        words += [_words(name, config[name]) for name in ordered[:FEW]]
-        found.append(", ".join(words) + (" ..." if len(ordered) > FEW else ""))
+        words += [_words(name, config[name]) for name in ordered]
+        found.append(shortened(words, FEW + bool(one.parent)))
     return found
 
 

@@ -8,17 +8,19 @@ Settings that a recipe or preset does not name keep their values. `families` has
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import PlainSerializer
 
 from workbench.clips.records import read_clips
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
-from workbench.families.recipes import KINDS, Mode, Source, Subject, Value
+from workbench.families.recipes import KINDS, Source, Value
 from workbench.runs.settings import TrainSettings
 from workbench.settings import parse, read_values, specs
+from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, checked_slug, is_slug, slugify, write_json
 
 UNKNOWN = "No published run of this kind of model is known, so the settings stay as they are."
@@ -35,25 +37,39 @@ class Reason:
     sources: tuple[Source, ...] = ()
 
 
-@dataclass(frozen=True)
-class Suggestion:
-    """Suggested settings for a subject, a model and a number of clips.
+class Recipe(Snapshot):
+    """Recommended settings for a training subject."""
 
-    warning: a problem with this dataset or GPU, or "".
-    gpu: the GPU that the memory settings are for, or "".
-    """
+    COLUMNS: ClassVar[tuple[str, ...]] = ("subject", "evidence")
 
-    subject: Subject | Mode
+    subject: str
+    """`style`, `character`, `object`, `motion`, `camera` or `effect`; or a mode: `control`, `first and last frame`,
+    `reference`, `masked`, `slider` or `training adapter`."""
+
     model: str
+    """Title of the model."""
+
     clips: int
+    """Number of clips that it is for; 0 if unknown."""
+
     evidence: str
+    """How well documented it is, in one sentence."""
+
     warning: str
-    settings: dict[str, Value]
-    reasons: Sequence[Reason]
-    gpu: str = ""
+    """Why it may not suit this dataset or GPU; "" if it does."""
+
+    settings: dict[str, Any]
+    """The settings, as in a run's config.json."""
+
+    reasons: tuple[Annotated[Any, PlainSerializer(asdict, dict[str, Any])], ...]
+    """The reason for each setting: setting ("" for advice on the dataset), title, value, reason, sources (title,
+    url)."""
+
+    gpu: str
+    """The GPU that the memory settings, frames and size are chosen for."""
 
 
-def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion:
+def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Recipe:
     """Suggest settings for a subject or a mode; `clips` is 0 if unknown.
 
     Raises ConfigError if the subject or mode is unknown, or the model does not support the mode.
@@ -65,7 +81,8 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
         raise ConfigError(f"recipe is {subject}, but {why}: choose another model or recipe")
     recipe = next((one for one in family.recipes(model) if one.subject == subject), None)
     if recipe is None:
-        return Suggestion(subject, model.title, clips, UNKNOWN, "", {}, ())
+        known: dict[str, Any] = {"evidence": UNKNOWN, "warning": "", "settings": {}, "reasons": ()}
+        return Recipe(subject=subject, model=model.title, clips=clips, gpu="", **known)
     titles = {spec.name: spec.title for spec in specs(TrainSettings)}
     values = (("steps", recipe.steps_for(clips), recipe.why_steps), *recipe.settings)
     advice = {"Clips": recipe.clips, "Captions": recipe.captions}
@@ -74,8 +91,16 @@ def suggest(subject: str, resolved: ResolvedModel, clips: int = 0) -> Suggestion
     warning = ""
     if 0 < clips < recipe.enough:
         warning = f"{counted(clips, 'clip')}, but published runs had {recipe.enough} or more: watch for overfitting."
-    settings = {name: value for name, value, _ in values}
-    return Suggestion(recipe.subject, model.title, clips, recipe.evidence, warning, settings, reasons)
+    return Recipe(
+        subject=recipe.subject,
+        model=model.title,
+        clips=clips,
+        evidence=recipe.evidence,
+        warning=warning,
+        settings={name: value for name, value, _ in values},
+        reasons=tuple(reasons),
+        gpu="",
+    )
 
 
 def refusal(subject: str, resolved: ResolvedModel) -> str:

@@ -106,7 +106,7 @@ def _document(seen: RunSnapshot, sections: dict[str, list[Any]]) -> Iterator[str
 
 def _now(seen: RunSnapshot) -> dict[str, Any]:
     """Return the run's state as the overview expects it, without actions: nothing can be done from a report."""
-    return {"name": seen.name, "headline": seen.headline, "step": seen.curves.last.get("step", 0), "actions": []}
+    return {"name": seen.name, "headline": seen.headline, "step": seen.step, "actions": []}
 
 
 def _answers(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench import jobs
 from workbench.clips.media import in_words
-from workbench.display.quantities import Tone, byte_size, duration, loss_text, moment, tone_of
+from workbench.display.quantities import Tone, byte_size, duration, listed, loss_text, moment, tone_of
 from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import Load, load, pick_device
@@ -116,6 +116,20 @@ class RunSnapshot:
     @property
     def name(self) -> str:
         return self.run.name
+
+    @property
+    def state(self) -> State:
+        return self.status.state
+
+    @property
+    def step(self) -> int:
+        """The last completed step."""
+        return int(self.curves.last.get("step", 0))
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps; None if the settings cannot be read."""
+        return self.settings.steps if self.settings else None
 
     @property
     def waits(self) -> bool:
@@ -476,8 +490,7 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return _failed(seen, failure)
     if seen.waits:
         before = seen.queue[: seen.queue.index(name)]
-        rest = f" and {len(before) - 1} more" if len(before) > 1 else ""
-        claim = f"Waiting for {before[0]}{rest}." if before else "Next, as soon as the device is free."
+        claim = f"Waiting for {listed(before, 1)}." if before else "Next, as soon as the device is free."
         return Verdict("plain", claim, "")
     if seen.status.hanging:
         silent = f"No sign of life for {duration(seen.status.silent_seconds)}."
@@ -488,11 +501,9 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return Verdict("plain", "Not started yet.", "Start it to put it into the queue.", seen.action("go on"))
     if state is State.PAUSED:
         freed = "Its device is free until it resumes where it stopped."
-        return Verdict("plain", f"Paused at step {seen.curves.last.get('step', 0):,}.", freed, seen.action("sample"))
+        return Verdict("plain", f"Paused at step {seen.step:,}.", freed, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
-        return Verdict(
-            "plain", f"Stopped at step {seen.curves.last.get('step', 0):,}.", seen.outcome.text, seen.action("go on")
-        )
+        return Verdict("plain", f"Stopped at step {seen.step:,}.", seen.outcome.text, seen.action("go on"))
     if seen.diagnosis:
         claim, evidence = _split(seen.diagnosis)
         return Verdict(seen.diagnosis.tone, claim, evidence, _remedy(seen, seen.diagnosis))
@@ -504,8 +515,7 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
 
 
 def _failed(seen: RunSnapshot, found: Failure) -> Verdict:
-    step = seen.curves.last.get("step", 0)
-    at = f" at step {step:,}" if step else ""
+    at = f" at step {seen.step:,}" if seen.step else ""
     hints = [action.hint for action in found.actions if action.hint]
     until = [seen.diagnosis.sentence] if seen.diagnosis else []
     message = found.message and f"{found.message[0].upper()}{found.message[1:].rstrip('.')}."

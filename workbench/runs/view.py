@@ -34,7 +34,7 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     last = now.status.total or (settings.steps if settings else 0)
     coming: list[int] = []
     if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
-        first = (now.curves.last.get("step", 0) // every + 1) * every
+        first = (now.step // every + 1) * every
         coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
     model = None
     if settings is not None:

@@ -13,7 +13,7 @@ determines it (the clip's bytes, the frames and crop taken, the VAE's weights), 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from workbench.families.settings import NamesModel
 from workbench.families.told import as_clip
 from workbench.jobs import processes, queue
 from workbench.jobs.devices import Device, DeviceChoice, pick_device
+from workbench.jobs.snapshot import JobSnapshot
 from workbench.settings import field
 from workbench.workspace import Workspace, read_object
 from workbench.workspace.records import key_of
@@ -82,42 +83,48 @@ class ReconstructionSettings(NamesModel):
         return Shape(self.frames, self.height, self.width, self.fps)
 
 
-@dataclass(frozen=True)
-class Reconstruction:
-    """The state of a reconstruction, read from its files. All fields after `status` are None until it is finished.
+class Reconstruction(JobSnapshot):
+    """A clip after encoding and decoding with a model's VAE, compared with the original."""
 
-    path:       the reconstruction.
-    beside:     the original and the reconstruction side by side.
-    psnr:       dB over all frames, at most 100.
-    psnr_worst: dB of the worst frame.
-    ssim:       mean structural similarity of the brightness; 1 for equal pictures.
-    """
+    video: str | None
+    """Path of the reconstruction; null until the job has finished."""
 
-    status: jobs.Status
-    path: Path | None = None
-    beside: Path | None = None
-    psnr: float | None = None
-    psnr_worst: float | None = None
-    ssim: float | None = None
+    beside: str | None
+    """Path of a video with the model's input on the left and the reconstruction on the right; null until then."""
+
+    psnr: float | None
+    """PSNR over all frames in dB; null until then."""
+
+    psnr_worst: float | None
+    """PSNR of the worst frame in dB, at most 100; null until then."""
+
+    ssim: float | None
+    """Mean structural similarity (SSIM) of the luminance, 1 for identical frames; null until then."""
+
+    def outcome(self) -> Iterable[str]:
+        yield f"{self.psnr:.1f} dB, the worst frame {self.psnr_worst:.1f} dB: {MEANING}"
+        yield f"side by side, the model's input on the left, the reconstruction on the right: {self.beside}"
 
     @property
-    def folder(self) -> Path:
-        return self.status.folder
+    def goes_on(self) -> str:
+        stop = Path(self.folder) / "control" / "stop"
+        return f"It continues in the background; the same command shows it again. Stop it: touch {stop}"
 
     def wait(self, seconds: float | None = None) -> Reconstruction:
         """Wait until the job is over or the time is up, and return the new state."""
-        jobs.wait(self.folder, seconds)
-        return read(self.folder)
+        jobs.wait(Path(self.folder), seconds)
+        return read(Path(self.folder))
 
     def _repr_html_(self) -> str:
         if self.beside is None:
-            return inline_html.note(f"reconstruction: {self.status.state}. {self.status.message or self.status.phase}")
+            doing = self.message or jobs.status(Path(self.folder)).phase
+            return inline_html.note(f"reconstruction: {self.state}. {doing}")
         caption = (
             f"Left: the model's input. Right: the VAE's reconstruction. {self.psnr:.1f} dB; worst frame "
             f"{self.psnr_worst:.1f} dB. At 30 dB or more they look the same; below 25 dB the VAE loses detail that a "
             "LoRA could have learned."
         )
-        return inline_html.figure(self.beside, caption, 320)
+        return inline_html.figure(Path(self.beside), caption, 320)
 
 
 def request(
@@ -141,7 +148,7 @@ def request(
         raise DataError(f"{clip.name} is missing from {dataset.name}: import it again")
     folder = workspace.cache / FOLDER / _key(path, planned, known)
     found = read(folder)
-    if found.path or found.status.state.alive:
+    if found.video or not found.over:
         return found
     settings = ReconstructionSettings(
         dataset=str(dataset.resolve()),
@@ -154,16 +161,26 @@ def request(
         device=device,
     )
     settings.save(folder / jobs.CONFIG)
-    return Reconstruction(queue.submit(workspace, folder, MODULE, _held(pick_device(device)), TITLE, brief=True))
+    queue.submit(workspace, folder, MODULE, _held(pick_device(device)), TITLE, brief=True)
+    return read(folder)
 
 
 def read(folder: Path) -> Reconstruction:
     """Read the state of a reconstruction. Missing or broken files raise nothing."""
     status = queue.with_position(Workspace(folder.parents[2]), jobs.status(folder))
     video, beside, result = folder / VIDEO, folder / BESIDE, read_object(folder / jobs.RESULT)
-    if status.state is not jobs.State.FINISHED or not video.exists() or not beside.exists():
-        return Reconstruction(status)
-    return Reconstruction(status, video, beside, result.get("psnr"), result.get("psnr_worst"), result.get("ssim"))
+    done = status.state is jobs.State.FINISHED and video.exists() and beside.exists()
+    return Reconstruction(
+        id=folder.name,
+        folder=str(folder),
+        state=status.state,
+        message="" if status.state.alive else status.message,
+        video=str(video) if done else None,
+        beside=str(beside) if done else None,
+        psnr=result.get("psnr") if done else None,
+        psnr_worst=result.get("psnr_worst") if done else None,
+        ssim=result.get("ssim") if done else None,
+    )
 
 
 def _held(device: Device) -> list[Device]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from workbench.display.quantities import listed
 from workbench.workspace.layout import Workspace, is_slug, step_of
 
 CACHED = re.compile(r"[0-9a-f]{40}\.safetensors")
@@ -64,6 +65,5 @@ def sentence(paths: list[Path], root: Path) -> str:
     """Name the files in a sentence; "" if there are none."""
     if not paths:
         return ""
-    names = ", ".join(repr(str(path.relative_to(root))) for path in paths[:SHOWN_NAMES])
-    more = f" and {len(paths) - SHOWN_NAMES} more" if len(paths) > SHOWN_NAMES else ""
-    return f"ignored, because the workbench did not create them: {names}{more}"
+    names = listed([repr(str(path.relative_to(root))) for path in paths], SHOWN_NAMES)
+    return f"ignored, because the workbench did not create them: {names}"

@@ -392,7 +392,7 @@ def test_find_and_replace(dataset: Dataset, search: Search, replacement: str, re
     dataset.set_caption(clip.file_name, "A Cat, a catalog and a cat. (cat)")
     before = dataset.clip(clip.file_name)
     [seen] = editing.preview_replace(dataset.folder, search, replacement, [clip.id])
-    assert seen == Rewritten(clip.name, before.text, result)
+    assert seen == Rewritten(name=clip.name, before=before.text, after=result)
     assert dataset.clip(clip.file_name) == before
     assert editing.replace(dataset.folder, search, replacement, [clip.id]) == 1
     assert dataset.clip(clip.file_name).text == result

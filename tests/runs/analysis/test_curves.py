@@ -15,11 +15,11 @@ from tests.counting import calls
 from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
 from workbench.runs.analysis.comparison import compare
-from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series
+from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, curves_of
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.view import compared_charts
-from workbench.workspace import Workspace
+from workbench.workspace import Workspace, step_of
 
 TIMESTEPS = 1000
 
@@ -196,8 +196,8 @@ def test_a_run_without_the_pairs_is_compared_by_what_both_have(runs: list[Run], 
     for step in range(1, 50):
         writer.write(step=step, time=0.0, loss=0.5, lr=1e-4)
     made = compare([runs[0], old])
-    assert dict(made.results)["prior drift"][1] == ""
-    charts = {one["title"]: one for one in compared_charts([(one.name, one.curves) for one in made.runs])}
+    assert made.results["prior drift"][1] == ""
+    charts = {one["title"]: one for one in compared_charts([(one.name, curves_of(one)) for one in (runs[0], old)])}
     loss = charts["Training loss, smoothed"]
     assert [one["name"] for one in loss["lines"]] == ["slow", "old"]
     assert loss["lines"][1]["points"][-1] == (49, 0.5)
@@ -210,7 +210,7 @@ def test_previews_of_the_same_prompt_stand_side_by_side(runs: list[Run], make_cl
             add_preview(run, step, clip, "a cat")
     add_preview(runs[0], 200, clip, "a dog", "1")
     add_preview(runs[0], 200, clip, "a cat", "0-scale-0.5", scale=0.5)
-    ((prompt, found),) = compare(runs).previews
-    assert prompt == "a cat"
-    assert [one and one.step for one in found] == [0, 200, 100]
-    assert [prompt for prompt, _ in compare(runs[:1]).previews] == ["a cat", "a dog"]
+    (found,) = compare(runs).previews
+    assert found["prompt"] == "a cat"
+    assert [step_of(Path(one).parent.name) for one in found["videos"]] == [0, 200, 100]
+    assert [one["prompt"] for one in compare(runs[:1]).previews] == ["a cat", "a dog"]

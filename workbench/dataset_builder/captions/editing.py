@@ -19,6 +19,7 @@ from workbench.clips.records import Clip, clips_named, read_clips, read_info
 from workbench.dataset_builder import history
 from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError
+from workbench.snapshots import Snapshot
 
 Edit = Callable[[str], str]
 PUNCTUATION = ",.;:!?"
@@ -62,13 +63,17 @@ class Search:
         return ConfigError(f"{self.text!r} cannot be used as a regular expression ({reason}): fix or simplify it")
 
 
-@dataclass(frozen=True)
-class Rewritten:
-    """A clip's caption before and after an edit."""
+class Rewritten(Snapshot):
+    """A caption that an edit would change."""
 
     name: str
+    """Name of the clip."""
+
     before: str
+    """The caption now."""
+
     after: str
+    """The caption after the edit."""
 
 
 # ---- edits -----------------------------------------------------------------------------------------------------------
@@ -80,7 +85,7 @@ def preview_replace(
     """List what `replace` would change, in the dataset's order, without writing anything. Raises ConfigError."""
     edit = search.replacer(replacement)
     pairs = ((clip, _edited(clip, edit)) for clip in clips_named(read_clips(dataset), names))
-    return [Rewritten(old.name, old.text, new.text) for old, new in pairs if old != new]
+    return [Rewritten(name=old.name, before=old.text, after=new.text) for old, new in pairs if old != new]
 
 
 def replace(dataset: Path, search: Search, replacement: str, names: Collection[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from workbench.dataset_builder.checks.findings import Finding, Severity, finding
 from workbench.dataset_builder.checks.measures import FOLDER, Measures, Pair
 from workbench.dataset_builder.companions import RATE
 from workbench.dataset_builder.settings import CheckSettings
-from workbench.display.quantities import counted
+from workbench.display.quantities import counted, shortened
 from workbench.errors import DataError, ModelUnavailable
 from workbench.families.base import Family
 from workbench.families.latents_file import Fit
@@ -125,7 +125,7 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
         prints = [base64.b64decode(measured[clip.file_name].fingerprint) for clip in same_kind]
         for group in frame_metrics.alike(prints, threshold):
             found = [same_kind[index] for index in group]
-            names = ", ".join(clip.name for clip in found[:4]) + (" ..." if len(found) > 4 else "")
+            names = shortened([clip.name for clip in found], 4)
             sentence = (
                 f"{len(found)} clips look alike: {names}. The model would see this scene {len(found)} times as often."
             )
@@ -168,8 +168,7 @@ def check_latents(dataset: Path, clips: Sequence[Clip], fit: Fit, title: str) ->
 
 def _times(clip: Clip, frames: Sequence[int]) -> str:
     """List up to five times: "0.8 s, 2.4 s"."""
-    listed = ", ".join(f"{frame / clip.fps:.1f} s" for frame in frames[:5])
-    return listed + (" ..." if len(frames) > 5 else "")
+    return shortened([f"{frame / clip.fps:.1f} s" for frame in frames], 5)
 
 
 # ---- companions ------------------------------------------------------------------------------------------------------

@@ -38,9 +38,9 @@ from workbench.dataset_builder.ingest.results import (
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import archives, fetched
 from workbench.dataset_builder.sources.columns import USUAL, Columns
-from workbench.dataset_builder.sources.files import first_names
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.dataset_builder.sources.tree import SourceFile
+from workbench.display.quantities import listed
 from workbench.errors import CannotWrite, DataError
 from workbench.jobs.limited import ChildClosed, ChildLost, LimitedChild
 from workbench.jobs.locks import locked
@@ -168,7 +168,7 @@ def import_files(
     sources = surveyed.sources
     on_survey(surveyed)
     if not sources:
-        named = first_names([Path(path).name for path in given])
+        named = listed([Path(path).name for path in given])
         raise DataError(
             f"no videos in {named or 'an empty list'}: add {ENDINGS} files, pictures, or a zip or tar of them"
         )

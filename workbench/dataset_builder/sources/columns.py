@@ -20,7 +20,7 @@ from typing import Any
 
 from workbench.clips.records import LATENTS
 from workbench.clips.video_files import OTHER_IMAGE_SUFFIXES, SUFFIXES
-from workbench.display.quantities import counted
+from workbench.display.quantities import counted, listed
 
 LONGEST_CAPTION = 4000  # characters; far more than any text encoder reads
 MOST_TEXT_BYTES = 64 * 1024**2  # per text file; enough for a table of a hundred thousand captions
@@ -244,8 +244,7 @@ def first_frame(row: Mapping[str, Any]) -> str:
 
 def column_names(columns: Sequence[str]) -> str:
     """Join up to twelve column names for a message."""
-    more = f" and {len(columns) - 12} more" if len(columns) > 12 else ""
-    return ", ".join(one_line(str(name))[:60] for name in columns[:12]) + more
+    return listed([one_line(str(name))[:60] for name in columns], 12)
 
 
 @lru_cache(maxsize=1024)

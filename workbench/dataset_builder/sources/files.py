@@ -33,6 +33,7 @@ from workbench.dataset_builder.sources.columns import (
 )
 from workbench.dataset_builder.sources.layouts.text_files import META
 from workbench.dataset_builder.sources.tree import SourceFile, Tree, without_suffix
+from workbench.display.quantities import listed
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import confined, named_paths
 
@@ -336,7 +337,7 @@ def _loose(given: list[Path], columns: Columns) -> FilesTree:
         taken |= {prefix + name: path for name, path in files.items() if known.add(prefix + name, path, None)}
         named |= {prefix + path.name for path in videos}
     tree = FilesTree(given[0].parent, taken, whole, named, known)
-    tree.title = first_names([path.name for path in given])
+    tree.title = listed([path.name for path in given])
     return tree
 
 
@@ -352,11 +353,6 @@ def _beside(folder: Path, videos: Sequence[Path], columns: Columns) -> Iterator[
         is_sidecar = stem in names and (low.endswith(SIDECAR_SUFFIXES) or columns.asks_for(path.name))
         if is_sidecar or (stem in TABLES and low.endswith((*DELIMITED_SUFFIXES, *JSON_SUFFIXES))):
             yield path
-
-
-def first_names(names: Sequence[str], most: int = 3) -> str:
-    """ "a.mp4, b.mp4 and 3 more" for a message."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _size(path: Path) -> int:
@@ -398,7 +394,7 @@ def keep_uploads(task: Path, files: Sequence[str]) -> list[Path]:
     """
     once = [confined(inbox(), file) for file in dict.fromkeys(files)]
     if gone := [file.name for file in once if not file.is_file()]:
-        raise ConfigError(f"{first_names(gone)} is no longer on the server: drop it again")
+        raise ConfigError(f"{listed(gone)} is no longer on the server: drop it again")
     target = task / UPLOADS
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)

@@ -29,7 +29,7 @@ from workbench.dataset_builder.sources.tree import (
     stem,
     without_suffix,
 )
-from workbench.display.quantities import byte_size, counted
+from workbench.display.quantities import byte_size, counted, listed
 from workbench.errors import DataError
 
 UNOPENED = "No video has been opened yet. The import will report any that cannot be read."
@@ -220,7 +220,7 @@ def _check_asked(columns: Columns, met: Sequence[ReadingNotes]) -> None:
         if not value or any(setting in notes.settings for notes in met):
             continue
         if tables:
-            named = f"{tables[0]} and {len(tables) - 1} more" if len(tables) > 1 else tables[0]
+            named = listed([str(table) for table in tables], 1)
             raise DataError(f"{setting} is {value!r}, which is not a column of {named}: choose one of its columns")
         what = "list, table or caption file" if setting == "caption_column" else "list or table"
         raise DataError(f"{setting} is {value!r}, but no {what} here has that name: check it, or leave it empty")
