@@ -125,7 +125,8 @@ def test_an_export_has_the_verdict_of_its_run(workspace: Workspace) -> None:
     run = write_run(workspace, "cats")
     write_lora(run.folder / "lora.safetensors", LAYER, 8.0, step="200")
     found = loras.show(workspace, "runs/cats")
-    assert "sat" in found.formats and "musubi" not in found.formats  # those of its family alone
+    assert "sat" in found.formats
+    assert "musubi" not in found.formats  # only what its family writes
     assert (found.verdict.tone, found.verdict.claim) == ("idle", "Still learning at the end")
     assert found.verdict.evidence.startswith("Held-out loss 0.8000 → 0.60")
     assert found.metadata["step"] == "200"
