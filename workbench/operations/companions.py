@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from workbench.settings import specs
 from workbench.snapshots import Shown, Snapshot
 from workbench.vision import segmenting
 from workbench.vision.local_models import KnownModel
-from workbench.workspace import confined, named_paths
+from workbench.workspace import Workspace, confined, named_paths
 
 BESIDE = "Beside a clip"
 Kind = Annotated[Literal["control", "reference", "mask", "last_frame"], Field(description="Kind of companion.")]
@@ -284,10 +284,11 @@ def companions(dataset: NamedDataset, clips: OrAll = ()) -> list[Partner]:
     return [_partner(dataset, one, kind) for one in chosen for kind in one.companions]
 
 
-@operation(
-    watch=lambda workspace, name, **asked: while_same(workspace, name, partial(pairs, **asked)),
-    shell=False,
-)
+def _watch_pairs(workspace: Workspace, name: str, **asked: Any) -> Callable[[], Pairs]:
+    return while_same(workspace, name, partial(pairs, **asked))
+
+
+@operation(watch=_watch_pairs, shell=False)
 def pairs(
     dataset: NamedDataset,
     *,

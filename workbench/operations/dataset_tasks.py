@@ -285,7 +285,11 @@ def while_same(workspace: Workspace, name: str, read: Callable[[Dataset], T]) ->
     return again
 
 
-@operation(watch=lambda workspace, name: while_same(workspace, name, checks), shell=False)
+def _watch_checks(workspace: Workspace, name: str) -> Callable[[], Checks]:
+    return while_same(workspace, name, checks)
+
+
+@operation(watch=_watch_checks, shell=False)
 def checks(dataset: NamedDataset) -> Checks:
     """Show what the last check found, by kind, with possible fixes."""
     if (report := dataset.report) is None:
