@@ -678,9 +678,7 @@ def restore(
 def history(dataset: NamedDataset) -> list[Change]:
     """List the changes to a dataset, oldest first."""
     undoable = {one.number for one in dataset.undoable}
-    return [
-        Change.model_validate(one).model_copy(update={"undoable": one.number in undoable}) for one in dataset.history
-    ]
+    return [Change.from_objects(one, undoable=one.number in undoable) for one in dataset.history]
 
 
 @operation(changes=True, section=NAMING)

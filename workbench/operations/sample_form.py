@@ -19,7 +19,7 @@ from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, Written, one_of
 from workbench.sampler import prompt_enhancer, view
 from workbench.sampler.inputs import inputs_of, keep, keep_lora
-from workbench.sampler.prompt_enhancer import PromptSettings
+from workbench.sampler.prompt_enhancer import EnhancedPrompt, PromptSettings
 from workbench.sampler.samples import LATENTS, Samples, joins_scenes, settings_of
 from workbench.sampler.settings import INPUT_FILES, BatchSettings, SampleSettings, expand
 from workbench.settings import parse
@@ -221,19 +221,16 @@ class Enhanced(Snapshot):
 @operation(path="/prompt-enhancer", shell=False)
 def enhanced(workspace: Workspace) -> Enhanced:
     """Show what the prompt enhancer is doing and what it wrote last."""
-    status, written = prompt_enhancer.status(workspace), prompt_enhancer.written(workspace)
+    status = prompt_enhancer.status(workspace)
     message = ""
     if status.state.alive:
         message = status.phase or "starting"
     elif status.state in (State.FAILED, State.DIED):
         message = f"No prompt was written. {status.message}"
-    return Enhanced(
+    return Enhanced.from_objects(
+        prompt_enhancer.written(workspace) or EnhancedPrompt("", ""),
         going=status.state.alive,
         message=message,
-        prompt=written.prompt if written else "",
-        short=written.short if written else "",
-        tokens=written.tokens if written else None,
-        limit=written.limit if written else None,
         settings=prompt_enhancer.settings_of(workspace).model_dump(mode="json"),
     )
 

@@ -39,13 +39,13 @@ class Comparison(Snapshot):
     previews: Annotated[tuple[dict[str, Any], ...], HIDDEN] = ()
     """For each prompt: prompt, videos (the base model's, then the newest of each run; null if there is none)."""
 
+    _runs: tuple[RunSnapshot, ...] = PrivateAttr(())  # for the curves in a notebook
+
     def lines(self) -> Iterator[tuple[str, str]]:
         yield from ()
 
     def table(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         return ("", *self.names), [(row, *texts) for row, texts in {**self.results, **self.settings}.items()]
-
-    _runs: tuple[RunSnapshot, ...] = PrivateAttr(())
 
     def _repr_html_(self) -> str:
         """Show the comparison in a frame, with every video that is small enough to embed."""
