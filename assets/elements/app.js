@@ -102,7 +102,7 @@ class Palette extends WorkbenchElement {
       value="${this.typed}" data-input="search"><ul id="palette-list" role="listbox" aria-label="Results">${each(this.found, ({ command, fit }, index) => html`<li role="option"
       id="palette-${index}" data-do="take" data-value="${index}" aria-selected="${index === this.chosen}">${icon(command.icon)}<span class="one-line">${fit.marked}</span><span
       class="faint">${command.key ? html`<kbd>${command.key}</kbd>` : command.kind}</span></li>`, html`<li><span></span><span class="faint">Nothing matches.</span></li>`)}</ul>
-      <footer><span><kbd>↑</kbd> <kbd>↓</kbd> choose</span><span><kbd>Enter</kbd> do</span><span><kbd>Esc</kbd> close</span></footer></dialog>`;
+      <footer>${shortcuts(['↑ ↓', 'choose'], ['Enter', 'do'], ['Esc', 'close'])}</footer></dialog>`;
   }
 
   async show() {

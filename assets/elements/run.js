@@ -319,7 +319,7 @@ class RunComparison extends WorkbenchElement {
     if (refused) return html`${head}${refusal(refused)}`;
     if (!charts || !tables) return html`${head}${skeleton('height:220px')}`;
     const table = (title, rows) => (Object.keys(rows).length ? html`<section class="section"><h2>${title}</h2><div class="table-frame"><table class="table"><thead><tr><th scope="col"></th>${tables.names.map((name) => html`<th scope="col"><a
-      class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${row}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
+      class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${capital(row)}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
     return html`${head}${charts.note && html`<p class="faint">${charts.note}</p>`}<div class="compared"><wb-charts .charts=${charts.charts}></wb-charts></div>${
       table('What differs', tables.settings) || html`<p class="faint">All settings are the same.</p>`}${table('Results', tables.results)}${this.previews()}`;
   }
