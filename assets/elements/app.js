@@ -2,6 +2,7 @@
 
 const PRODUCT = 'Video LoRA Workbench';
 const TOAST_MS = 8000;
+const LATER_MS = 3000; // until it loads the elements that were not needed so far
 
 // First part of an address -> title, icon, and the element that shows the rest, its `path`.
 const PLACES = {
@@ -174,6 +175,7 @@ class App extends WorkbenchElement {
       for (const one of this.querySelectorAll('details.menu[open]')) if (!one.contains(target)) one.open = false;
     });
     this.takeDrops();
+    if (page.more) setTimeout(() => this.load(), LATER_MS);
   }
 
   get running() { return this.overview?.active.find((run) => run.state === 'running'); }
@@ -201,10 +203,17 @@ class App extends WorkbenchElement {
   // The place that the address names.
   place() {
     const [place = '', ...rest] = this.path;
-    const tag = PLACES[place]?.element(rest);
-    return html`<main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">Page not found</h1>
+    const tag = PLACES[place]?.element(rest), known = tag && customElements.get(tag);
+    if (tag && !known && page.more) {
+      this.load();
+      return html`<main id="main" aria-busy="true"><div data-id="loading">${skeleton('height:36px;width:40%')}${skeleton('height:320px')}</div></main>`;
+    }
+    return html`<main id="main">${known ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">Page not found</h1>
       <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main>`;
   }
+
+  // Load what the first script left out.
+  load() { this.loading ??= page.more().then(() => this.redraw(), () => { this.loading = null; }); }
 
   // Everything above the page: drop overlay, palette, keyboard shortcuts, messages.
   around() {
