@@ -8,7 +8,7 @@ const LATER_MS = 3000; // until it loads the elements that were not needed so fa
 const PLACES = {
   '': { title: 'Home', name: 'home', key: 'h', element: () => 'wb-home' },
   dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab, , view]) => (!name ? 'wb-datasets' : tab === 'clip' ? (view === 'mask' ? 'wb-mask' : 'wb-clip') : 'wb-dataset') },
-  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : name === 'compare' ? 'wb-run-comparison' : 'wb-run') },
+  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : 'wb-run') },
   sample: { title: 'Sample', name: 'sample', key: 's', element: () => 'wb-sample' },
   compare: { title: 'Compare', name: 'compare', key: 'c', element: () => 'wb-compare' },
   loras: { title: 'LoRAs', name: 'loras', key: 'l', element: () => 'wb-loras' },

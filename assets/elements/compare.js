@@ -21,7 +21,7 @@ class Compare extends WorkbenchElement {
 
   get mode() { return MODES.some(([name]) => name === this.path?.[1]) ? this.path[1] : 'grid'; }
   get shown() { return this.samples?.grid ?? this.grid; }
-  get heading() { return this.shown?.title ?? 'Compare'; }
+  get heading() { return this.shown?.title ?? (this.path?.[0] === 'curves' && this.of.length ? this.of.join(', ') : 'Compare'); }
   get curves() { return Boolean(customElements.get('wb-run-comparison')); }
 
   born() {

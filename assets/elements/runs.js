@@ -43,7 +43,7 @@ const countsOf = (runs) => {
 };
 
 // The address that compares runs.
-const compareAddress = (names) => address('train', 'compare', ...names);
+const compareAddress = (names) => address('compare', 'curves', [...names].join(','));
 
 // ---- the table
 
