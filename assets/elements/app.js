@@ -161,6 +161,7 @@ const KEYS = [
 //   dropped(files)  takes dropped files, which otherwise become a new dataset
 class App extends WorkbenchElement {
   server = { lost: null, kept: 0 };
+  tries = 0; // to load what the first script left out
   needs() { return { overview: ['overview/overview', {}] }; }
 
   born() {
@@ -213,7 +214,9 @@ class App extends WorkbenchElement {
   }
 
   // Load what the first script left out.
-  load() { this.loading ??= page.more().then(() => this.redraw(), () => { this.loading = null; }); }
+  load() {
+    this.loading ??= page.more(this.tries).then(() => this.redraw(), () => { this.tries += 1; this.loading = null; });
+  }
 
   // Everything above the page: drop overlay, palette, keyboard shortcuts, messages.
   around() {

@@ -159,3 +159,13 @@ def test_curves_of_runs_are_chosen_where_they_are_shown(site: Site, page: Page) 
     page.get_by_role("cell", name="Steps", exact=True).first.wait_for()
     page.go_back()
     expect(page.get_by_label("two", exact=True)).not_to_be_checked()
+
+
+def test_a_place_that_could_not_be_loaded_comes_when_it_can(site: Site, page: Page) -> None:
+    later = re.compile(r"/elements/elements-\w+\.js\?")
+    page.route(later, lambda route: route.abort())
+    site.open(page, "#/train")
+    page.evaluate("location.hash = '#/train/new'")
+    expect(page.locator("main[aria-busy=true]")).to_have_count(1)
+    page.unroute(later)
+    expect(page.locator("h1")).to_have_text("New run")

@@ -66,8 +66,9 @@ def _page_parts() -> tuple[str, str, str]:
 def page_script() -> str:
     """Return the script of the page, which starts it and loads `later_script` from beside it."""
     first, _, shared = _page_parts()
-    load = f"import('./{named(later_script(), 'js')}').then((later) => later.default({{{shared}}}))"
-    return f"(() => {{'use strict';\n{first}\npage.more = () => {load};\n{_joined([START])}}})();"
+    # A browser remembers an import that failed, so that each try has an address of its own.
+    load = f"import(`./{named(later_script(), 'js')}?${{tries}}`).then((later) => later.default({{{shared}}}))"
+    return f"(() => {{'use strict';\n{first}\npage.more = (tries) => {load};\n{_joined([START])}}})();"
 
 
 @cache
