@@ -2,12 +2,13 @@
 
 const PRODUCT = 'Video LoRA Workbench';
 const TOAST_MS = 8000;
+const LATER_MS = 3000; // until it loads the elements that were not needed so far
 
 // First part of an address -> title, icon, and the element that shows the rest, its `path`.
 const PLACES = {
   '': { title: 'Home', name: 'home', key: 'h', element: () => 'wb-home' },
   dataset: { title: 'Dataset', name: 'dataset', key: 'd', element: ([name, tab, , view]) => (!name ? 'wb-datasets' : tab === 'clip' ? (view === 'mask' ? 'wb-mask' : 'wb-clip') : 'wb-dataset') },
-  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : name === 'compare' ? 'wb-run-comparison' : 'wb-run') },
+  train: { title: 'Train', name: 'train', key: 't', element: ([name]) => (!name ? 'wb-runs' : name === 'new' ? 'wb-new-run' : 'wb-run') },
   sample: { title: 'Sample', name: 'sample', key: 's', element: () => 'wb-sample' },
   compare: { title: 'Compare', name: 'compare', key: 'c', element: () => 'wb-compare' },
   loras: { title: 'LoRAs', name: 'loras', key: 'l', element: () => 'wb-loras' },
@@ -102,7 +103,7 @@ class Palette extends WorkbenchElement {
       value="${this.typed}" data-input="search"><ul id="palette-list" role="listbox" aria-label="Results">${each(this.found, ({ command, fit }, index) => html`<li role="option"
       id="palette-${index}" data-do="take" data-value="${index}" aria-selected="${index === this.chosen}">${icon(command.icon)}<span class="one-line">${fit.marked}</span><span
       class="faint">${command.key ? html`<kbd>${command.key}</kbd>` : command.kind}</span></li>`, html`<li><span></span><span class="faint">Nothing matches.</span></li>`)}</ul>
-      <footer><span><kbd>↑</kbd> <kbd>↓</kbd> choose</span><span><kbd>Enter</kbd> do</span><span><kbd>Esc</kbd> close</span></footer></dialog>`;
+      <footer>${shortcuts(['↑ ↓', 'choose'], ['Enter', 'do'], ['Esc', 'close'])}</footer></dialog>`;
   }
 
   async show() {
@@ -160,6 +161,7 @@ const KEYS = [
 //   dropped(files)  takes dropped files, which otherwise become a new dataset
 class App extends WorkbenchElement {
   server = { lost: null, kept: 0 };
+  tries = 0; // to load what the first script left out
   needs() { return { overview: ['overview/overview', {}] }; }
 
   born() {
@@ -174,6 +176,7 @@ class App extends WorkbenchElement {
       for (const one of this.querySelectorAll('details.menu[open]')) if (!one.contains(target)) one.open = false;
     });
     this.takeDrops();
+    if (page.more) setTimeout(() => this.load(), LATER_MS);
   }
 
   get running() { return this.overview?.active.find((run) => run.state === 'running'); }
@@ -201,9 +204,18 @@ class App extends WorkbenchElement {
   // The place that the address names.
   place() {
     const [place = '', ...rest] = this.path;
-    const tag = PLACES[place]?.element(rest);
-    return html`<main id="main">${tag && customElements.get(tag) ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">Page not found</h1>
+    const tag = PLACES[place]?.element(rest), known = tag && customElements.get(tag);
+    if (tag && !known && page.more) {
+      this.load();
+      return html`<main id="main" aria-busy="true"><div data-id="loading">${skeleton('height:36px;width:40%')}${skeleton('height:320px')}</div></main>`;
+    }
+    return html`<main id="main">${known ? new Markup(`<${tag} data-id="${tag}"></${tag}>`) : html`<div data-id="missing" class="empty"><h1 tabindex="-1">Page not found</h1>
       <p class="faint">It was renamed or moved to the bin, or the address is mistyped.</p><div class="row">${linkTo('Home', '#/', { kind: 'primary' })}${button('Search', 'find')}</div></div>`}</main>`;
+  }
+
+  // Load what the first script left out.
+  load() {
+    this.loading ??= page.more(this.tries).then(() => this.redraw(), () => { this.tries += 1; this.loading = null; });
   }
 
   // Everything above the page: drop overlay, palette, keyboard shortcuts, messages.

@@ -112,9 +112,9 @@ class EditCaptions extends WorkbenchElement {
     const number = this.clips.length;
     const of = number ? `in ${count(number, 'chosen clip')}` : 'in all clips';
     const box = (name, title, on) => html`<label class="check"><input type="checkbox" name="${name}" data-change="note" ?checked=${Boolean(on)}>${title}</label>`;
-    return html`<div class="row" style="align-items:end"><div style="flex:1;min-width:180px">${field('Find', html`<input class="input" name="find" value="${find}" data-input="note">`)}</div><div style="flex:1;min-width:180px">${
+    return html`<div class="two-columns"><div>${field('Find', html`<input class="input" name="find" value="${find}" data-input="note">`)}</div><div>${
       field('Replace with', html`<input class="input" name="replacement" value="${replacement}" data-input="note">`)}</div></div>
-      <div class="row">${box('match_case', 'Match case', matchCase)}${box('whole_word', 'Whole words', wholeWord)}${box('expression', 'Regular expression', expression)}<span class="spacer"></span>${
+      <div class="row" style="column-gap:16px">${box('match_case', 'Match case', matchCase)}${box('whole_word', 'Whole words', wholeWord)}${box('expression', 'Regular expression', expression)}<span class="spacer"></span>${
         button('Preview changes', 'preview', { kind: 'small', off: !find })}${button(`Replace ${of}`, 'replace', { kind: 'small', off: !find })}</div>
       ${this.would ? html`<div class="table-frame"><table class="table"><caption class="unseen">Preview of changes</caption><thead><tr><th>${count(this.would.length, 'caption')} would change</th><th>Now</th><th>Then</th></tr></thead><tbody>${
         this.would.slice(0, 12).map((one) => html`<tr><td>${one.name}</td><td class="faint">${one.before}</td><td>${one.after}</td></tr>`)}</tbody></table></div>` : ''}

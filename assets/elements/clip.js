@@ -16,6 +16,7 @@ function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
   return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
 }
 
+const CUTTING_KEYS = [['I O', 'start, end at the playhead'], ['M', 'mark a cut'], ['[ ]', 'previous, next mark'], ['+ -', 'zoom the strip']];
 const CLOSEST = 24; // fewest frames that the strip shows
 
 // The range of a strip that shows `wanted` of `frames` frames, centered on `frame` if possible.
@@ -108,9 +109,9 @@ class ClipPage extends WorkbenchElement {
       <div class="dual"><label><span class="unseen">Start</span><input type="range" min="${from}" max="${to}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
       type="range" min="${from}" max="${to}" value="${end}" name="end" data-input="trim" aria-valuetext="Ends at frame ${end}"></label></div>
       <wb-scrubber data-id="scrub-${this.clipId}" .clock=${this.clock} .frames=${source.frames} .speeds=${true}></wb-scrubber></div>
-      <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span>${source.frames > CLOSEST ? html`${button('−', 'zoom', { kind: 'quiet square small', value: 2, label: 'Show more of the strip' })}${
-  button('', 'zoom', { kind: 'quiet square small', name: 'plus', value: 0.5, label: 'Show less of the strip, larger' })}` : ''}<span class="spacer"></span>${this.cutAnew ? html`${button('Discard changes', 'forget', { kind: 'small quiet' })}${button(
-  `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}</div>
+      <div class="row minor"><span class="faint">Used part</span><b>${used}</b><span class="faint">of ${source.frames}</span>${this.cutAnew ? html`${button('Discard changes', 'forget', { kind: 'small quiet' })}${button(
+  `Keep ${start === source.start && end === source.end ? 'this part of the picture' : `${count(end - start, 'frame')}`}`, 'apply', { kind: 'small primary' })}` : ''}${source.frames > CLOSEST ? html`<span class="row tight"><span class="faint">Zoom</span>${button('−', 'zoom', { kind: 'square small', value: 2, label: 'Show more of the strip' })}${
+  button('', 'zoom', { kind: 'square small', name: 'plus', value: 0.5, label: 'Show less of the strip, larger' })}</span>` : ''}</div>
       <div class="row">${button('Split here', 'splitHere', { kind: 'small' })}${button('Mark a cut', 'mark', { kind: 'small', title: 'Mark or unmark the frame at the playhead' })}${this.cuts?.length ? button(`Split at ${count(this.cuts.length, 'cut')}`, 'splitAtCuts', { kind: 'small' }) : button('Find cuts', 'findCuts', { kind: 'small' })}${
   this.searched ? html`<label class="row tight faint">Sensitivity<input type="range" class="sensitivity" min="1.2" max="10" step="0.1" value="${this.threshold}" data-change="sensitivity" title="Lower finds more cuts" aria-label="Sensitivity: lower finds more cuts"></label>` : ''}${
   button('Crop', 'startCrop', { kind: 'small', name: 'crop', pressed: Boolean(this.cropping) })}${button('Crop black bars', 'bars', { kind: 'small' })}${source.crop ? button('Whole picture', 'uncrop', { kind: 'small' }) : ''}<form class="row tight" data-submit="rate"><input class="input rate" name="fps"
@@ -323,7 +324,7 @@ class ClipPage extends WorkbenchElement {
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
       ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame imported with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame imported with it</figcaption></figure>` : ''}
-      <hr><p class="fine faint" style="line-height:2"><kbd>J</kbd> <kbd>K</kbd> next, previous ${clip.cuttable ? html`<kbd>I</kbd> <kbd>O</kbd> start and end at the playhead <kbd>M</kbd> mark a cut <kbd>[</kbd> <kbd>]</kbd> previous, next mark <kbd>+</kbd> <kbd>-</kbd> zoom the strip ` : ''}<kbd>Ctrl Enter</kbd> next without a caption</p></aside>`;
+      <hr>${shortcuts(['J K', 'next, previous clip'], ...(clip.cuttable ? CUTTING_KEYS : []), ['Ctrl Enter', 'next without a caption'])}</aside>`;
   }
 
   writeIt() {

@@ -61,7 +61,7 @@ class Clips extends WorkbenchElement {
       ${this.list.length ? html`<div class="tiles single clips" style="--tile:${size}px">${this.list.map((clip) => this.card(clip))}</div>`
     : html`<div class="empty"><p>No clips match.</p>${button('Show all clips', 'reset')}</div>`}
       ${pager({ first: seen.first, found: seen.found, size: PAGE, what: 'clip' })}
-      <p class="fine faint keys"><kbd>Tab</kbd> next caption <kbd>Ctrl Enter</kbd> save and next without a caption <kbd>Esc</kbd> discard <kbd>J</kbd> <kbd>K</kbd> next and previous clip <kbd>Space</kbd> choose</p>
+      ${shortcuts(['Tab', 'next caption'], ['Ctrl Enter', 'save, next without a caption'], ['Esc', 'discard'], ['J K', 'next, previous clip'], ['Space', 'choose'])}
       ${this.chosen.size ? this.bulk() : ''}`;
   }
 

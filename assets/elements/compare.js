@@ -4,6 +4,7 @@
 const MODES = [['grid', 'Grid'], ['wipe', 'Wipe'], ['vote', 'Blind vote'], ['film', 'Epochs']];
 const SAMPLE_IDS = /^\d{8}-/; // comma-separated ids of samples side by side
 const SUGGESTED = ['prompts', 'images', 'seeds', 'checkpoints', 'scales'];
+const RUNS_OFFERED = 16; // for curves, the newest; others are added from the table of runs
 const GRID_FIELDS = ['run', 'prompts', 'checkpoints', 'scales'];
 
 class Compare extends WorkbenchElement {
@@ -11,7 +12,7 @@ class Compare extends WorkbenchElement {
 
   needs() {
     const [name = ''] = this.path ?? [];
-    if (name === 'curves') return {};
+    if (name === 'curves') return { runs: ['runs/list', { sort: 'newest' }] };
     const list = { grids: ['grids/list', {}] };
     if (!name || name === 'new') return list;
     if (SAMPLE_IDS.test(name)) return { samples: ['samples/side-by-side', { ids: name.split(',') }, 'once'] };
@@ -20,7 +21,7 @@ class Compare extends WorkbenchElement {
 
   get mode() { return MODES.some(([name]) => name === this.path?.[1]) ? this.path[1] : 'grid'; }
   get shown() { return this.samples?.grid ?? this.grid; }
-  get heading() { return this.shown?.title ?? 'Compare'; }
+  get heading() { return this.shown?.title ?? (this.path?.[0] === 'curves' && this.of.length ? this.of.join(', ') : 'Compare'); }
   get curves() { return Boolean(customElements.get('wb-run-comparison')); }
 
   born() {
@@ -39,7 +40,8 @@ class Compare extends WorkbenchElement {
     const [name = ''] = this.path ?? [];
     const dialog = this.making && html`<wb-new-comparison data-id="new" .start=${this.making}></wb-new-comparison>`;
     if (name === 'curves') {
-      return html`<div class="head"><h1 tabindex="-1">Compare</h1></div>${this.tabs('curves')}<wb-run-comparison data-id="curves" .names=${(this.path[1] ?? '').split(',').filter(Boolean)}></wb-run-comparison>`;
+      const { of } = this;
+      return html`<div class="head"><h1 tabindex="-1">Compare</h1></div>${this.tabs('curves')}${this.runChoice(of)}${of.length ? html`<wb-run-comparison data-id="curves" .names=${of}></wb-run-comparison>` : ''}`;
     }
     return html`${name && name !== 'new' ? this.one(name) : this.list()}${dialog}`;
   }
@@ -51,6 +53,23 @@ class Compare extends WorkbenchElement {
 
   tabs(current) {
     return this.curves ? tabs([[address('compare'), 'Videos'], [address('compare', 'curves'), 'Curves']], current === 'curves' ? address('compare', 'curves') : address('compare'), 'Compare') : '';
+  }
+
+  // ---- curves of runs
+
+  get of() { return (this.path[1] ?? '').split(',').filter(Boolean); }
+
+  runChoice(of) {
+    const { runs } = this;
+    if (!runs) return skeleton('height:28px');
+    if (!runs.length) return empty('Curves of up to 8 runs appear here in the same charts.', linkTo('Train a LoRA', address('train', 'new')));
+    return html`<fieldset class="chips" aria-label="Runs">${runs.filter(({ name }, index) => index < RUNS_OFFERED || of.includes(name)).map(({ name }) => html`<label class="chip check" data-id="run-${name}"><input type="checkbox"
+      value="${name}" data-change="pick" ?checked=${of.includes(name)} ?disabled=${of.length >= 8 && !of.includes(name)}>${name}</label>`)}</fieldset>${of.length ? '' : html`<p class="faint">Choose runs to see their curves in the same charts.</p>`}`;
+  }
+
+  pick(target) {
+    const names = target.checked ? [...this.of, target.value] : this.of.filter((name) => name !== target.value);
+    goTo('compare', 'curves', ...(names.length ? [names.join(',')] : []));
   }
 
   // ---- the list
@@ -207,7 +226,7 @@ class NewComparison extends FillingElement {
     const choices = filling.choices(filling.setting('checkpoints')), chosen = new Set(filling.get('checkpoints'));
     return html`<fieldset class="field" aria-label="Checkpoints"><span>Checkpoints</span><div class="chips">${(choices ?? []).map(({ value }) => html`<label class="chip check"><input type="checkbox" value="${value}" data-change="checkpoint"
       ?checked=${chosen.has(value)}>${value === 'base' ? 'Base model' : value === 'final' ? 'Final LoRA' : `Step ${value}`}</label>`)}</div><span class="hint ${filling.problems.checkpoints && 'bad'}">${
-      filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoints yet.' : '')}</span></fieldset>`;
+      filling.problems.checkpoints ?? (choices?.length === 1 ? 'This run has no checkpoints yet.' : 'One column each.')}</span></fieldset>`;
   }
 
   updated() { this.modal(() => this.closed?.()); }

@@ -9,7 +9,7 @@
 //   transport.file(path)                               -> Promise of an address that <video> or <img> can load
 //   transport.upload(files, progressed)                -> Promise of the paths of the files on the server
 
-const page = { transport: null };
+const page = { transport: null, more: null }; // more(tries): loads the elements that the page's first script left out
 
 // Capitalize a sentence for the page, because the library's start in lower case after "Error: ". File names stay as they are.
 const sentence = (text) => (/^[a-z]+('s)?[ ,;:]/.test(text ?? '') ? text[0].toUpperCase() + text.slice(1) : text);

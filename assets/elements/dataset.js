@@ -34,7 +34,7 @@ class Dataset extends WorkbenchElement {
     if (!about) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${skeleton('height:28px;width:60%')}${skeleton('height:300px')}`;
     this.watchImport(about);
     return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => alarm(text))}
-      <wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>
+      ${['', 'add'].includes(tab) || this.task('import')?.activity ? html`<wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>` : ''}
       ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
       ${this.open(tab, about)}`;
   }
@@ -78,7 +78,7 @@ class Dataset extends WorkbenchElement {
     if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
     if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
     if (tab === 'captions') {
-      return html`${back}${scope('A model describes', 'A model describes the clips without a caption. Captions that you wrote stay.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}<wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
+      return html`${back}<div class="section" style="gap:4px">${scope('A model describes', 'A model describes the clips without a caption. Captions that you wrote stay.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}</div><wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
         <wb-task-form data-id="captions" .form=${'captions'} .where=${`dataset ${name} captions`} .first=${['captioner', 'which', 'model', 'base_url', 'endpoint_model', 'instruction']} .without=${chosen.length ? ['which', 'chosen'] : ['chosen']}
         .does=${'clips/auto-caption'} .values=${chosen.length ? { name, chosen } : { name }} .label=${'Write captions'} .said=${'A model is writing captions in the background.'}></wb-task-form>`;
     }
@@ -147,15 +147,9 @@ class Dataset extends WorkbenchElement {
     const [planned] = await this.act('datasets/to-remove', { name }) ?? [];
     if (!planned) return;
     const done = await this.act('datasets/remove', { name }, {
-      said: `${name} moved to the bin. ${planned.needed}`, undo: async () => { await this.act('datasets/restore', { id: await this.binned(name) }, { said: `${name} restored.` }); goTo('dataset', name); },
+      said: `${name} moved to the bin. ${planned.needed}`, undo: async () => { await this.act('datasets/restore', { id: await binnedDataset(name) }, { said: `${name} restored.` }); goTo('dataset', name); },
     });
     if (done) goTo('dataset');
-  }
-
-  // The name in the bin of a dataset that was just removed.
-  async binned(name) {
-    const found = await page.transport.call('datasets/bin');
-    return (found.find(({ id }) => id === name || id.startsWith(`${name}.`) || id.startsWith(`${name}-`) || id.includes(name)) ?? found[0])?.id;
   }
 
   undoKey(event) {
@@ -251,7 +245,7 @@ class ModelInput extends WorkbenchElement {
 
   bars(title, rows) {
     const most = Math.max(1, ...rows.map(([, number]) => number));
-    return html`<section class="section"><h3>${title}</h3><div class="bars">${rows.map(([name, number]) => html`<span class="one-line" title="${name}">${name}</span>${meter(number / most, name)}<b>${number}</b>`)}</div></section>`;
+    return html`<section class="section"><h3>${title}</h3><div class="bars">${rows.map(([name, number]) => html`<span class="one-line" title="${name}">${withTimes(name)}</span>${meter(number / most, name)}<b>${number}</b>`)}</div></section>`;
   }
 
   most(target) { this.buckets = Number(target.value); this.follow(); this.redraw(); }
@@ -291,7 +285,7 @@ class ExportDataset extends WorkbenchElement {
   view() {
     const { about, datasetName: dataset } = this;
     const task = about.tasks.find(({ name }) => name === 'export');
-    return html`<div class="empty"><p>A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
+    return html`<div class="section"><h2>Export</h2><p class="faint">A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
       ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it again', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
       ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
       <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has started.'}></wb-task-form></details>`;
@@ -362,8 +356,8 @@ class AddClips extends WorkbenchElement {
       ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
       <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders on this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
-      <div class="row">${button('Preview the import', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
-      ${this.browsing ? this.browser() : html`<div class="row">${button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}</div>`}
+      <div class="row">${this.browsing ? '' : button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}${button('Preview the import', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
+      ${this.browsing ? this.browser() : ''}
       ${this.found ? html`<div class="task"><ul class="minor">${this.found.map((text) => html`<li>${text}</li>`)}</ul></div>` : ''}`;
   }
 

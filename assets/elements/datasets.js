@@ -12,6 +12,9 @@ function foundDatasets(list, typed) {
   return list.filter((one) => hasWords([one.name, one.title, one.trigger_word, one.group, one.own_notes].join(' '), typed));
 }
 
+// The id in the bin of the dataset that was removed last under a name, or undefined.
+const binnedDataset = async (name) => (await page.transport.call('datasets/bin')).find(({ id }) => id === name || id.startsWith(`${name}.`) || id.startsWith(`${name}-`))?.id;
+
 const MANY = 8; // datasets that make a search useful
 const MOST_TILES = 60; // before "Show more"
 

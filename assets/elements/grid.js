@@ -5,8 +5,8 @@ const GRID_CLOCK = 'cmp';
 const MOST_PAIRS = 30; // in a blind vote
 const nameOfColumn = (column) => capital(column.name || column.labels.filter(Boolean).join(', '));
 
-// Aspect ratio of the frame of a large video. Tiny ones are centered in a frame of the usual shape.
-const shapeOf = (grid) => (grid.width > TINY ? grid.width / grid.height : 1.5).toFixed(3);
+const shapeOf = (grid) => (grid.width / grid.height).toFixed(3);
+const tinyOf = (grid) => (grid.width > TINY ? '' : 'small'); // a class: tiny videos are shown small, without a frame around them
 
 // Why a cell has no video.
 const whyMissing = (cell) => cell?.message || { waiting: 'waiting', generating: 'loading the model', failed: 'failed' }[cell?.state] || 'not generated';
@@ -73,8 +73,7 @@ class GridPlayer extends WorkbenchElement {
       grid.columns.map((column, index) => this.head(column, index))}</div>${
       grid.rows.map(({ prompt, label }, row) => html`<div role="row" data-id="row-${row}"><p class="prompt-of one-line" role="rowheader" title="${prompt}"><span>${prompt}${label && html` <span class="faint">${label}</span>`}${
         grid.preserved?.includes(prompt) ? html` <span class="faint">should not change</span>` : ''}</span></p>${grid.cells[row].map((cell, column) => this.cell(cell, row, column))}</div>`)}</div></div>
-      <div class="row"><p class="fine faint">Hover over or focus a video to see its measurements. <kbd>Space</kbd> play, <kbd>,</kbd> <kbd>.</kbd> frame, <kbd>W</kbd> wipe${
-        this.edits && html`, <kbd>S</kbd> star, <kbd>X</kbd> reject, <kbd>B</kbd> best`}.</p><span class="spacer"></span>${this.size ? button('Fit to the window', 'fit', { kind: 'quiet small' }) : ''}<label class="row tight fine faint size">Size<input
+      <div class="row">${shortcuts(['Space', 'play'], [', .', 'frame'], ['W', 'wipe'], this.edits && ['S', 'star'], this.edits && ['X', 'reject'], this.edits && ['B', 'best'])}<span class="spacer"></span>${this.size ? button('Fit to the window', 'fit', { kind: 'quiet small' }) : ''}<label class="row tight fine faint size">Size<input
       type="range" min="100" max="520" step="20" value="${this.size ?? 240}" data-input="resize"></label></div>${this.large && this.largeDialog()}`;
   }
 
@@ -121,7 +120,7 @@ class GridPlayer extends WorkbenchElement {
     const { grid, large: [row, column] } = this;
     const cell = grid.cells[row][column], { details } = this;
     const beside = html`${button('', 'previous', { kind: 'square small', name: 'left', label: 'Previous column' })}${button('', 'next', { kind: 'square small', name: 'right', label: 'Next column' })}`;
-    return sheet('large-video', nameOfColumn(grid.columns[column]), html`${twoLines(grid.rows[row].prompt)}<div style="--shape:${shapeOf(grid)}">${cellVideo(grid, row, column)}</div><wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
+    return sheet('large-video', nameOfColumn(grid.columns[column]), html`${twoLines(grid.rows[row].prompt)}<div class="${tinyOf(grid)}" style="--shape:${shapeOf(grid)}">${cellVideo(grid, row, column)}</div><wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames}></wb-scrubber>
       <div class="row">${button('Download', 'download', { kind: 'small', name: 'download' })}${this.edits && html`${button('Download as GIF', 'gif', { kind: 'small' })}${linkTo('Use these settings', address('sample', 'cell', grid.grid, cell.key), {
         kind: 'small' })}${button('Star', 'star', { kind: 'small', name: 'star', pressed: cell.starred })}${button('Reject', 'reject', { kind: 'small', name: 'close', pressed: cell.rejected })}`}</div>
       <dl class="key-values">${(cell.measurements ?? []).map((one) => html`<dt title="${grid.help[one.name] ?? ''}">${one.title}</dt><dd class="${one.warn && 'warn'}"><b>${one.value}</b> ${one.words}</dd><dd
@@ -228,7 +227,7 @@ class GridWipe extends WorkbenchElement {
     const columns = grid.columns.map((column, index) => [index, nameOfColumn(column)]);
     return html`<div class="row">${select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"')}${
       select(columns, left, 'aria-label="Left" name="left" data-change="choose"')}<span class="faint">against</span>${select(columns, right, 'aria-label="Right" name="right" data-change="choose"')}</div>
-      <div class="wipe" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
+      <div class="wipe ${tinyOf(grid)}" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
       class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Boundary between the two videos"></div>`;
   }
 
@@ -258,7 +257,7 @@ class GridVote extends WorkbenchElement {
     const pair = this.pairs[this.done];
     if (!pair || this.over) return this.result();
     const { row, left, right } = pair;
-    return html`<div class="section vote" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}. Names appear at the end.</span></p>
+    return html`<div class="section vote ${tinyOf(grid)}" style="--shape:${shapeOf(grid)}"><p>Which one is closer to “${grid.rows[row].prompt}”? <span class="faint">Pair ${this.done + 1} of ${this.pairs.length}. Names appear at the end.</span></p>
       <div class="pair">${[['A', left, '←'], ['B', right, '→']].map(([name, column, key]) => html`<div class="section">${video(grid.cells[row][column].url, name, { clock: GRID_CLOCK, width: grid.width, height: grid.height })}${
         button(html`${name} is better <kbd>${key}</kbd>`, 'decide', { kind: 'large', value: name })}</div>`)}</div>
       <div class="row">${button(html`No difference <kbd>↓</kbd>`, 'decide', { value: '' })}<span class="spacer"></span>${this.done ? button('Show the result', 'end', { kind: 'quiet' }) : ''}<div style="width:160px">${
@@ -315,7 +314,7 @@ class GridFilm extends WorkbenchElement {
     const last = columns.length - 1;
     this.at = Math.min(this.at ?? last, last);
     const now = columns[this.at];
-    return html`<div class="section film-view" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
+    return html`<div class="section film-view ${tinyOf(grid)}" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
       index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"') : ''}${groups.length > 1 ? select(groups.map(({ name }, index) => [index, name]), this.group,
       'aria-label="Which columns" name="group" data-change="choose"') : ''}</div>` : ''}
       <div class="film-stack">${columns.map((column, index) => html`<div data-id="large-${column}" class="${index === this.at && 'on'}" ?hidden=${columns.length > 16 && index !== this.at}>${

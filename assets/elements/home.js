@@ -10,7 +10,7 @@ const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'cli
 const stepSlider = (steps, at, label) => {
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => steps[Math.round(share * (steps.length - 1))]);
   return html`<div class="steps"><input type="range" min="0" max="${steps.length - 1}" value="${at}" data-input="scrub" aria-label="Training step" aria-valuetext="${label}">
-    <div class="ticks">${ticks.map((tick, index) => html`<span>${!index ? 'Before training' : index === 4 ? `Step ${tick}` : tick}</span>`)}</div></div>`;
+    <div class="ticks">${ticks.map((tick, index) => html`<span>${!index ? 'Before training' : index === 4 ? `Step ${tick.toLocaleString('en-US')}` : tick.toLocaleString('en-US')}</span>`)}</div></div>`;
 };
 
 // A recorded run: a training clip beside the model's video at a step, with a slider over the steps.

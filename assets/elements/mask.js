@@ -86,7 +86,7 @@ class MaskPage extends WorkbenchElement {
     const here = mask.painted.some(({ frame }) => frame === this.frame) || this.local.has(this.frame);
     return html`<aside class="aside"><h2>Brush</h2>${segments('tool', [['paint', 'Paint'], ['erase', 'Erase']], this.tool, 'choose', 'Tool')}
       <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
-      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Unpaint', 'forget', { kind: 'small quiet', title: 'Discard the painting of this frame and track it instead' }) : ''}</div>
+      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Track this frame instead', 'forget', { kind: 'small quiet', title: 'Discard what is painted on this frame' }) : ''}</div>
       <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again. Each ◆ corrects the frames around it.</p>
       ${this.tracker()}${mask.problem && !mask.activity ? alarm(mask.problem) : ''}
       ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')}${this.model ? '' : ` · ${duration(mask.seconds)}`}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
@@ -94,7 +94,7 @@ class MaskPage extends WorkbenchElement {
       <label class="check"><input type="checkbox" name="invert" data-change="edge" ?checked=${mask.invert} ?disabled=${!mask.mask}>Invert</label>
       <label class="field"><span>Overlay</span>${select(OVERLAYS, this.color, 'data-change="tint"')}</label>
       <div class="row">${button('Import a file', 'file', { kind: 'small', name: 'upload', title: 'A mask video or picture' })}${mask.mask ? button('Remove the mask', 'toBin', { kind: 'small quiet', name: 'bin' }) : ''}</div>
-      <p class="fine faint" style="line-height:2"><kbd>[</kbd> <kbd>]</kbd> size <kbd>E</kbd> paint or erase <kbd>T</kbd> track <kbd>,</kbd> <kbd>.</kbd> frame</p></aside>`;
+      ${shortcuts(['[ ]', 'size'], ['E', 'paint or erase'], ['T', 'track'], [', .', 'frame'])}</aside>`;
   }
 
   // The choice of tracker: optical flow or a model.

@@ -62,6 +62,8 @@ class NewRun extends WorkbenchElement {
   async look(filling) {
     const { fork, gpu, target } = filling.beside;
     const plan = await page.transport.call('plans/look', { settings: filling.single, tried: filling.tried, fork, target, ...(gpu ? { gpu_memory: gpu } : {}) });
+    const gone = plan.problems.dataset && filling.get('dataset');
+    this.binned = gone ? await binnedDataset(gone).catch(() => null) : null;
     // While a value is wrong, the last plan's figures stay, in gray.
     if (this.filling === filling) this.plan = plan.fits === null && this.plan ? { ...this.plan, problems: plan.problems, stale: true } : plan;
     return plan;
@@ -96,6 +98,7 @@ class NewRun extends WorkbenchElement {
       ${slider ? html`<div class="two-columns">${settingField(filling, 'slider_positive', 'as in “a large ball rolls”', 'More, one prompt per line')}${settingField(filling, 'slider_negative', 'as in “a small ball rolls”', 'Less, one prompt per line')}</div>${
   settingField(filling, 'slider_neutral', 'what to turn up and down, as in “a ball rolls”; if empty, every prompt a little', 'Neutral, one prompt per line')}` : ''}${this.messages()}
       ${missing ? html`<p class="minor">${linkTo('Make a dataset from clips', address('dataset'), { kind: 'small', name: 'upload' })}</p>` : ''}
+      ${this.binned ? html`<p class="row minor"><span>${filling.get('dataset')} is in the bin.</span>${button('Restore the dataset', 'restore', { kind: 'small' })}</p>` : ''}
       <div class="twin">${field('Name', html`<input class="input" name="name" value="${filling.beside.name}" placeholder="${plan?.name ?? ''}" data-input="name" ${new Markup(filling.problems.name ? 'aria-invalid="true"' : '')}>`, '', filling.problems.name)}${
         this.origin()}${this.target()}</div>
       ${one('preview_prompts', 'Preview prompts, one per line')}${plan?.trigger ? html`<p class="row minor warn">${icon('warn')}<span>A prompt lacks ${plan.trigger.words}, the dataset's trigger word. Without it a preview may show little.</span>${
@@ -161,6 +164,11 @@ class NewRun extends WorkbenchElement {
     }
     filling.note('fork', value.startsWith('fork ') ? value.slice(5) : '');
     filling.set('start_from', value && !value.startsWith('fork ') ? value : null);
+  }
+
+  async restore() {
+    await this.act('datasets/restore', { id: this.binned }, { said: ({ name }) => `${name} restored.` });
+    this.filling.later(0);
   }
 
   target() {

@@ -140,6 +140,9 @@ const segments = (name, options, chosen, does, legend) => html`<fieldset class="
   ([value, text, picture]) => html`<label title="${text}"><input type="radio" name="${name}" value="${value}" data-change="${does}"
     ?checked=${value === chosen}>${picture ? html`${icon(picture)}<span class="unseen">${text}</span>` : text}</label>`)}</fieldset>`;
 
+// Hints at keys, hidden on phones. list: [keys, what they do], or false values
+const shortcuts = (...list) => html`<p class="fine faint shortcuts">${list.filter(Boolean).map(([keys, does]) => html`<span>${keys.split(' ').map((key) => html`<kbd>${key}</kbd> `)}${does}</span>`)}</p>`;
+
 const meter = (share, label, tone = '') => html`<div class="meter ${tone}" role="meter" aria-label="${label}" aria-valuemin="0" aria-valuemax="100"
   aria-valuenow="${Math.round(100 * share)}"><i style="width:${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%"></i></div>`;
 
@@ -178,7 +181,7 @@ const absent = (title, problem, link) => html`<div class="empty"><h1 tabindex="-
 const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}">${text}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${more}`;
 
 // A dialog that `close` closes. submit: method of its form;  more: buttons before Close
-const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
+const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}" tabindex="-1" autofocus><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
   class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
 // Follow the pointer until it is released. move(event): while it moves;  end(): afterwards

@@ -301,26 +301,22 @@ define('wb-run', RunPage);
 
 // ---- several runs in the same charts
 
-//   names: of the runs; on the page they follow `compare` in the address
 class RunComparison extends WorkbenchElement {
-  static properties = ['names', 'path'];
-  get chosen() { return this.names ?? this.path?.slice(1) ?? []; }
-  get heading() { return 'Compare runs'; }
+  static properties = ['names'];
 
   needs() {
-    const names = this.chosen;
-    return names.length ? { charts: ['progress/compared', { names }], tables: ['runs/compare', { names }] } : {};
+    const { names } = this;
+    return names ? { charts: ['progress/compared', { names }], tables: ['runs/compare', { names }] } : {};
   }
 
   view() {
-    const { charts, tables, chosen } = this;
+    const { charts, tables } = this;
     const refused = this.refused.charts ?? this.refused.tables;
-    const head = this.names ? '' : html`<div class="head">${crumbs(address('train'), 'Train', chosen.join(', '))}</div>`;
-    if (refused) return html`${head}${refusal(refused)}`;
-    if (!charts || !tables) return html`${head}${skeleton('height:220px')}`;
+    if (refused) return refusal(refused);
+    if (!charts || !tables) return skeleton('height:220px');
     const table = (title, rows) => (Object.keys(rows).length ? html`<section class="section"><h2>${title}</h2><div class="table-frame"><table class="table"><thead><tr><th scope="col"></th>${tables.names.map((name) => html`<th scope="col"><a
-      class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${row}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
-    return html`${head}${charts.note && html`<p class="faint">${charts.note}</p>`}<div class="compared"><wb-charts .charts=${charts.charts}></wb-charts></div>${
+      class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${capital(row)}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
+    return html`${charts.note && html`<p class="faint">${charts.note}</p>`}<div class="compared"><wb-charts .charts=${charts.charts}></wb-charts></div>${
       table('What differs', tables.settings) || html`<p class="faint">All settings are the same.</p>`}${table('Results', tables.results)}${this.previews()}`;
   }
 

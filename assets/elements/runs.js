@@ -43,7 +43,7 @@ const countsOf = (runs) => {
 };
 
 // The address that compares runs.
-const compareAddress = (names) => address('train', 'compare', ...names);
+const compareAddress = (names) => address('compare', 'curves', [...names].join(','));
 
 // ---- the table
 
@@ -208,7 +208,7 @@ class Runs extends WorkbenchElement {
       return html`${head}${empty('Runs appear here with their progress, a verdict and their previews.', linkTo('Start a run', address('train', 'new'), { kind: 'primary' }), linkTo('Train the demo first', '#/'))}${this.binPart()}`;
     }
     return html`${head}${found.length ? html`<wb-run-table .runs=${found} .chosen=${this.chosen} .choose=${this.choosing}></wb-run-table>` : empty('No runs match.', button('Show all', 'clear'))}${this.bar()}
-      <p class="fine faint">${runs.some(isWaiting) ? html`Drag waiting runs to reorder the queue, or use <kbd>Alt</kbd> with <kbd>↑</kbd> <kbd>↓</kbd>. ` : ''}<kbd>J</kbd> <kbd>K</kbd> next and previous run.</p>${this.binPart()}`;
+      ${shortcuts(['J K', 'next, previous run'], runs.some(isWaiting) && ['Alt ↑ ↓', 'move a waiting run, or drag it'])}${this.binPart()}`;
   }
 
   more() {

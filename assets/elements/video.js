@@ -20,9 +20,10 @@ class Clock {
   playing = !calm.matches;
   speed = 1;
   bounces = false; // play forward and backward in turn
+  wish = null; // the time to start at, chosen before a video was loaded
   get leader() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
   get duration() { return this.leader?.duration || 0; }
-  get time() { return this.leader?.currentTime ?? 0; }
+  get time() { return this.wish ?? this.leader?.currentTime ?? 0; }
 
   add(video) {
     if (this.videos.has(video)) return;
@@ -42,8 +43,10 @@ class Clock {
 
   // Start a new video at the time of the others.
   joined(video) {
-    const { leader } = this;
-    if (leader && leader !== video) video.currentTime = leader.currentTime;
+    const { leader, wish } = this;
+    this.wish = null;
+    if (wish !== null) this.seek(wish);
+    else if (leader && leader !== video) video.currentTime = leader.currentTime;
     if (this.playing) video.play().catch(() => {});
     this.told();
   }
@@ -66,6 +69,7 @@ class Clock {
   }
 
   seek(time) {
+    this.wish = this.duration ? null : time;
     for (const one of this.videos) one.currentTime = Math.min(Math.max(0, time), Math.max(0, (one.duration || 0) - 0.001));
     this.told();
   }

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 # Methods of elements that hide one of the browser's: a `remove` of ours would be called when an element goes.
-HIDING = """() => {
+HIDING = """async () => {
+    await customElements.whenDefined('wb-new-run'); // which the page loads a moment later
     const ours = ['constructor', 'connectedCallback', 'disconnectedCallback', 'connectedMoveCallback'];
     const here = [...document.querySelectorAll('*')].map((one) => one.localName).filter((name) => /^wb-/.test(name));
     const tags = new Set([...here, 'wb-run', 'wb-new-run', 'wb-run-overview', 'wb-run-checkpoints', 'wb-run-notes']);
@@ -74,7 +75,7 @@ def test_the_table_says_what_differs_folds_groups_and_finds(site: Site, page: Pa
     page.get_by_role("link", name="Compare both").click()
     page.locator("wb-run-comparison wb-chart svg").first.wait_for()
     page.get_by_text("What differs").wait_for()
-    page.get_by_role("cell", name="Learning rate", exact=True).wait_for()
+    page.get_by_role("cell", name="Learning rate", exact=True).first.wait_for()
 
 
 def test_chosen_runs_go_to_the_bin_and_come_back_with_undo(site: Site, page: Page) -> None:

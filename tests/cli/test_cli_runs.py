@@ -83,6 +83,7 @@ def test_a_clone_takes_over_the_settings_and_a_sweep_every_combination(
     names = [f"one-learning_rate-{rate}-rank-{rank}" for rate in ("0.0001", "0.0003") for rank in (2, 4)]
     assert f"workbench runs compare {' '.join(names)}" in said.out
     assert [Run.open(workspace, name).settings.rank for name in names] == [2, 4, 2, 4]
+    assert {Run.open(workspace, name).group for name in names} == {"one: learning rate, rank"}
 
 
 @pytest.mark.usefixtures("not_started")

@@ -58,3 +58,16 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
+
+
+def test_what_the_page_loads_later_is_not_used_before() -> None:
+    """Elements that are loaded with a place may use what the first script defines, and never the other way round."""
+    first, later, shared = elements._page_parts()
+    for name in (*elements.LATER, *elements.EXPORTED):
+        source = (elements.FOLDER / f"{name}.js").read_text(encoding="utf-8")
+        for defined in elements.DEFINED.findall(source):
+            assert not re.search(rf"(?<![\w.'-]){defined}\(", first), (name, defined)
+        for tag in re.findall(r"define\('([\w-]+)'", source):
+            assert not re.search(rf"<{tag}(?![\w-])", first), (name, tag)
+    assert "WorkbenchElement" in shared
+    assert len(later) > len(first) / 5

@@ -119,7 +119,7 @@ def test_the_next_step_depends_on_settings_and_checkpoints() -> None:
     message = f"Out of memory: {GPU_2}"
     first = shown(ExitCode.OUT_OF_MEMORY, message).actions[0]
     assert (first.kind, first.settings) == ("fork", {"gradient_checkpointing": "full"})
-    assert first.label == "Fork from step 20 with gradient_checkpointing full"
+    assert first.label == "Fork from step 20 with gradient checkpointing full"
     tight = shown(ExitCode.OUT_OF_MEMORY, message, gradient_checkpointing="full", batch_size=4).actions[0]
     assert tight.settings == {"batch_size": 2, "gradient_accumulation": 2}
     nothing_saved = shown(ExitCode.OUT_OF_MEMORY, message, saved=())

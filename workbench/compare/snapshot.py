@@ -208,12 +208,12 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
         "rows": [{"prompt": title_of(samples[0]) if same else "Played in sync", "label": ""}],
         "columns": [
             {
-                **{"name": name, "labels": [name], "reference": 0, "base": False, "checkpoint": False, "won": 0},
-                **{"votes": 0, "confidence": "", "stars": int(one.starred), "rejects": 0},
+                **{"name": " · ".join(labels), "labels": labels, "reference": 0, "base": False, "checkpoint": False},
+                **{"won": 0, "votes": 0, "confidence": "", "stars": int(one.starred), "rejects": 0},
             }
-            for name, one in zip(names, samples, strict=True)
+            for labels, one in zip(names, samples, strict=True)
         ],
-        "heads": [[{"text": name, "span": 1} for name in names]],
+        "heads": [[{"text": " · ".join(labels), "span": 1} for labels in names]],
         "best": {},
         "votes": [],
         "cells": [
@@ -235,16 +235,16 @@ def side_by_side(samples: Sequence[Sample], url: Callable[[Path], str]) -> dict[
     }
 
 
-def _names(samples: Sequence[Sample]) -> list[str]:
-    """Name samples by what differs of prompt, LoRAs, seed, steps, guidance and speed, or else by their times."""
+def _names(samples: Sequence[Sample]) -> list[list[str]]:
+    """Name samples by what differs of LoRAs, seed, steps, guidance, speed and prompt, or else by their times."""
     aspects: list[list[str]] = [
-        [text if len(text) <= LETTERS else f"{text[: LETTERS - 1].rstrip()}…" for text in map(title_of, samples)],
         [loras_used(one) for one in samples],
         [f"seed {one.record.get('seed', one.settings.seed)}" for one in samples],
         [f"{one.record.get('steps', one.settings.steps)} steps" for one in samples],
         [f"guidance {one.record.get('guidance_scale', one.settings.guidance_scale)}" for one in samples],
         [one.settings.speed for one in samples],
+        [text if len(text) <= LETTERS else f"{text[: LETTERS - 1].rstrip()}…" for text in map(title_of, samples)],
     ]
     different = [texts for texts in aspects if len(set(texts)) > 1]
     times = [time.strftime("%d %b, %H:%M:%S", time.localtime(one.created)) for one in samples]
-    return [" · ".join(texts) for texts in zip(*(different or [times]), strict=True)]
+    return [list(texts) for texts in zip(*(different or [times]), strict=True)]

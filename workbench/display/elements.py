@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,17 @@ from workbench.paths import ASSETS
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file that starts the page
-FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+", re.MULTILINE)  # comment lines and indentation
-STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?", re.DOTALL)
+LATER = (
+    "clip",
+    "mask",
+    "new_run",
+    "grid",
+    "compare",
+)  # what the page loads when it is shown, or when idle
+EXPORTED = ("report", "exported")  # what only exported files show
+FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+|^\n|(?<=[;,{})\]]) +// .*$", re.MULTILINE)  # comments and indentation
+STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?|^[ \t]+", re.DOTALL | re.MULTILINE)
+DEFINED = re.compile(r"^(?:(?:async )?function|const|class) (\w+)", re.MULTILINE)
 ROOTS = ":is(wb-app, .workbench)"  # the elements' roots; all style sheets but the tokens apply inside them
 
 
@@ -32,15 +41,46 @@ def order() -> list[str]:
 @cache
 def script() -> str:
     """Return the definitions of all elements, to be put inside a function or a module."""
-    files = [FOLDER / f"{name}.js" for name in order() if name != START]
-    return "\n".join(FOR_READERS.sub("", file.read_text(encoding="utf-8")) for file in files)
+    return _joined(name for name in order() if name != START)
+
+
+def _source(name: str) -> str:
+    return (FOLDER / f"{name}.js").read_text(encoding="utf-8")
+
+
+def _joined(names: Iterable[str]) -> str:
+    return "\n".join(FOR_READERS.sub("", _source(name)) for name in names)
+
+
+@cache
+def _page_parts() -> tuple[str, str, str]:
+    """Return what the page defines at first and later, and the names of the former that the latter uses."""
+    first = [name for name in order() if name not in (START, *LATER, *EXPORTED)]
+    later = _joined(name for name in order() if name in LATER)
+    used = set(re.findall(r"\w+", later))
+    shared = [name for file in first for name in DEFINED.findall(_source(file)) if name in used]
+    return _joined(first), later, ", ".join(shared)
 
 
 @cache
 def page_script() -> str:
-    """Return the script of the page: the definitions and the start."""
-    start = FOR_READERS.sub("", (FOLDER / f"{START}.js").read_text(encoding="utf-8"))
-    return f"(() => {{'use strict';\n{script()}\n{start}}})();"
+    """Return the script of the page, which starts it and loads `later_script` from beside it."""
+    first, _, shared = _page_parts()
+    # A browser remembers an import that failed, so that each try has an address of its own.
+    load = f"import(`./{named(later_script(), 'js')}?${{tries}}`).then((later) => later.default({{{shared}}}))"
+    return f"(() => {{'use strict';\n{first}\npage.more = (tries) => {load};\n{_joined([START])}}})();"
+
+
+@cache
+def later_script() -> str:
+    """Return the module with the page's other elements."""
+    _, later, shared = _page_parts()
+    return f"export default ({{{shared}}}) => {{\n{later}\n}};\n"
+
+
+def named(text: str, suffix: str) -> str:
+    """Return a name for a file that changes with its text, so that browsers cache it for good."""
+    return f"elements-{hashlib.sha256(text.encode()).hexdigest()[:12]}.{suffix}"
 
 
 @cache

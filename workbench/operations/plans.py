@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -31,6 +32,7 @@ from workbench.operations.registry import operation
 from workbench.operations.runs import TRIED, checkpoint_of
 from workbench.operations.settings import Gpu
 from workbench.operations.shared import FormState
+from workbench.paths import ASSETS
 from workbench.remote.targets import LOCAL
 from workbench.runs import recipes
 from workbench.runs.checkpoints import STATE, folder_of, setting_changes
@@ -156,7 +158,11 @@ def look(
     found = Plan(
         problems=problems,
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
-        notes=(*needless(given, settings), *_conditions(model.model if model else None)),
+        notes=(
+            *needless(given, settings),
+            *_conditions(model.model if model else None),
+            *_miniature(workspace, first, model.model if model else None),
+        ),
         name=next(name for name in numbered(title) if not (workspace.runs / name).exists()) if title else "",
         runs=len(every) * max(1, experts),
         changes=_changes(workspace, first, fork),
@@ -271,6 +277,17 @@ def _parts(found: Fit) -> Iterator[dict[str, Any]]:
 def _conditions(model: Model | None) -> list[str]:
     """Return the license, if it sets conditions, to be read before the model is downloaded."""
     return [f"License: {model.license}."] if model and "(" in model.license else []
+
+
+def _miniature(workspace: Workspace, settings: TrainSettings, model: Model | None) -> list[str]:
+    """Say what a built-in model is for, if the dataset has other clips than the demo's."""
+    if model is None or not model.embedded or not settings.dataset:
+        return []
+    known = {path.name for path in (ASSETS / "demo_clips").glob("*/*.mp4")}
+    with contextlib.suppress(ConfigError, DataError):
+        if any(Path(clip.source).name not in known for clip in read_clips(workspace.dataset(settings.dataset))):
+            return [f"{model.title} is a miniature: on your clips it shows the workflow, not quality."]
+    return []
 
 
 def _hints(workspace: Workspace, settings: TrainSettings, found: Fit) -> dict[str, str]:

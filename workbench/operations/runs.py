@@ -20,15 +20,14 @@ from workbench.runs import checkpoints
 from workbench.runs.failures import STACKS
 from workbench.runs.previews import LiveSample, Preview
 from workbench.runs.report import write_report
-from workbench.runs.run import DECODING, SLIDER, Run, remove_run, removed_runs, rename_run, restore_run
+from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import Note as RunNote
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, perform_named, snapshot
 from workbench.runs.sweeps import created, parse_values
-from workbench.settings import parse, specs
+from workbench.settings import parse
 from workbench.snapshots import HIDDEN, Place, Shown, Snapshot, Values
 from workbench.workspace import Workspace, strange_names
-from workbench.workspace.folders import MOST_GROUP
 
 NamedRun = Annotated[Run, Opened(Run.open, Name)]
 Step = Annotated[int, Field(title="Step", description="Step of the checkpoint.", ge=0)]
@@ -315,10 +314,6 @@ def create(
         runs = [parent.fork(workspace, step, given, name)]
     else:
         runs = created(workspace, given, values, name)
-    if len(runs) > 1 and values:
-        titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
-        for run in runs:
-            run.set_group(f"{name or given.dataset or SLIDER}: {', '.join(titles[one] for one in values)}"[:MOST_GROUP])
     for run in runs:
         if remote:
             choose_target(workspace, run, target)

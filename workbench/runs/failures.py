@@ -446,7 +446,8 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
     """
     found = []
     if rule.change is not None and settings is not None and (changed := rule.change(settings)):
-        words = ", ".join(f"{name} {value}" for name, value in changed.items())
+        titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
+        words = ", ".join(f"{titles[name]} {value}" for name, value in changed.items())
         if checkpoint:
             command = f"workbench train --fork {run}@{checkpoint}{as_flags(changed)}"
             found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))

@@ -20,6 +20,7 @@ from workbench.runs.run import SLIDER, Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import Spec, from_text, parse, specs
 from workbench.workspace import Workspace
+from workbench.workspace.folders import MOST_GROUP
 
 MOST = 100
 
@@ -29,9 +30,11 @@ def created(
 ) -> list[Run]:
     """Create one run, or one for every combination of values, in that order, without starting them.
 
-    If both experts of a model are to be trained, each gets its own run. All runs are checked before the first is
-    written. Raises ConfigError, DataError, CannotWrite.
+    If both experts of a model are to be trained, each gets its own run. The runs of a sweep form a group, named after
+    what differs. All runs are checked before the first is written. Raises ConfigError, DataError, CannotWrite.
     """
+    titles = {spec.name: spec.title.lower() for spec in specs(TrainSettings)}
+    tried = ", ".join(titles[one] for one in values)
     experts = [expert.name for expert in settled_model(settings.model).model.experts]
     if len(experts) > 1 and settings.expert == "both":
         values = {"expert": experts, **values}
@@ -41,7 +44,11 @@ def created(
     for _, changed in prepared:
         check(workspace, changed)
     stem = name or settings.dataset or SLIDER
-    return [Run.create(workspace, changed, f"{stem} {words}") for words, changed in prepared]
+    runs = [Run.create(workspace, changed, f"{stem} {words}") for words, changed in prepared]
+    if tried and len(runs) > 1:
+        for run in runs:
+            run.set_group(f"{stem}: {tried}"[:MOST_GROUP])
+    return runs
 
 
 def combinations(settings: TrainSettings, values: Mapping[str, Sequence[Any]]) -> list[tuple[str, TrainSettings]]:

@@ -6,7 +6,6 @@ Their names contain a hash of their content, so browsers cache them for good.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 from functools import cache
 
@@ -32,47 +31,44 @@ def on_space() -> bool:
 
 
 @cache
-def _text(suffix: str) -> bytes:
-    """Return the script ("js") or the style sheet ("css")."""
-    return (elements.page_script() if suffix == "js" else elements.style()).encode()
-
-
-def _name(suffix: str) -> str:
-    return f"elements-{hashlib.sha256(_text(suffix)).hexdigest()[:12]}.{suffix}"
+def _files() -> dict[str, tuple[str, bytes]]:
+    """Return the style sheet, the script and what it loads later: their types and texts by their names."""
+    texts = (("css", elements.style()), ("js", elements.page_script()), ("js", elements.later_script()))
+    return {elements.named(text, suffix): (KINDS[suffix], text.encode()) for suffix, text in texts}
 
 
 @cache
-def _body(suffix: str, encoding: str) -> bytes:
+def _body(name: str, encoding: str) -> bytes:
     """Return a compressed file. Brotli's best quality takes a second, once."""
-    text = _text(suffix)
+    text = _files()[name][1]
     return brotli.compress(text, quality=11) if encoding == "br" else gzip.compress(text, 9) if encoding else text
 
 
 def prepare() -> None:
-    """Compress both files before the first request."""
-    for suffix in KINDS:
-        _body(suffix, "br")
+    """Compress all files before the first request."""
+    for name in _files():
+        _body(name, "br")
 
 
 def head() -> str:
     """Return the tags that load the elements, for the document's head."""
-    style, script = (f".{ROUTE}/{_name(suffix)}" for suffix in KINDS)
+    style, script, _ = (f".{ROUTE}/{name}" for name in _files())
     return f'<link rel="stylesheet" href="{style}"><script src="{script}" defer></script>'
 
 
 def routes() -> list[BaseRoute]:
-    """Return the routes of the two files, and of the page's document unless this is a Space."""
+    """Return the routes of these files, and of the page's document unless this is a Space."""
 
     async def file(request: Request) -> Response:
-        suffix = next((one for one in KINDS if _name(one) == request.path_params["name"]), None)
-        if suffix is None:
+        name = request.path_params["name"]
+        if name not in _files():
             return Response("The page has changed: reload it.", 404)
         known = {one.split(";")[0].strip() for one in request.headers.get("accept-encoding", "").split(",")}
         encoding = next((one for one in ("br", "gzip") if one in known), "")
-        body = await run_in_threadpool(_body, suffix, encoding)
+        body = await run_in_threadpool(_body, name, encoding)
         headers = {"cache-control": "private, max-age=31536000, immutable", "vary": "accept-encoding"}
         headers |= {"content-encoding": encoding} if encoding else {}
-        return Response(body, media_type=KINDS[suffix], headers=headers)
+        return Response(body, media_type=_files()[name][0], headers=headers)
 
     async def document(_: Request) -> Response:
         text = (
