@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -200,10 +201,12 @@ def told_apart(part: str) -> list[tiny_world.Spec]:
     """Return test clips: some that the base model knows with captions of held-out ones, and some held-out ones."""
     known, found = set(tiny_world.training_specs()), []
     held_out = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
-    for number, spec in enumerate(held_out):
-        choices = values(part, spec)
-        others = [replace(spec, **{part: choices[(number + step) % len(choices)]}) for step in range(len(choices))]
-        found.append(next(one for one in others if one in known))
+    used: Counter[str] = Counter()
+    for spec in held_out:
+        others = [value for value in values(part, spec) if replace(spec, **{part: value}) in known]
+        value = min(others, key=lambda one: used[one])
+        used[value] += 1
+        found.append(replace(spec, **{part: value}))
     return found + held_out[:NEVER_SEEN]
 
 
@@ -223,7 +226,7 @@ def ambiguous(part: str) -> list[tiny_world.Spec]:
 
 
 def modes() -> dict[str, Mode]:
-    """Return the modes by name. Tests use nothing that the model or the LoRA was trained on."""
+    """Return the modes by name. Tests use no clip that the model or the LoRA was trained on."""
     striped, striped_others = tiny_world.concept_specs("stripes")
     known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
     others = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
@@ -355,6 +358,7 @@ class Bench:
         begun = [run for run in Run.all(self.workspace) if run.folder.name == name]
         run = begun[0] if begun else Run.create(self.workspace, settings, name)
         if run.lora is None:
+            run.start(from_start=True)  # also if it was killed before its first checkpoint
             concepts.finish(run)
         assert run.lora is not None
         losses = [line for line in run.metrics if "loss" in line]
