@@ -144,6 +144,18 @@ def test_the_python_api_names_what_is_exported() -> None:
         assert hasattr(import_module(module), name)
 
 
+def test_the_site_has_the_replays_and_needs_no_package_for_them() -> None:
+    """The site is built where only MkDocs is installed."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts import docs_site\n"
+        "print(docs_site.replay_page())\n"
+        "for replay in docs_site.replays().values(): print(sum(map(len, docs_site.replay_file(replay))))"
+    )
+    made = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert 'src="../replays/stripes.html"' in made.stdout
+    assert int(made.stdout.split()[-1]) > 500_000  # videos and script are inside
+
+
 # ---- commands that are named
 
 
