@@ -1,6 +1,7 @@
 """Teach the tiny Wan to follow inputs: both end frames, a prefix, a control video, a reference.
 
     python benchmarks/told_modes.py --json benchmarks/results/told_modes_cpu.json --sheets docs/images
+    python benchmarks/told_modes.py --modes control --write-clips clips      only the mode's clips and captions
 
 Each mode is a real run on a few dozen clips of 64x64, sampled like `workbench sample` with its inputs, from clips that
 neither the model nor the LoRA was trained on. All numbers are measured on decoded frames:
@@ -278,6 +279,18 @@ def modes() -> dict[str, Mode]:
     }
 
 
+def write_clips(name: str, mode: Mode, folder: Path) -> dict[str, Example]:
+    """Write the clips that a mode trains on, with their captions, and return the examples by file name."""
+    rng, examples = random.Random(f"{name}, trained"), dict[str, Example]()
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, spec in enumerate(mode.train):
+        example = mode.example(spec, rng)
+        examples[f"{number:02d}.mp4"] = example
+        media.encode(pixels(example.clip), folder / f"{number:02d}.mp4", tiny_world.FPS, crf=None)
+        (folder / f"{number:02d}.txt").write_text(example.caption + "\n", encoding="utf-8")
+    return examples
+
+
 # ---- training and sampling
 
 
@@ -299,14 +312,9 @@ class Bench:
             self.make_dataset()
 
     def make_dataset(self) -> None:
-        rng, examples = random.Random(f"{self.name}, trained"), dict[str, Example]()
         dataset = Dataset.ensure(self.workspace, self.dataset)
         with tempfile.TemporaryDirectory() as folder:
-            for number, spec in enumerate(self.mode.train):
-                example = self.mode.example(spec, rng)
-                examples[f"{number:02d}.mp4"] = example
-                media.encode(pixels(example.clip), Path(folder) / f"{number:02d}.mp4", tiny_world.FPS, crf=None)
-                (Path(folder) / f"{number:02d}.txt").write_text(example.caption + "\n", encoding="utf-8")
+            examples = write_clips(self.name, self.mode, Path(folder))
             dataset.import_files([Path(folder)])
             wanted = []
             for clip in dataset.clips if self.mode.kind else ():
@@ -428,7 +436,12 @@ def main() -> None:
     parser.add_argument(
         "--workspace", type=Path, help="folder that keeps datasets and runs of one recipe, to go on after a kill"
     )
+    parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     options = parser.parse_args()
+    if options.write_clips:
+        for name in options.modes:
+            write_clips(name, known[name], options.write_clips)
+        return
     rows: list[Row] = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     there = {(row["mode"], row["seed"]) for row in rows}
     RECIPE.update(options.recipe)

@@ -87,6 +87,29 @@ def test_links_lead_somewhere() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def headings(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings; mkdocs.yml makes the same."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in words}
+
+
+def test_links_to_headings_lead_to_one() -> None:
+    found = [
+        (page, target, anchor)
+        for page in PAGES
+        for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        if not target or target.endswith(".md")
+    ]
+    assert len(found) > 30
+    wrong = [
+        f"{page.relative_to(ROOT)} links to {target}#{anchor}"
+        for page, target, anchor in found
+        if anchor not in headings((page.parent / target) if target else page)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 SOURCE = re.compile(r"(?<![\w./~-])(?:[\w.-]+/)+[\w.-]+\.(?:py|js|css|md|ipynb)(?!\w)")
 FOLDER = re.compile(r"(?:workbench|tests|benchmarks|docs|assets|scripts|notebooks)/(?:[\w.-]+/)*")
 # Files of other projects.
@@ -142,6 +165,18 @@ def test_the_python_api_names_what_is_exported() -> None:
     assert exported <= {name for _, name in targets}
     for module, name in targets:
         assert hasattr(import_module(module), name)
+
+
+def test_the_site_has_the_replays_and_needs_no_package_for_them() -> None:
+    """The site is built where only MkDocs is installed."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); from scripts import docs_site\n"
+        "print(docs_site.replay_page())\n"
+        "for replay in docs_site.replays().values(): print(sum(map(len, docs_site.replay_file(replay))))"
+    )
+    made = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert 'src="../replays/stripes.html"' in made.stdout
+    assert int(made.stdout.split()[-1]) > 500_000  # videos and script are inside
 
 
 # ---- commands that are named

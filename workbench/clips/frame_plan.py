@@ -316,7 +316,7 @@ def _percent(share: float) -> str:
 
 # ---- images among clips ----------------------------------------------------------------------------------------------
 
-# Measured with benchmarks/pictures.py on the built-in model; docs/guide.md has the table.
+# Measured with benchmarks/pictures.py on the built-in model; benchmarks/results/NOTES.md has the table.
 MUCH = 0.5  # share of images from which to warn
 
 

@@ -19,16 +19,17 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench import __version__
 from workbench.display import elements
 from workbench.display.quantities import duration
 from workbench.errors import ConfigError, DataError
 from workbench.paths import ASSETS
-from workbench.runs.metrics import read_sessions
-from workbench.runs.run import Run
 from workbench.workspace import confined, disk, read_json, write_text, writing
+
+if TYPE_CHECKING:
+    from workbench.runs.run import Run
 
 SHIPPED = ASSETS / "replays"
 REPLAY, PREVIEWS = "replay.json", "previews"
@@ -87,6 +88,8 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
 
     Raises DataError if the run has no metrics yet, ConfigError if the target exists, CannotWrite.
     """
+    from workbench.runs.metrics import read_sessions  # here: the documents' site shows replays without pydantic
+
     lines = run.metrics
     times = [line["time"] for line in lines if line.get("time")]
     if not times:
