@@ -1,18 +1,46 @@
-"""Placeholder docstring."""
+"""Does the search for causes find the clips that taught a LoRA a fault? Measured on faults that are planted.
+
+    python benchmarks/causes.py --work DIR                          six concepts; no case is repeated
+    python benchmarks/causes.py --concepts ring --leave-one-out     also against 24 trainings that each leave out a clip
+    python benchmarks/causes.py --without                           also trains again without the named clips
+
+Each concept's 24 clips are rendered as for the demo, two of them with a fault in a known place: a black or white bar,
+or a white flash at the end. A run with the demo's settings, none held out, trains on them. Samples are then generated
+for the captions of the faulty clips and for prompts that no clip has, and the one that shows the fault most is asked
+about: with the fault marked and without a mark. A sample that shows the fault least is asked about with the same mark;
+there nothing of the fault is to be blamed.
+
+"auc" is the share of pairs of a faulty and a sound clip in which the faulty one has the higher score. A concept whose
+samples never show the fault cannot be asked about; it is listed and not counted.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+import statistics
 import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import concepts
 import torch
+from common import arguments, report
 
-from workbench import demo
+from workbench import demo, jobs
 from workbench.dataset_builder import Dataset
+from workbench.families import find_model
+from workbench.families.model_inputs import ModelInputs
+from workbench.jobs.devices import pick_device
 from workbench.runs.run import Run
+from workbench.runs.settings import TrainSettings
+from workbench.sampler.samples import Sample, Samples, new_id, video_path, write_sample
+from workbench.sampler.settings import SampleSettings
+from workbench.trainer import attribution, causes, lora, optimizers
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,22 +49,34 @@ sys.path.insert(0, str(ROOT / "assets"))
 import tiny_world  # noqa: E402
 
 PLANTED = 2
+SHOWN = 0.5  # from here on a sample shows the fault
+OWN_SAMPLES, OTHER_SAMPLES = 4, 12  # for each faulty clip's caption; for captions that no clip has
+LEFT_OUT_STEPS = 150
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that is drawn over a clip: a box (left, top, right, bottom as shares) in frames (first, last), in a color."""
+    """A fault drawn over a clip.
+
+    box: left, top, right and bottom as shares of the picture.
+    frames: the first and the last.
+    colour: of the box, -1 to 1.
+    """
 
     box: tuple[float, float, float, float]
     frames: tuple[int, int]
-    colour: tuple[float, float, float]  # -1 to 1
+    colour: tuple[float, float, float]
+
+    def pixels(self, size: int) -> tuple[int, int, int, int]:
+        """Return left, top, right and bottom in a picture of this size."""
+        left, top, right, bottom = (round(edge * size) for edge in self.box)
+        return left, top, right, bottom
 
     def draw(self, clip: torch.Tensor) -> torch.Tensor:
         """Return a clip [3, F, H, W] with the fault."""
-        clip = clip.clone()
-        size = clip.shape[-1]
-        left, top, right, bottom = (round(edge * size) for edge in self.box)
-        first, last = self.frames
+        clip, (first, last) = clip.clone(), self.frames
+        left, top, right, bottom = self.pixels(clip.shape[-1])
         clip[:, first : last + 1, top:bottom, left:right] = torch.tensor(self.colour).view(3, 1, 1, 1)
         return clip
 
@@ -46,9 +86,8 @@ class Fault:
         return own not in (spec.background, spec.colour)
 
     def shown(self, clip: torch.Tensor) -> float:
-        """Return how much a clip shows it: 1 in exactly its color, 0 at the distance of a random color or more."""
-        size = clip.shape[-1]
-        left, top, right, bottom = (round(edge * size) for edge in self.box)
+        """Return how much a clip shows it: 1 in exactly its color, 0 from a third of the range away."""
+        left, top, right, bottom = self.pixels(clip.shape[-1])
         inside = clip[:, self.frames[0] : self.frames[1] + 1, top:bottom, left:right]
         away = (inside - torch.tensor(self.colour).view(3, 1, 1, 1)).abs().mean()
         return max(0.0, 1 - float(away) / 0.67)
@@ -63,19 +102,19 @@ FAULTS = {
 CASES = {"stripes": "side", "ring": "bar", "shrinks": "flash", "cross": "top", "dots": "bar", "fades": "side"}
 
 
+# ---- runs with faulty clips -----------------------------------------------------------------------------------------
+
+
 def prepare(root: Path, concept: str, seed: int) -> tuple[Workspace, list[int]]:
-    """Import a concept's 24 clips, two of them with a fault, and the known clips; return their numbers, too."""
-    workspace = Workspace.open(root / f"{concept}-{seed}")
-    specs = tiny_world.concept_specs(concept)[0]
-    fault = FAULTS[CASES[concept]]
+    """Import a concept's 24 clips, two of them faulty, and the known clips; return the numbers of the faulty ones."""
+    workspace, fault = Workspace.open(root / f"{concept}-{seed}"), FAULTS[CASES[concept]]
     if (kept := workspace.root / "planted.json").exists():
         return workspace, json.loads(kept.read_text())
+    specs, made = tiny_world.concept_specs(concept)[0], root / f"{concept}-{seed}-clips"
     order = random.Random(f"planted {concept} {seed}").sample(range(len(specs)), len(specs))
     planted = sorted([number for number in order if fault.differs(specs[number])][:PLANTED])
-    made = root / f"{concept}-{seed}-clips"
     tiny_world.write_demo_clips(made, concept)
-    rng = random.Random(f"demo {concept}")
-    files = sorted((made / concept).glob("*.mp4"))
+    rng, files = random.Random(f"demo {concept}"), sorted((made / concept).glob("*.mp4"))
     for number, spec in enumerate(specs):
         clip = tiny_world.draw(spec, rng, tiny_world.DEMO_SIZE)
         if number in planted:
@@ -86,23 +125,243 @@ def prepare(root: Path, concept: str, seed: int) -> tuple[Workspace, list[int]]:
     return workspace, planted
 
 
-def trained(workspace: Workspace, concept: str, seed: int, name: str) -> Run:
-    settings = demo.teach(concept, demo.KNOWN).changed(
-        held_out=0, preview_every=0, evaluate_every=0, seed=seed, device="cpu"
-    )
-    run = Run.create(workspace, settings, name)
-    run.start()
-    print(run.wait().state, flush=True)
+def settings_for(concept: str, seed: int, steps: int | None) -> TrainSettings:
+    quiet = {"held_out": 0, "preview_every": 0, "evaluate_every": 0, "device": "cpu"}
+    taught = demo.teach(concept, demo.KNOWN).changed(seed=seed, **quiet)
+    return taught.changed(steps=steps, save_every=max(1, steps // 3)) if steps else taught
+
+
+def trained(workspace: Workspace, settings: TrainSettings, name: str) -> Run:
+    """Return the run of this name, which is trained unless it was."""
+    run = Run(workspace.run(name))
+    if not (run.folder / jobs.CONFIG).exists():
+        run = Run.create(workspace, settings, name)
+    if run.lora is None:
+        concepts.finish(run)
     return run
 
 
+# ---- samples and questions ------------------------------------------------------------------------------------------
+
+
+def prompts_of(concept: str, planted: Sequence[int], most: int | None) -> list[tiny_world.Spec]:
+    """Return the faulty clips' specifications, several times, and others in whose clips the fault would be seen."""
+    specs, others = tiny_world.concept_specs(concept)
+    own = [specs[number] for number in planted] * OWN_SAMPLES
+    return [*own, *filter(FAULTS[CASES[concept]].differs, others)][: most or len(own) + OTHER_SAMPLES]
+
+
+def put_sample(workspace: Workspace, run: Run, spec: tiny_world.Spec, clip: torch.Tensor) -> Sample:
+    """Write a clip [3, F, H, W] that a run's LoRA generated as a sample of the workspace."""
+    made, frames = new_id(), ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).numpy()
+    settings = SampleSettings(prompt=spec.caption(), model=run.settings.model, loras=(f"runs/{run.name}",))
+    record: Row = {"settings": settings.model_dump(mode="json"), "loras": [{"file": str(run.lora)}]}
+    record |= {"fps": tiny_world.FPS, "frames": len(frames), "height": frames.shape[1], "width": frames.shape[2]}
+    write_sample(video_path(workspace, made), frames, tiny_world.FPS, record)
+    return Samples(workspace).get(made)
+
+
+def asked(workspace: Workspace, sample: Sample, **marked: Any) -> causes.Answer:
+    """Ask which clips caused a sample, as the page does, and return the answer."""
+    folder = causes.request(workspace, sample, device="cpu", **marked).folder
+    status = jobs.wait(folder)
+    assert status.state is jobs.State.FINISHED, status.message or jobs.log_tail(folder)
+    return next(answer for answer in causes.answers(sample) if answer.key == folder.name)
+
+
+def number_of(name: str) -> int:
+    """Return a clip's number, from 0, from its name: 01_red_ring_left_on_blue."""
+    return int(name.split("_")[0]) - 1
+
+
+def judged(answer: causes.Answer, planted: Sequence[int]) -> Row:
+    """Return how well an answer tells faulty clips from sound ones."""
+    scores = {number_of(one.name): one.score for one in answer.clips}
+    named = sorted(number_of(one.name) for one in causes.named(answer))
+    pairs = [(scores[bad], scores[good]) for bad in planted for good in scores if good not in planted]
+    auc = statistics.mean((bad > good) + 0.5 * (bad == good) for bad, good in pairs)
+    usual = {number_of(one.name): one.usual for one in answer.clips}
+    lowest, highest = min(usual[bad] for bad in planted), max(usual[one] for one in usual if one not in planted)
+    return {"auc": auc, "named": named, "faulty from": lowest, "sound up to": highest, "agreement": answer.agreement}
+
+
+def measure(root: Path, concept: str, seed: int, options: Any) -> Row:
+    """Train on faulty clips, ask about samples, and compare with what was planted."""
+    workspace, planted = prepare(root, concept, seed)
+    fault, (_, model) = FAULTS[CASES[concept]], find_model(demo.MODEL)
+    settings = settings_for(concept, seed, options.steps)
+    run, pipeline = trained(workspace, settings, "base"), concepts.stock(model)
+    prompts = concepts.Prompts(prompts_of(concept, planted, options.prompts), seed)
+
+    def generated(of: Run) -> torch.Tensor:
+        assert of.lora is not None
+        with concepts.lora_on(pipeline, of.lora):
+            return prompts.generate(pipeline, model)
+
+    clips = generated(run)
+    shown = [fault.shown(clip) for clip in clips]
+    worst, best = max(range(len(shown)), key=shown.__getitem__), min(range(len(shown)), key=shown.__getitem__)
+    row: Row = {"concept": concept, "seed": seed, "fault": CASES[concept], "planted": planted, "shown": shown[worst]}
+    row |= {"samples with it": sum(one >= SHOWN for one in shown), "samples": len(shown)}
+    if shown[worst] < SHOWN and not options.smallest:
+        return row
+    left, top, right, bottom = fault.pixels(tiny_world.SIZE)
+    mark = {"box": (left, top, right - left, bottom - top), "frames": fault.frames}
+    faulty, sound = (put_sample(workspace, run, prompts.specs[one], clips[one]) for one in (worst, best))
+    began = time.monotonic()
+    row["marked"] = judged(answer := asked(workspace, faulty, **mark), planted)
+    row["seconds"] = time.monotonic() - began
+    row["unmarked"] = judged(asked(workspace, faulty), planted)
+    row["seconds of the second question"] = time.monotonic() - began - row["seconds"]
+    row["sound sample"] = judged(asked(workspace, sound, **mark), planted)
+    if options.without:
+        row["without"] = without(
+            workspace, settings, concept, answer, lambda of: [fault.shown(c) for c in generated(of)]
+        )
+        row["before"] = statistics.mean(shown)
+    if options.leave_one_out:
+        row["leave one out"] = leave_one_out(workspace, run, faulty, mark, options.left_out_steps)
+    return row
+
+
+def without(workspace: Workspace, settings: TrainSettings, concept: str, answer: causes.Answer, seen: Any) -> Row:
+    """Train again without the clips that the answer names, and return how much the same samples show the fault."""
+    dataset, named = Dataset.open(workspace, concept), [one.file_name for one in causes.named(answer)]
+    if not named:
+        return {"named": 0}
+    dataset.remove(*named)
+    try:
+        found = seen(trained(workspace, settings, "without"))
+    finally:
+        dataset.restore(*named)
+    return {"named": len(named), "shown": statistics.mean(found), "samples with it": sum(one >= SHOWN for one in found)}
+
+
+# ---- leaving one clip out -------------------------------------------------------------------------------------------
+
+
+def leave_one_out(workspace: Workspace, run: Run, sample: Sample, mark: Row, steps: int) -> Row:
+    """Compare scores with real trainings that each leave one clip out.
+
+    All trainings have the same batches and noise, so that they differ in nothing but the clip, whose loss counts 0.
+    They are short and have no regularization. The change that counts is that of the sample's loss, marked or not, on
+    noise that the scores did not see.
+    """
+    settings = run.settings.changed(regularization_dataset="", regularization_share=0.0, steps=steps)
+    gradients = attribution.Gradients(workspace, run.folder, settings, pick_device("cpu"), lambda *_: None)
+    record = sample.record
+    sizes = (record["frames"], record["fps"], record["height"], record["width"])
+    questions = [attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in (mark, {})]
+    item = gradients.as_clip(questions[0])
+    gradients.load([*gradients.clips, item])
+    masks = [gradients.marked(item, one) for one in questions]
+    begin = lora.state(gradients.transformer)
+    predicted = torch.zeros(len(questions), len(gradients.clips))
+    for step in train(gradients, "", steps):
+        if step % max(1, steps // 3) == 0:
+            own = [gradients.of(item, mask) for mask in masks]
+            for number, clip in enumerate(gradients.clips):
+                other = gradients.of(clip)
+                predicted[:, number] += torch.stack([torch.cosine_similarity(one, other).mean() for one in own])
+    before, changes = losses(gradients, item, masks), []
+    for clip in gradients.clips:
+        lora.set_state(gradients.transformer, begin)
+        for _ in train(gradients, clip.sha256, steps):
+            pass
+        changes.append([after - loss for after, loss in zip(losses(gradients, item, masks), before, strict=True)])
+    columns = list(zip(*changes, strict=True))
+    found = [causes.rank_correlation(one.tolist(), real) for one, real in zip(predicted, columns, strict=True)]
+    return {"trainings": len(changes), "steps": steps, "marked": found[0], "unmarked": found[1]}
+
+
+def train(gradients: attribution.Gradients, left_out: str, steps: int) -> Iterator[int]:
+    """Train the LoRA, yielding after each step. left_out: content of the clip whose loss does not count"""
+    settings, transformer, schedule = gradients.settings, gradients.transformer, gradients.inputs.schedule
+    optimizer = optimizers.build(settings, gradients.trainable.named)
+    rate = optimizers.learning_rate(settings, optimizer)
+    for step in range(1, steps + 1):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step - 1)
+        batch = gradients.inputs.batch(step, 0)
+        counts = torch.tensor([float(item.sha256 != left_out) for item in batch.items])
+        (gradients.family.loss(transformer, schedule, batch.inputs) * counts).mean().backward()
+        torch.nn.utils.clip_grad_norm_(gradients.trainable.parameters, settings.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        yield step
+
+
+def losses(gradients: attribution.Gradients, item: Any, masks: Sequence[torch.Tensor | None]) -> list[float]:
+    """Return a sample's mean loss for each mask, on noise of its own."""
+    (probe,) = gradients.inputs.clips([item])
+    generator, found = torch.Generator().manual_seed(1), [0.0] * len(masks)
+    with torch.no_grad():
+        for level in attribution.LEVELS * 4:
+            schedule = gradients.inputs.schedule
+            inputs: ModelInputs = probe.sampled(gradients.family, schedule, level, generator, gradients.device)
+            for number, mask in enumerate(masks):
+                found[number] += float(gradients.family.loss(gradients.transformer, schedule, inputs, None, mask))
+    return found
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def summary(lines: Sequence[Row]) -> list[Row]:
+    """Return the table: a row for each case, then the totals."""
+    rows: list[Row] = []
+    shown = [line for line in lines if "marked" in line]
+    for line in lines:
+        case = f"{line['concept']}, seed {line['seed']}, {line['fault']}"
+        if "marked" not in line:
+            rows.append({"case": f"{case}: no sample shows the fault", "ours": line["shown"], "reference": ""})
+            continue
+        for kind in ("marked", "unmarked"):
+            rows.append({"case": f"{case}: AUC, {kind}", "ours": line[kind]["auc"], "reference": 0.95})
+        right = set(line["marked"]["named"]) == set(line["planted"])
+        rows.append({"case": f"{case}: names exactly the two", "ours": right, "reference": True})
+        if line.get("without", {}).get("named"):
+            now = line["without"]["shown"]
+            rows.append({"case": f"{case}: fault in samples without them", "ours": now, "reference": line["before"]})
+        for kind in ("marked", "unmarked") if "leave one out" in line else ():
+            value = line["leave one out"][kind]
+            rows.append({"case": f"{case}: rank correlation, {kind}", "ours": value, "reference": 0.5})
+    if shown:
+        for kind in ("marked", "unmarked"):
+            mean = statistics.mean(line[kind]["auc"] for line in shown)
+            rows.append({"case": f"mean AUC of {len(shown)} cases, {kind}", "ours": mean, "reference": 0.95})
+        named = [set(line["marked"]["named"]) == set(line["planted"]) for line in shown]
+        rows.append({"case": f"names exactly the two, of {len(shown)}", "ours": sum(named), "reference": len(shown)})
+        blamed = sum(bool(set(line["sound sample"]["named"]) & set(line["planted"])) for line in shown)
+        rows.append({"case": "blames them for a sample without the fault", "ours": blamed, "reference": 0})
+    return rows
+
+
+def main() -> None:
+    parser = arguments(__doc__.splitlines()[0], concepts=["ring"], steps=3, prompts=2)
+    parser.add_argument("--work", type=Path, help="where runs and finished cases are kept; else in a temporary folder")
+    parser.add_argument("--concepts", nargs="+", choices=tuple(CASES), default=list(CASES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--steps", type=int, help="instead of the demo's")
+    parser.add_argument("--prompts", type=int, help="most samples to look for the fault in")
+    parser.add_argument("--without", action="store_true", help="also train again without the named clips")
+    parser.add_argument("--leave-one-out", action="store_true", help="also train once without each clip")
+    parser.add_argument("--left-out-steps", type=int, default=LEFT_OUT_STEPS)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        root = options.work or Path(folder)
+        root.mkdir(parents=True, exist_ok=True)
+        kept = root / "cases.jsonl"
+        lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+        done = {(line["concept"], line["seed"]) for line in lines}
+        for seed in options.seeds:
+            for concept in options.concepts:
+                if (concept, seed) not in done:
+                    lines.append(measure(root, concept, seed, options))
+                    with kept.open("a") as file:
+                        file.write(json.dumps(lines[-1]) + "\n")
+    report(summary(lines), options.json, cases=lines)
+
+
 if __name__ == "__main__":
-    import time
-    root = Path(sys.argv[1])
-    for concept in sys.argv[2:]:
-        began = time.time()
-        workspace, planted = prepare(root, concept, 1)
-        print(concept, planted, time.time() - began, flush=True)
-        if not (workspace.root / "runs/base").exists():
-            trained(workspace, concept, 1, "base")
-        print(concept, time.time() - began, flush=True)
+    main()

@@ -79,7 +79,9 @@ def test_a_clip_that_looks_like_the_sample_speaks_for_it_most(
     clips = load_data(workspace, run.settings).train
     for wanted in (0, 3):
         asked = question(sample_like(workspace, run, clips[wanted]))
-        found = compare(Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent), [2, 4], asked, silent)
+        found = compare(
+            Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent), [2, 4], asked, silent
+        )
         assert found.clips[int(found.scores.mean(0).argmax())].sha256 == clips[wanted].sha256
         assert found.scores.shape == (2, len(clips))
 

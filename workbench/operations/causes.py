@@ -195,9 +195,8 @@ def _causes(workspace: Workspace, sample: str, key: str, answer: searches.Answer
 
 def _clips_of(workspace: Workspace, answer: searches.Answer) -> tuple[Cause, ...]:
     named = {one.file_name for one in searches.named(answer)}
-    present = {
-        (name, clip.file_name): clip for name in {one.dataset for one in answer.clips} for clip in _clips(workspace, name)
-    }
+    datasets = {one.dataset for one in answer.clips}
+    present = {(name, clip.file_name): clip for name in datasets for clip in _clips(workspace, name)}
     found = []
     for one in answer.clips:
         folder, clip = workspace.dataset(one.dataset), present.get((one.dataset, one.file_name))

@@ -1,14 +1,14 @@
 """How much each clip of a run contributed to what a sample shows: gradients of clips and of the sample, compared.
 
 A training step on a clip moves the LoRA against the clip's gradient, so to first order it lowers the loss of any other
-video by the product of both gradients. TracIn (Pruthi et al. 2020) adds these products up over a run's checkpoints. Here
-the other video is the sample, or its marked part, as if the run trained on it: a clip whose gradient points the same
-way made the sample likelier, one that points the other way made it less likely.
+video by the product of both gradients. TracIn (Pruthi et al. 2020) adds these products up over a run's checkpoints.
+Here the other video is the sample, or its marked part, as if the run trained on it: a clip whose gradient points the
+same way made the sample likelier, one that points the other way made it less likely.
 
-All gradients are taken with the same noise, at several noise levels, and divided by their length at each: lengths
-differ between noise levels more than between clips (Xie et al. 2024, Data Attribution for Diffusion Models). A gradient
-is kept as a sketch (Charikar et al. 2002): a seeded hash adds each of its values to one of `SIZE` numbers or subtracts
-it. Products of sketches are unbiased estimates of products of gradients, so memory does not depend on the LoRA's size.
+A clip's gradient is that of its mean loss at `LEVELS`, always with the same noise, divided by its length, or clips with
+a large loss would seem to cause everything (docs/which_clip.md has the measurements). It is kept as a sketch (Charikar
+et al. 2002): a seeded hash adds each of its values to one of `SIZE` numbers or subtracts it. Products of sketches are
+unbiased estimates of products of gradients, so memory does not depend on the size of the LoRA.
 """
 
 from __future__ import annotations
@@ -33,20 +33,24 @@ from workbench.runs.frozen_loras import frozen_loras, identities
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Damaged, Piece, encoder_of, precision_of, view_of
-from workbench.trainer.evaluation import BAND_MIDDLES
 from workbench.trainer.trainable import LORA, FrozenLoras, Trainable, apply_memory_levels, begins_on_host
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.records import key_of
 
 SIZE = 4096  # numbers of a sketch
-DRAWS = 2  # samples of the noise at each noise level, which also tell how far the answer depends on them
+LEVELS = (0.1, 0.5, 0.9)  # noise quantiles; most of what a fault looks like is decided at high noise
+DRAWS = 2  # samples of the noise, which also tell how far the answer depends on it
 VERSION = 1  # of the gradients in the cache
 GRADIENT = "gradient"
 Report = Callable[..., None]
 
 
 class Question(NamedTuple):
-    """What is asked about a sample. box: left, top, width, height in pixels, () for all; frames: first and last, from 0"""
+    """A sample, and which part of it is asked about.
+
+    box:    left, top, width and height in pixels; () for the whole picture.
+    frames: the first and the last frame, from 0; () for all.
+    """
 
     video: Path
     caption: str
@@ -90,7 +94,9 @@ class Sketch:
 class Gradients:
     """A run's model with its LoRA, which computes gradients of clips and of samples at the run's checkpoints."""
 
-    def __init__(self, workspace: Workspace, run: Path, settings: TrainSettings, device: Device, report: Report) -> None:
+    def __init__(
+        self, workspace: Workspace, run: Path, settings: TrainSettings, device: Device, report: Report
+    ) -> None:
         """Read the run's clips. Raises ConfigError, DataError, ModelUnavailable."""
         self.workspace, self.run, self.settings = workspace, run, settings.changed(compile=False, loader_threads=0)
         self.device, self._report = torch.device(device.torch_name), report
@@ -176,7 +182,7 @@ class Gradients:
         return cells
 
     def of(self, item: RunClip, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the sketched gradients of a clip's loss at the present weights, [levels, draws, SIZE].
+        """Return the sketched gradients of a clip's loss at the present weights, [DRAWS, SIZE].
 
         mask: replaces the clip's own
         """
@@ -189,15 +195,15 @@ class Gradients:
         if self.precision != "fp32":
             mixed = torch.autocast(self.device.type, self.encoder.dtype)
         found = []
-        for level in BAND_MIDDLES:
-            for draw in range(DRAWS):
-                # Every clip gets the same noise, so that only the clips make a difference.
-                generator = torch.Generator().manual_seed(seed_for(settings.seed, "causes", draw))
+        for draw in range(DRAWS):
+            # Every clip gets the same noise, so that only the clips make a difference.
+            generator = torch.Generator().manual_seed(seed_for(settings.seed, "causes", draw))
+            for level in LEVELS:
                 with mixed:
                     inputs = probe.sampled(family, schedule, level, generator, self.device)
                     family.loss(self.transformer, schedule, inputs, None, weights).mean().backward()
-                found.append(self.sketch.take())
-        return torch.stack(found).unflatten(0, (len(BAND_MIDDLES), DRAWS))
+            found.append(self.sketch.take())
+        return torch.stack(found)
 
     def kept(self, item: RunClip) -> torch.Tensor:
         """Return `of` a clip from the cache, or compute it and keep it there."""
@@ -218,7 +224,7 @@ class Gradients:
         what |= {"clip": encoder.clip_key(item), "caption": item.caption, "lora": self._lora, "mask": item.mask}
         view = view_of(self.model, settings)
         what |= {"shown": encoder.clip_key(item, "clip" if view == TOLD else view), "model": self.model.id}
-        return key_of(what | {"frozen": identities(self.frozen.loras), GRADIENT: [VERSION, SIZE, DRAWS]})
+        return key_of(what | {"frozen": identities(self.frozen.loras), GRADIENT: [VERSION, SIZE, LEVELS, DRAWS]})
 
 
 def compare(gradients: Gradients, steps: Sequence[int], asked: Question, report: Report) -> Compared:
@@ -242,7 +248,7 @@ def compare(gradients: Gradients, steps: Sequence[int], asked: Question, report:
         own = _unit(counted(lambda: gradients.of(sample, mask)))
         for number, clip in enumerate(clips):
             other = _unit(counted(lambda clip=clip: gradients.kept(clip)))  # type: ignore[misc]
-            scores[:, number] += (own * other).sum(-1).mean(0) / len(steps)
+            scores[:, number] += (own * other).sum(-1) / len(steps)
     return Compared(clips, scores, gradients.missing)
 
 

@@ -36,7 +36,7 @@ from workbench.workspace import Workspace, write_json
 from workbench.workspace.records import key_of, read_record
 
 MODULE, FOLDER, TITLE = "workbench.trainer.causes", "causes", "a search for causes"
-MOST_CHECKPOINTS = 4  # besides the LoRA's, evenly spread over the run
+MOST_CHECKPOINTS = 3  # evenly spread over the run, the sample's own among them
 FEWEST_CLIPS = 4  # with fewer there is no usual score to compare with
 STANDS_OUT = 3.5  # of the modified z-score: Iglewicz and Hoaglin 1993, How to Detect and Handle Outliers
 RELIABLE = 0.5  # rank correlation between the answers of both halves of the noise
@@ -309,7 +309,8 @@ def sentence(answer: Answer) -> str:
         return f"No clip stands out: all of them speak about equally for {what}, which the concept as a whole explains."
     names = [one.name for one in found]
     several = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-    return f"{several} most likely caused {what}: {'their' if len(names) > 1 else 'its'} gradients match it unusually well."
+    theirs = "their gradients match" if len(names) > 1 else "its gradient matches"
+    return f"{several} most likely caused {what}: {theirs} it unusually well."
 
 
 def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
