@@ -16,6 +16,7 @@ samples never show the fault cannot be asked about; it is listed and not counted
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import statistics
@@ -188,70 +189,78 @@ def judged(answer: causes.Answer, planted: Sequence[int]) -> Row:
 def measure(root: Path, concept: str, seed: int, options: Any) -> Row:
     """Train on faulty clips, ask about samples, and compare with what was planted."""
     workspace, planted = prepare(root, concept, seed)
-    fault, (_, model) = FAULTS[CASES[concept]], find_model(demo.MODEL)
-    settings = settings_for(concept, seed, options.steps)
-    run, pipeline = trained(workspace, settings, "base"), concepts.stock(model)
-    prompts = concepts.Prompts(prompts_of(concept, planted, options.prompts), seed)
-
-    def generated(of: Run) -> torch.Tensor:
-        assert of.lora is not None
-        with concepts.lora_on(pipeline, of.lora):
-            return prompts.generate(pipeline, model)
-
-    clips = generated(run)
+    fault = FAULTS[CASES[concept]]
+    run = trained(workspace, settings_for(concept, seed, options.steps), "base")
+    specs = prompts_of(concept, planted, options.prompts)
+    clips = generated(run, specs, seed)
     shown = [fault.shown(clip) for clip in clips]
     worst, best = max(range(len(shown)), key=shown.__getitem__), min(range(len(shown)), key=shown.__getitem__)
     row: Row = {"concept": concept, "seed": seed, "fault": CASES[concept], "planted": planted, "shown": shown[worst]}
-    row |= {"samples with it": sum(one >= SHOWN for one in shown), "samples": len(shown)}
+    row |= {"mean shown": statistics.mean(shown), "samples": len(shown), "samples with it": with_it(shown)}
     if shown[worst] < SHOWN and not options.smallest:
         return row
     left, top, right, bottom = fault.pixels(tiny_world.SIZE)
-    mark = {"box": (left, top, right - left, bottom - top), "frames": fault.frames}
-    faulty, sound = (put_sample(workspace, run, prompts.specs[one], clips[one]) for one in (worst, best))
+    row["mark"] = {"box": (left, top, right - left, bottom - top), "frames": fault.frames}
+    faulty, sound = (put_sample(workspace, run, specs[one], clips[one]) for one in (worst, best))
     began = time.monotonic()
-    row["marked"] = judged(answer := asked(workspace, faulty, **mark), planted)
+    row["marked"], row["sample"] = judged(asked(workspace, faulty, **row["mark"]), planted), faulty.id
     row["seconds"] = time.monotonic() - began
     row["unmarked"] = judged(asked(workspace, faulty), planted)
     row["seconds of the second question"] = time.monotonic() - began - row["seconds"]
-    row["sound sample"] = judged(asked(workspace, sound, **mark), planted)
-    if options.without:
-        row["without"] = without(
-            workspace, settings, concept, answer, lambda of: [fault.shown(c) for c in generated(of)]
-        )
-        row["before"] = statistics.mean(shown)
-    if options.leave_one_out:
-        row["leave one out"] = leave_one_out(workspace, run, faulty, mark, options.left_out_steps)
+    row["sound sample"] = judged(asked(workspace, sound, **row["mark"]), planted)
     return row
 
 
-def without(workspace: Workspace, settings: TrainSettings, concept: str, answer: causes.Answer, seen: Any) -> Row:
-    """Train again without the clips that the answer names, and return how much the same samples show the fault."""
-    dataset, named = Dataset.open(workspace, concept), [one.file_name for one in causes.named(answer)]
+def generated(run: Run, specs: list[tiny_world.Spec], seed: int) -> torch.Tensor:
+    """Generate a clip for each specification with the stock pipeline and a run's LoRA."""
+    (_, model), lora_file = find_model(demo.MODEL), run.lora
+    assert lora_file is not None
+    with concepts.lora_on(pipeline := concepts.stock(model), lora_file):
+        return concepts.Prompts(specs, seed).generate(pipeline, model)
+
+
+def with_it(shown: Sequence[float]) -> int:
+    return sum(one >= SHOWN for one in shown)
+
+
+def without(root: Path, line: Row, options: Any) -> Row:
+    """Train again without the clips that were named, and return how much samples of the same prompts show the fault."""
+    concept, seed = line["concept"], line["seed"]
+    workspace, planted = prepare(root, concept, seed)
+    sample, dataset = Samples(workspace).get(line["sample"]), Dataset.open(workspace, concept)
+    answer = next(one for one in causes.answers(sample) if one.box)
+    named = [one.file_name for one in causes.named(answer)]
     if not named:
         return {"named": 0}
     dataset.remove(*named)
     try:
-        found = seen(trained(workspace, settings, "without"))
+        run = trained(workspace, settings_for(concept, seed, options.steps), "without")
     finally:
         dataset.restore(*named)
-    return {"named": len(named), "shown": statistics.mean(found), "samples with it": sum(one >= SHOWN for one in found)}
+    clips = generated(run, prompts_of(concept, planted, options.prompts), seed)
+    shown = [FAULTS[CASES[concept]].shown(clip) for clip in clips]
+    return {"named": len(named), "mean shown": statistics.mean(shown), "samples with it": with_it(shown)}
 
 
 # ---- leaving one clip out -------------------------------------------------------------------------------------------
 
 
-def leave_one_out(workspace: Workspace, run: Run, sample: Sample, mark: Row, steps: int) -> Row:
+def leave_one_out(root: Path, line: Row, steps: int) -> Row:
     """Compare scores with real trainings that each leave one clip out.
 
     All trainings have the same batches and noise, so that they differ in nothing but the clip, whose loss counts 0.
     They are short and have no regularization. The change that counts is that of the sample's loss, marked or not, on
     noise that the scores did not see.
     """
+    workspace, _ = prepare(root, line["concept"], line["seed"])
+    run, sample = Run.open(workspace, "base"), Samples(workspace).get(line["sample"])
     settings = run.settings.changed(regularization_dataset="", regularization_share=0.0, steps=steps)
     gradients = attribution.Gradients(workspace, run.folder, settings, pick_device("cpu"), lambda *_: None)
     record = sample.record
     sizes = (record["frames"], record["fps"], record["height"], record["width"])
-    questions = [attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in (mark, {})]
+    questions = [
+        attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in (line["mark"], {})
+    ]
     item = gradients.as_clip(questions[0])
     gradients.load([*gradients.clips, item])
     masks = [gradients.marked(item, one) for one in questions]
@@ -321,8 +330,8 @@ def summary(lines: Sequence[Row]) -> list[Row]:
         right = set(line["marked"]["named"]) == set(line["planted"])
         rows.append({"case": f"{case}: names exactly the two", "ours": right, "reference": True})
         if line.get("without", {}).get("named"):
-            now = line["without"]["shown"]
-            rows.append({"case": f"{case}: fault in samples without them", "ours": now, "reference": line["before"]})
+            now, before = line["without"]["mean shown"], line["mean shown"]
+            rows.append({"case": f"{case}: fault in samples without them", "ours": now, "reference": before})
         for kind in ("marked", "unmarked") if "leave one out" in line else ():
             value = line["leave one out"][kind]
             rows.append({"case": f"{case}: rank correlation, {kind}", "ours": value, "reference": 0.5})
@@ -353,13 +362,23 @@ def main() -> None:
         root.mkdir(parents=True, exist_ok=True)
         kept = root / "cases.jsonl"
         lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-        done = {(line["concept"], line["seed"]) for line in lines}
-        for seed in options.seeds:
-            for concept in options.concepts:
-                if (concept, seed) not in done:
-                    lines.append(measure(root, concept, seed, options))
-                    with kept.open("a") as file:
-                        file.write(json.dumps(lines[-1]) + "\n")
+
+        def keep() -> None:
+            kept.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+        for seed, concept in itertools.product(options.seeds, options.concepts):
+            if not any((line["concept"], line["seed"]) == (concept, seed) for line in lines):
+                lines.append(measure(root, concept, seed, options))
+                keep()
+        asked_about = [line for line in lines if "sample" in line and line["concept"] in options.concepts]
+        for line in asked_about if options.leave_one_out else ():
+            if "leave one out" not in line:
+                line["leave one out"] = leave_one_out(root, line, options.left_out_steps)
+                keep()
+        for line in asked_about if options.without else ():
+            if "without" not in line:
+                line["without"] = without(root, line, options)
+                keep()
     report(summary(lines), options.json, cases=lines)
 
 

@@ -109,7 +109,8 @@ class Causes(JobSnapshot):
 
     @property
     def goes_on(self) -> str:
-        return f"It continues in the background. Run the same command for the answer, or stop it: {self.id}"
+        stop = f"workbench samples stop-causes {self.id}"
+        return f"It continues in the background. The same command shows the answer. To stop it: {stop}"
 
 
 @operation(path="/causes/{id}", shell=False)
