@@ -51,7 +51,7 @@ import tiny_world  # noqa: E402
 
 PLANTED = 2
 SHOWN = 0.5  # from here on a sample shows the fault
-OWN_SAMPLES, OTHER_SAMPLES = 4, 12  # for each faulty clip's caption; for captions that no clip has
+OWN_SAMPLES, OTHER_SAMPLES = 4, 4  # for each faulty clip's caption; for captions that no clip has
 LEFT_OUT_STEPS = 150
 Row = dict[str, Any]
 
@@ -228,7 +228,7 @@ def without(root: Path, line: Row, options: Any) -> Row:
     concept, seed = line["concept"], line["seed"]
     workspace, planted = prepare(root, concept, seed)
     sample, dataset = Samples(workspace).get(line["sample"]), Dataset.open(workspace, concept)
-    answer = next(one for one in causes.answers(sample) if one.box)
+    answer = next(one for one in causes.answers(sample) if one.box or one.frames)
     named = [one.file_name for one in causes.named(answer)]
     if not named:
         return {"named": 0}

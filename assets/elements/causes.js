@@ -17,7 +17,7 @@ class Causes extends WorkbenchElement {
     const { made, known, found } = this;
     if (this.refused.known) return refusal(this.refused.known);
     if (!known) return skeleton('height:160px');
-    return html`<section class="section causes" aria-label="Which clips caused this?"><div class="split"><div class="section">${this.marker(made)}</div><div class="section">
+    return html`<section class="section causes" aria-label="Which clips caused this?"><div class="causes-grid"><div class="section">${this.marker(made)}</div><div class="section">
       ${known.length > 1 ? segments('causes', known.map((one) => [one.id, this.marked(one)]), found.id, 'choose', 'Which question') : ''}${found ? this.answer(found) : html`<p class="minor faint">The search compares what
       each clip of the run taught the LoRA with what this sample shows. Mark a fault to ask about it alone.</p>`}</div></div></section>`;
   }
