@@ -16,7 +16,6 @@ samples never show the fault cannot be asked about; it is listed and not counted
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import statistics
@@ -313,6 +312,20 @@ def losses(gradients: attribution.Gradients, item: Any, masks: Sequence[torch.Te
     return found
 
 
+def finished(root: Path, concept: str, seed: int, options: Any) -> Row:
+    """Return a case from its file, with every part that is asked for. Each part is kept as soon as it is done."""
+    kept = root / f"{concept}-{seed}" / "case.json"
+    line = json.loads(kept.read_text()) if kept.exists() else measure(root, concept, seed, options)
+    kept.write_text(json.dumps(line))
+    if options.leave_one_out and "sample" in line and "leave one out" not in line:
+        line["leave one out"] = leave_one_out(root, line, options.left_out_steps)
+        kept.write_text(json.dumps(line))
+    if options.without and "sample" in line and "without" not in line:
+        line["without"] = without(root, line, options)
+        kept.write_text(json.dumps(line))
+    return line
+
+
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
@@ -359,26 +372,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = options.work or Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
-        kept = root / "cases.jsonl"
-        lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
-
-        def keep() -> None:
-            kept.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-
-        for seed, concept in itertools.product(options.seeds, options.concepts):
-            if not any((line["concept"], line["seed"]) == (concept, seed) for line in lines):
-                lines.append(measure(root, concept, seed, options))
-                keep()
-        asked_about = [line for line in lines if "sample" in line and line["concept"] in options.concepts]
-        for line in asked_about if options.leave_one_out else ():
-            if "leave one out" not in line:
-                line["leave one out"] = leave_one_out(root, line, options.left_out_steps)
-                keep()
-        for line in asked_about if options.without else ():
-            if "without" not in line:
-                line["without"] = without(root, line, options)
-                keep()
+        lines = [finished(root, concept, seed, options) for seed in options.seeds for concept in options.concepts]
     report(summary(lines), options.json, cases=lines)
 
 
