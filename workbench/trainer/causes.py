@@ -39,7 +39,7 @@ MODULE, FOLDER, TITLE = "workbench.trainer.causes", "causes", "a search for caus
 MOST_CHECKPOINTS = 3  # evenly spread over the run, the sample's own among them
 FEWEST_CLIPS = 4  # with fewer there is no usual score to compare with
 STANDS_OUT = 3.5  # of the modified z-score: Iglewicz and Hoaglin 1993, How to Detect and Handle Outliers
-RELIABLE = 0.5  # rank correlation between the answers of both halves of the noise
+BY_CHANCE = 1.645  # standard errors that unrelated answers reach once in twenty times
 MOST_NAMED, MOST_ANSWERS = 5, 20
 WHAT = "What"
 
@@ -287,9 +287,18 @@ def judged(clips: Sequence[Cause]) -> list[Cause]:
     return sorted(told, key=lambda one: -one.score)
 
 
+def needed_agreement(clips: int) -> float:
+    """Return the rank correlation that the scores of both halves of the noise need: more than chance gives, once in 20.
+
+    The standard error of the rank correlation of unrelated lists is 1 / sqrt(n - 1).
+    """
+    return float(BY_CHANCE / (clips - 1) ** 0.5)
+
+
 def named(answer: Answer) -> list[Cause]:
     """Return the clips that caused what the sample shows; [] if none stands out or the answer is not reliable."""
-    if len(answer.clips) < FEWEST_CLIPS or answer.agreement < RELIABLE:
+    count = len(answer.clips)
+    if count < FEWEST_CLIPS or answer.agreement < needed_agreement(count):
         return []
     return [one for one in answer.clips if one.usual >= STANDS_OUT][:MOST_NAMED]
 
@@ -300,10 +309,10 @@ def sentence(answer: Answer) -> str:
     if len(answer.clips) < FEWEST_CLIPS:
         few = counted(len(answer.clips), "clip")
         return f"The run trained on {few}, too few to tell which one caused {what}."
-    if answer.agreement < RELIABLE:
+    if answer.agreement < (needed := needed_agreement(len(answer.clips))):
         return (
-            f"Cannot tell: two halves of the noise rank the clips differently (correlation {answer.agreement:.2f}, "
-            f"needed {RELIABLE:g})."
+            f"Cannot tell: two halves of the noise rank the clips no more alike than by chance (correlation "
+            f"{answer.agreement:.2f}, by chance up to {needed:.2f})."
         )
     if not (found := named(answer)):
         return f"No clip stands out: all of them speak about equally for {what}, which the concept as a whole explains."
