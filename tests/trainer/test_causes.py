@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from workbench import jobs
 from workbench.clips import media
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
+from workbench.families import find_model
 from workbench.families.model import Model
 from workbench.jobs.devices import pick_device
 from workbench.runs.data import RunClip, load_data
@@ -84,6 +86,17 @@ def test_a_clip_that_looks_like_the_sample_speaks_for_it_most(
         )
         assert found.clips[int(found.scores.mean(0).argmax())].sha256 == clips[wanted].sha256
         assert found.scores.shape == (2, len(clips))
+
+
+def test_models_that_begin_with_a_picture_take_the_samples_own(
+    workspace: Workspace, dataset: Dataset, tmp_path: Path
+) -> None:
+    model = find_model("tiny-cogvideox").family.toy(tmp_path / "image-toy", "image-1.5")
+    run = trained(workspace, model)
+    clips = load_data(workspace, run.settings).train
+    asked = question(sample_like(workspace, run, clips[1]))
+    found = compare(Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent), [4], asked, silent)
+    assert found.clips[int(found.scores.mean(0).argmax())].sha256 == clips[1].sha256
 
 
 def test_a_mark_compares_the_marked_part_alone(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
