@@ -72,11 +72,13 @@ class SampleResult extends WorkbenchElement {
         shown.loras.map((one) => html`<span title="${one.fits}">${one.name} <b>${Number(one.scale || 1).toFixed(2)}</b></span>`)}${facts.slice(3).map(([name, value]) => html`<span>${name} <b>${value}</b></span>`)}</div>
       ${shown.loras.filter(({ left_out: left }) => left).map((one) => warning(`${one.name}: left out ${one.left_out}`))}
       <div class="row">${RESULT_BUTTONS.filter(([name]) => can.has(name)).map(([name, text]) => button(text, name === 'grid' ? 'compare' : name === 'decode' ? 'decode' : 'reuse', { kind: 'small', value: name }))}${
-        button('Download', 'download', { kind: 'small', name: 'download' })}${can.has('star') || can.has('unstar') ? button('Star', 'star', { kind: 'small', name: 'star', pressed: shown.starred }) : ''}</div>
+        shown.video && shown.loras.length ? button('Which clips caused this?', 'explain', { kind: 'small', pressed: this.explained === shown.id }) : ''}${button('Download', 'download', { kind: 'small', name: 'download' })}${can.has('star') || can.has('unstar') ? button('Star', 'star', { kind: 'small', name: 'star', pressed: shown.starred }) : ''}</div>
       <details><summary class="minor">How it was made</summary><dl class="key-values made">${others.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl>${
         shown.loras.length ? html`<div class="table-frame"><table class="table"><thead><tr>${['LoRA', 'Scale', 'Fits', 'Rank', 'Alpha', 'Made for'].map((head) => html`<th>${head}</th>`)}</tr></thead><tbody>${
-          shown.loras.map((one) => html`<tr>${['name', 'scale', 'fits', 'rank', 'alpha', 'made_for'].map((name) => html`<td>${one[name] || '-'}</td>`)}</tr>`)}</tbody></table></div>` : ''}</details></figcaption></figure>`;
+          shown.loras.map((one) => html`<tr>${['name', 'scale', 'fits', 'rank', 'alpha', 'made_for'].map((name) => html`<td>${one[name] || '-'}</td>`)}</tr>`)}</tbody></table></div>` : ''}</details></figcaption></figure>${this.explained === shown.id ? html`<wb-causes data-id="causes-${shown.id}" .made=${shown}></wb-causes>` : ''}`;
   }
+
+  explain() { this.explained = this.explained === this.shown.id ? '' : this.shown.id; this.redraw(); }
 
   async reuse(target) {
     const found = await this.act('samples/reuse', { id: this.shown.id, what: target.dataset.value });

@@ -25,6 +25,7 @@ MODULES = (
     "workbench.trainer",
     "workbench.trainer.previewer",
     "workbench.trainer.trial",
+    "workbench.trainer.causes",
     "workbench.jobs.queue",
     "workbench.sampler",
     "workbench.sampler.vae_reconstruction",

@@ -61,6 +61,7 @@ PLACES = (
     "cache/encoding/*/*",
     ".measuring/*",
     "cache/reconstructions/*",
+    "cache/causes/*",
 )
 
 

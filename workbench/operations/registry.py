@@ -62,7 +62,7 @@ NOUNS = {
     "progress": Noun("", "/runs/{name}"),
     "plans": Noun("", "/plans"),
     "targets": Noun("targets", "/targets/{name}", "never"),
-    "samples": Noun("samples", "/samples/{ids}", modules=("samples", "sample_form")),
+    "samples": Noun("samples", "/samples/{ids}", modules=("samples", "sample_form", "causes")),
     "grids": Noun("grid", "/grids/{name}"),
     "loras": Noun("loras", "/loras"),
     "publishing": Noun("publish", "/publishing", "never"),

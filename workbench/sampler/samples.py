@@ -57,6 +57,7 @@ LAYOUT = "C f h w"  # axes of latents in a file; codes have no channels
 STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
+CAUSES = ".causes.json"  # answers about which clips caused what it shows (trainer.causes)
 NOISE = "noise_state"  # tensor in a latents file: the noise generator's state, for decoders that draw from it
 MOST_SAMPLES = 8  # shown in a notebook
 PREVIEWS = 3  # videos that a LoRA without a run keeps as previews
@@ -444,11 +445,11 @@ class Samples:
         if not video.with_suffix(".json").exists():
             raise Unknown(f"the sample {sample_id!r} is not in the bin: it was restored, or is in another workspace")
         # The record last, because a sample exists exactly as long as its record.
-        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, ".json"))
+        self._move(video, video_path(self.workspace, sample_id).parent, (".mp4", LATENTS, STAR, CAUSES, ".json"))
         return self.get(sample_id)
 
     @staticmethod
-    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", LATENTS, STAR)) -> None:
+    def _move(video: Path, folder: Path, suffixes: Iterable[str] = (".json", ".mp4", LATENTS, STAR, CAUSES)) -> None:
         """Move a sample's files, by default the record first, because a sample exists exactly as long as its record."""
         with writing(folder):
             folder.mkdir(exist_ok=True)
