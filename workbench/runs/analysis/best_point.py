@@ -1,0 +1,213 @@
+"""The best point of a run: from where more steps add little or spoil other prompts. Forecast and recognized. No torch.
+
+While a run looks for it (the setting `best_point`), it measures two numbers on fixed noise (trainer.evaluation):
+
+    effect    how far predictions for clips of the concept have moved from the base model's to the clips, 0 to 1
+    drift     how much predictions change for clips or prompts that the LoRA should leave alone, as a share
+
+An effect grows like A (1 - exp(-(t / T)^k)): fast at first, then less and less. Every such curve on a grid of T and k
+is weighed by how well it fits the measurements so far (A follows by least squares), and each says when it will have
+brought SATURATED of what it can bring. The quantiles of these steps are the forecast and its band. The distance from
+the best curve tells how much a measurement varies, and so how sharply the curves are weighed. docs/best_point.md has
+the measured limits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from workbench.runs.settings import TrainSettings
+from workbench.workspace import read_object, write_json
+
+RECORD = "best_point.json"  # in the folder of a run that was stopped at its best point
+
+# ---- how often effect and drift are measured
+
+PASSES = 8  # predictions per measurement: two clips of each side, at two noise levels
+SHARE = 0.04  # of the training time
+MEASUREMENTS = 40  # most of a run, if it is long enough
+
+
+def interval(settings: TrainSettings) -> int:
+    """Return the steps between measurements; 0 if the run does not look for its best point.
+
+    A training step takes as long as three predictions of each clip in it, forward and backward.
+    """
+    if settings.best_point == "off":
+        return 0
+    if settings.best_point_every:
+        return settings.best_point_every
+    of_step = 3 * settings.batch_size * settings.gradient_accumulation
+    return max(math.ceil(PASSES / (SHARE * of_step)), settings.steps // MEASUREMENTS, 1)
+
+
+class Point(NamedTuple):
+    """A measurement. `drift` is None where there is nothing that the LoRA should leave alone."""
+
+    step: int
+    effect: float
+    drift: float | None
+
+
+def points_of(lines: Iterable[Mapping[str, Any]]) -> list[Point]:
+    """Return the measurements among lines of metrics.jsonl."""
+    return [Point(line["step"], line["effect"], line.get("drift")) for line in lines if "effect" in line]
+
+
+# ---- the forecast
+
+FIRST = 0.1  # of the run, before which nothing is said
+FEWEST = 4  # measurements after step 0
+LEAST_EFFECT = 0.05  # of the way from the base model's predictions to the clips: less is no effect
+SATURATED = 0.9  # of what the curve will bring
+BAND = 0.8  # of the weight lies inside the band
+SETTLED = 3  # newest measurements whose median counts as the current effect
+# The grid: T as a share of the run, and k.
+TIMES = tuple(0.005 * 1.15**index for index in range(48))
+POWERS = (0.7, 1.0, 1.5, 2.2)
+TALLEST = 1.5  # height of a curve: nothing moves much further than all the way
+CERTAIN = 0.8  # of the weight must say that it is saturated, before a run is stopped
+ENOUGH = 8  # measurements before a run is stopped
+CONFIRMED = 0.85  # of the fitted height that the newest measurements must have reached
+HARM = 0.5  # how much effect a drift of 1 takes away
+USUAL_NOISE, EXPECTED = 0.08, 4  # of a measurement, as a share of the largest; and how many measurements that counts
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """When a run is, or was, at its best.
+
+    step, low, high: where the best point is expected, and its 80% band. Once reached, all three are `best`.
+    best: step of the best measurement so far.
+    reached: whether more steps are expected to add little.
+    curve: how the effect is expected to grow until the end of the band, as (step, effect).
+    """
+
+    step: int
+    low: int
+    high: int
+    best: int
+    reached: bool
+    curve: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """A short form, such as "about step 640 ± 90"."""
+        if self.reached:
+            return f"step {self.best:,}"
+        return f"about step {self.step:,} ± {max(self.high - self.step, self.step - self.low, 1):,}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("step", "low", "high", "best", "reached")}
+
+
+def forecast(points: Sequence[Point], settings: TrainSettings) -> Forecast | None:
+    """Forecast the best point from the measurements so far.
+
+    Returns None if the run does not look for it, before its first tenth, and while it has no effect.
+    """
+    later = [one for one in points if one.step > 0]
+    smooth = smoothed([one.effect for one in later])
+    # Measurements that tell anything, each judged by itself and those before it.
+    telling = [
+        (one, effect)
+        for number, (one, effect) in enumerate(zip(later, smooth, strict=True), 1)
+        if number >= FEWEST and one.step >= FIRST * settings.steps and effect >= LEAST_EFFECT
+    ]
+    if settings.best_point == "off" or not telling or telling[-1][0] is not later[-1]:
+        return None
+    # The first of the highest, so that it is known when it is measured and its checkpoint can be saved then.
+    best = max(telling, key=lambda one: one[1] - HARM * (one[0].drift or 0.0))[0].step
+    steps, now = [one.step for one in later], later[-1].step
+    fitted = fit(steps, [one.effect for one in later], settings.steps)
+    low, middle, high = (fitted.quantile(share) for share in ((1 - BAND) / 2, 0.5, (1 + BAND) / 2))
+    sure = fitted.share_until(now) >= CERTAIN and len(later) >= ENOUGH
+    if sure and smooth[-1] >= CONFIRMED * fitted.height:
+        return Forecast(best, best, best, best, True)
+    ahead = min(now + (steps[-1] - steps[-2]), settings.steps)  # it is not nearer than the next measurement
+    step, last = max(ahead, round(middle)), max(ahead, round(high))
+    return Forecast(step, min(max(now, round(low)), step), last, best, False, fitted.curve(last))
+
+
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Return the running median of each value and those before it, which a single jump does not move."""
+    return [median(values[max(0, index + 1 - SETTLED) : index + 1]) for index in range(len(values))]
+
+
+class Fit(NamedTuple):
+    """Curves with their weights.
+
+    steps: when each curve has brought SATURATED of its height, at most the run's last step, ascending.
+    weights: of these, with a sum of 1.
+    height: the mean height.
+    best: height, T and k of the curve of most weight.
+    """
+
+    steps: Sequence[float]
+    weights: Sequence[float]
+    height: float
+    best: tuple[float, float, float]
+
+    def quantile(self, share: float) -> float:
+        """Return the step below which this share of the weight lies."""
+        total = 0.0
+        for step, weight in zip(self.steps, self.weights, strict=True):
+            total += weight
+            if total >= share:
+                return step
+        return self.steps[-1]
+
+    def share_until(self, now: int) -> float:
+        """Return the weight of the curves that are saturated by now."""
+        return sum(weight for step, weight in zip(self.steps, self.weights, strict=True) if step <= now)
+
+    def curve(self, until: int) -> tuple[tuple[int, float], ...]:
+        """Return 40 points of the curve of most weight."""
+        height, scale, power = self.best
+        steps = sorted({round(until * index / 40) for index in range(1, 41)})
+        return tuple((step, height * (1 - math.exp(-((step / scale) ** power)))) for step in steps)
+
+
+def fit(steps: Sequence[int], values: Sequence[float], total: int) -> Fit:
+    """Weigh every curve of the grid by how well it fits the measurements of a run of `total` steps."""
+    import numpy as np
+
+    at, seen = np.array(steps, dtype=float), np.array(values)
+    scales, powers = np.meshgrid(total * np.array(TIMES), np.array(POWERS), indexing="ij")
+    scales, powers = scales.ravel(), powers.ravel()
+    shapes = 1 - np.exp(-((at[None] / scales[:, None]) ** powers[:, None]))
+    heights = (shapes @ seen) / np.square(shapes).sum(1)
+    heights = np.clip(heights, 1e-6, TALLEST)
+    errors = np.square(shapes * heights[:, None] - seen).sum(1)
+    usual = EXPECTED * (USUAL_NOISE * float(seen.max())) ** 2
+    noise = (float(errors.min()) + usual) / (max(len(seen) - 3, 0) + EXPECTED)
+    weights = np.exp(-(errors - errors.min()) / (2 * noise))
+    weights /= weights.sum()
+    when = np.minimum(scales * (-math.log(1 - SATURATED)) ** (1 / powers), total)
+    order, most = np.argsort(when), int(weights.argmax())
+    return Fit(
+        when[order].tolist(),
+        weights[order].tolist(),
+        float(weights @ heights),
+        (float(heights[most]), float(scales[most]), float(powers[most])),
+    )
+
+
+# ---- runs that were stopped there
+
+
+def record(run: Path) -> dict[str, Any]:
+    """Return {"step", "stopped_at", "time"} of a run that was stopped at its best point; {} for others."""
+    found = read_object(run / RECORD)
+    return found if isinstance(found.get("step"), int) else {}
+
+
+def write_record(run: Path, step: int, stopped_at: int) -> None:
+    """Record that a run was stopped at its best point, so that it is not stopped a second time. Raises CannotWrite."""
+    write_json(run / RECORD, {"step": step, "stopped_at": stopped_at, "time": time.time()})
