@@ -99,8 +99,8 @@ class RunView(RunFacts):
     """The step with the lowest held-out loss among those with good previews; null while unknown."""
 
     best_point: dict[str, Any] | None
-    """Where the run's best point is expected, or was: step, low and high (its 80% band), best (step of the best
-    measurement so far), reached; null while unknown, and for runs that do not look for it."""
+    """Where the run's best point is expected, or was: step, low and high (its 80% band), reached; null while unknown,
+    and for runs that do not look for it."""
 
     visible_effect: dict[str, Any] | None
     """Effect on the newest previews: change and control_change (0 to 255), effect (their ratio), effects (for each

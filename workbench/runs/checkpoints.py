@@ -414,14 +414,14 @@ def best(run: Path) -> int | None:
 
 
 def best_point_step(run: Path) -> int | None:
-    """Return the step of the best measurement of a run that looks for its best point; None for others."""
+    """Return the step at which a run reached its best point; None before that, or if it does not look for it."""
     with contextlib.suppress(ConfigError):
         settings, path = TrainSettings.load(run / jobs.CONFIG), run / METRICS
         if settings.best_point != "off" and path.is_file():
             with path.open("rb") as lines:
                 measured = [one for line in lines if b'"effect"' in line for one in parse_lines(line)]
             found = forecast(points_of(measured), settings)
-            return found and found.best
+            return found.step if found is not None and found.reached else None
     return None
 
 

@@ -580,7 +580,7 @@ class CheckpointSettings(Settings):
     off: train all steps."""
 
     best_point_every: int = field(0, title="Look for it every", low=0, high=1_000_000, unit="steps", advanced=True)
-    """Steps between measurements of visible effect and drift for the best point. 0: as often as takes at most 4% of the
+    """Steps between measurements of visible effect and drift for the best point. 0: as often as takes about 4% of the
     training time."""
 
     push_to_hub: bool = field(False, title="Push to Hub", advanced=True)

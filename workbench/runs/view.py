@@ -159,11 +159,11 @@ def _best_point_chart(curves: Curves, forecast: Forecast | None) -> dict[str, An
     """Return the chart of effect and drift, with the forecast up to the end of the best point's band."""
     effect = [(one.step, one.effect) for one in curves.points]
     drift = [(one.step, one.drift) for one in curves.points if one.drift is not None]
-    marked = [forecast.best, f"best point, step {forecast.best}"] if forecast and forecast.reached else None
+    marked = [forecast.step, f"best point, step {forecast.step}"] if forecast and forecast.reached else None
     lines = [line("effect", effect, "accent", "dots", marked=marked), line("drift", drift, "faint", "dots")]
     note = "1 is all the way from the base model's predictions to the clips"
     if forecast is not None and not forecast.reached:
-        lines.append(line("effect, expected", forecast.curve, "accent-2", "dashed"))
+        lines.append(line("gain, expected", forecast.curve, "accent-2", "dashed"))
         note = f"best point {forecast.words}"
     return chart("Effect and drift", lines, note)
 

@@ -328,7 +328,7 @@ class BatchInputs:
         data = self._data
         own = list(self.clips((data.held_out or data.train)[:most]))
         others = list(self.clips(data.regularization[:most]))
-        return own, others or list(self.captions(preservation_prompts[: 2 * most], data.train[0]))
+        return own, others or list(self.captions(preservation_prompts[:most], data.train[0]))
 
     def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":

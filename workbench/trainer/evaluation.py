@@ -244,8 +244,9 @@ class PriorDrift:
 
 # ---- effect and drift, which tell the best point of a run (runs.analysis.best_point)
 
-EFFECT_LEVELS = (0.9, 0.7)
-"""Noise quantiles at which effect and drift are measured: layout, motion and appearance are still open there."""
+EFFECT_LEVELS = (0.7, 0.5)
+"""Noise quantiles at which the effect is measured: layout, motion and appearance are still open there. Drift takes the
+first; together they make best_point.PASSES predictions."""
 EFFECT_INPUTS = 2  # clips of each side
 
 
@@ -269,11 +270,9 @@ class EffectAndDrift:
         device: torch.device,
     ) -> None:
         self._family, self._schedule, self._seed, self._device = family, schedule, seed, device
-        cpu = torch.device("cpu")
-        levels = {id(probe): EFFECT_LEVELS if probe.moments is not None else (PURE_NOISE,) for probe in (*own, *others)}
-        self._own, self._others = (
-            [(probe.to(cpu), level) for probe in probes for level in levels[id(probe)]] for probes in (own, others)
-        )
+        cpu, level_of_drift = torch.device("cpu"), EFFECT_LEVELS[0]
+        self._own = [(probe.to(cpu), level) for probe in own for level in EFFECT_LEVELS]
+        self._others = [(probe.to(cpu), PURE_NOISE if probe.moments is None else level_of_drift) for probe in others]
         self._base: list[torch.Tensor] | None = None
 
     def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def training_loop(session: Session) -> None:
         forecast = None
         if session.best_point_every and (last or session.step % session.best_point_every == 0):
             forecast = session.measure_effect()
-            if forecast is not None and forecast.best == session.step:
+            if forecast is not None and forecast.reached and forecast.step == session.step:
                 session.save(must=False)
         if settings.evaluate_every and (last or session.step % settings.evaluate_every == 0):
             session.evaluate()
@@ -140,7 +140,7 @@ def training_loop(session: Session) -> None:
             preview(session)
         follow_commands(session, late=time.monotonic() >= session.ends_at and not last)
         if forecast is not None and forecast.reached and session.best_point_ends_it and not last:
-            stop_at_best_point(session, forecast.best)
+            stop_at_best_point(session, forecast.step)
     export(session)
 
 
@@ -228,7 +228,7 @@ def follow_commands(session: Session, late: bool = False) -> None:
         _pause(session)
     if "stop" in commands:
         if commands["stop"].get("best_point") and (found := session.forecast()) is not None:
-            stop_at_best_point(session, found.best)
+            stop_at_best_point(session, found.step if found.reached else session.step)
         _save_and_stop(session, "Stopped")
     if "late" in commands:
         _save_and_stop(session, "The time limit is reached: saved and stopped")

@@ -365,7 +365,7 @@ def _spoiled(run: Numbers) -> Iterator[str]:
 def _at_best(run: Numbers) -> Iterator[str]:
     assert run.forecast is not None
     found = run.forecast
-    yield f"Best point reached: step {found.best:,}. Since then, the effect on its clips has hardly grown."
+    yield f"Best point reached: step {found.step:,}. More steps are expected to add less than a tenth to its effect."
     if run.settings is not None and run.settings.best_point == "do":
         yield "It goes on because it was started again after it had stopped there."
 

@@ -56,8 +56,8 @@ def test_it_stops_at_the_best_point_and_goes_on_bit_for_bit(
     run = create(workspace, toy_model.source, steps=STEPS, best_point="do", best_point_every=1, **FAST)
     why, stop = train(run), record(run.folder)
     assert why.startswith(f"Stopped at its best point, step {stop['step']}, at step {stop['stopped_at']}")
-    assert stop["step"] <= stop["stopped_at"] < STEPS
-    assert {stop["step"], stop["stopped_at"]} <= set(run.checkpoints)
+    assert stop["step"] == stop["stopped_at"] < STEPS
+    assert stop["step"] in run.checkpoints
     best = checkpoints.folder_of(run.folder, stop["step"]) / checkpoints.LORA
     assert same(run.folder / EXPORT, best)
     assert not same(run.folder / EXPORT, plain.folder / EXPORT)
@@ -77,10 +77,14 @@ def test_asked_it_goes_on_and_stops_with_its_best_point_on_request(
         train_step(made)
         made.measure_effect()
     made.save()
+    train_step(made)
+    made.save()
     made.close()
-    assert made.step < STEPS
+    assert found.step < made.step < STEPS
     assert train(run, asked=True).startswith("Stopped at its best point")
     assert run.lora is not None
+    assert same(run.lora, checkpoints.folder_of(run.folder, found.step) / checkpoints.LORA)
+    assert record(run.folder)["step"] == found.step < record(run.folder)["stopped_at"]
 
 
 def test_the_stop_is_shown_with_its_lora_and_how_to_go_on(
@@ -141,7 +145,8 @@ def test_the_checkpoint_of_the_best_point_is_kept(workspace: Workspace, dataset:
     train(run)
     found = forecast(points_of(run.metrics), run.settings)
     assert found is not None
-    assert set(run.checkpoints) == {found.best, STEPS}
+    assert found.reached
+    assert set(run.checkpoints) == {found.step, STEPS}
 
 
 def test_a_run_that_does_not_look_for_it_refuses_to_stop_there(
