@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from workbench.fit import constants as known
 from workbench.fit.constants import DISPATCH, LINK
 from workbench.fit.memory import RunSizes
+from workbench.runs.analysis.best_point import PASSES, interval
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.settings import TrainSettings
 
@@ -113,6 +114,9 @@ def times(run: RunSizes, clips: int) -> RunTimes:
         forward = sum(forward_operations(run)) / rate + dispatch
         passes = BANDS * settings.held_out + known.DRIFT_PASSES
         parts["measuring"] = (steps // settings.evaluate_every + 1) * passes * forward
+    if every := interval(settings):
+        forward = sum(forward_operations(run)) / rate + dispatch
+        parts["measuring"] = parts.get("measuring", 0.0) + (steps // every + 2) * PASSES * forward
     if settings.preview_every:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         prediction = sum(forward_operations(run.preview)) / rate + dispatch

@@ -164,14 +164,14 @@ def send(folder: Path, command: Command, payload: dict[str, Any] | None = None) 
         path.touch()
 
 
-def stop(folder: Path, grace: float | None = None) -> None:
+def stop(folder: Path, grace: float | None = None, payload: dict[str, Any] | None = None) -> None:
     """Ask the job to save and end. With `grace` (seconds), kill its process group if it has not ended by then.
 
     A job that is saving at that moment gets SAVE_SECONDS to finish. A killed job counts as stopped.
     """
     if not status(folder).state.alive:
         return
-    send(folder, "stop")
+    send(folder, "stop", payload)
     if grace is None or not wait(folder, grace).state.alive:
         return
     kill(folder)

@@ -285,10 +285,19 @@ def _watched_curves(workspace: Workspace, name: str, more: bool = False) -> Call
         curves, step = now.curves, now.step
         width = 1 << max(0, (step // DISTINCT).bit_length() - 1)
         alive = now.status.state.alive
-        mark = (alive, len(curves.held_out), len(curves.changes), now.best_step, step // width if alive else step)
-        return kept.of(
-            name, mark, lambda: Charts(**drawn(more_charts(curves) if more else main_charts(curves, now.best_step)))
+        mark = (
+            alive,
+            len(curves.held_out),
+            len(curves.changes),
+            len(curves.points),
+            now.best_step,
+            step // width if alive else step,
         )
+
+        def charts() -> Charts:
+            return Charts(**drawn(more_charts(curves) if more else main_charts(curves, now.best_step, now.forecast)))
+
+        return kept.of(name, mark, charts)
 
     return read
 

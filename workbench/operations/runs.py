@@ -79,6 +79,10 @@ class RunView(RunFacts):
     best_step: int | None
     """The step with the lowest held-out loss among those with good previews; null while unknown."""
 
+    best_point: dict[str, Any] | None
+    """Where the run's best point is expected, or was: step, low and high (its 80% band), reached; null while unknown,
+    and for runs that do not look for it."""
+
     visible_effect: dict[str, Any] | None
     """Effect on the newest previews: change and control_change (0 to 255), effect (their ratio), effects (for each
     preview), visible, spoiled; null before the first previews."""
@@ -160,6 +164,7 @@ def view(seen: RunSnapshot, curves: bool = True) -> RunView:
         notes=tuple(notes),
         folder=seen.run.folder,
         seconds_left=seen.status.seconds_left,
+        best_point=seen.forecast.to_json() if seen.forecast else None,
         visible_effect=effect.to_json() if effect else None,
         previews=_videos([*seen.previews.previews, *seen.previews.scaled]),
         control_previews=_videos(seen.previews.controls),
@@ -402,9 +407,17 @@ Grace = Annotated[float | None, Field(ge=0, description="Kill the run if it has 
 
 
 @operation(changes=True, says=lambda run: f"{run.name}: {run.activity or run.state}")
-def stop(run: LivingRun, *, grace: Grace = None) -> RunView:
+def stop(
+    run: LivingRun,
+    *,
+    grace: Grace = None,
+    best_point: Annotated[
+        bool,
+        Field(description="Also export the LoRA of the best point so far, for runs with the setting `best_point`."),
+    ] = False,
+) -> RunView:
     """Stop a run after its current step. It saves a checkpoint first."""
-    run.stop(grace)
+    run.stop(grace, best_point)
     return view(snapshot(run))
 
 

@@ -22,6 +22,7 @@ from workbench.display.quantities import byte_size
 from workbench.errors import CannotWrite, ConfigError, ResumeRefused
 from workbench.jobs import platform
 from workbench.paths import installed_version
+from workbench.runs.analysis.best_point import forecast, points_of
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, from_line
 from workbench.runs.metrics import METRICS, MetricsReader, parse_lines
 from workbench.runs.settings import TrainSettings
@@ -46,7 +47,7 @@ PACKAGES = ("torch", "diffusers", "peft", "accelerate", "transformers")  # a run
 FREE = frozenset(
     name
     for name in TrainSettings.model_fields
-    if name.startswith(("preview_", "evaluate_", "save_", "keep_", "tracker"))
+    if name.startswith(("preview_", "evaluate_", "save_", "keep_", "best_point", "tracker"))
     or name in ("preservation_prompts", "stall_timeout", "nccl_timeout", "time_limit", "loader_threads")
     or name in ("gradient_checkpointing", "blocks_to_swap", "oom_fallback", "gpus", "parallel")
     or name in ("base_lora", "training_adapter")  # runs.frozen_loras compares their files, whose paths may differ
@@ -412,6 +413,18 @@ def best(run: Path) -> int | None:
     return best_step(held_out, saved, effects)
 
 
+def best_point_step(run: Path) -> int | None:
+    """Return the step at which a run reached its best point; None before that, or if it does not look for it."""
+    with contextlib.suppress(ConfigError):
+        settings, path = TrainSettings.load(run / jobs.CONFIG), run / METRICS
+        if settings.best_point != "off" and path.is_file():
+            with path.open("rb") as lines:
+                measured = [one for line in lines if b'"effect"' in line for one in parse_lines(line)]
+            found = forecast(points_of(measured), settings)
+            return found.step if found is not None and found.reached else None
+    return None
+
+
 def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None) -> list[Doomed]:
     """List the checkpoints that the rules would remove, oldest first.
 
@@ -471,7 +484,7 @@ def _removable(run: Path, last: set[int], keep_every: int) -> list[Doomed]:
         check_stars(run)
     except ConfigError:  # any of them could be starred
         return []
-    kept = {*last, *starred(run), best(run), chosen_best(run).get("step")}
+    kept = {*last, *starred(run), best(run), best_point_step(run), chosen_best(run).get("step")}
     kept |= {step for step in saved if keep_every and step % keep_every == 0}
     folders = {step: folder_of(run, step) for step in saved if step not in kept}
     return [Doomed(step, bytes_of(folder)) for step, folder in folders.items() if not (folder / PUBLISHED).exists()]

@@ -67,6 +67,8 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
     _check_lora(settings)
     if settings.is_slider:
         _check_slider(settings, resolved)
+    if settings.best_point != "off":
+        _check_best_point(settings, resolved)
     if settings.blocks and settings.method != "full":
         chosen_blocks(settings.blocks, resolved.facts.blocks)
     check_frozen(workspace, settings, resolved)
@@ -165,6 +167,20 @@ def _check_lora(settings: TrainSettings) -> None:
                     f"{name} is {value}, which needs the base model's predictions, but {changing} changes its weights: "
                     f"train only a LoRA, or set {name} to {off}"
                 )
+
+
+def _check_best_point(settings: TrainSettings, resolved: ResolvedModel) -> None:
+    """Refuse to look for the best point where effect and drift cannot be measured."""
+    family, model = resolved
+    why = ""
+    if settings.method == "full" or settings.train_also:
+        why = "it compares with the base model, which is kept only while nothing but a LoRA is trained"
+    elif settings.is_slider:
+        why = "a slider has no clips that it should come to resemble"
+    elif family.codes(model):
+        why = f"{model.title} predicts codes, whose distance from a clip cannot be measured"
+    if why:
+        raise ConfigError.about(f"best_point is {settings.best_point}, but {why}: set best_point to off")
 
 
 def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:

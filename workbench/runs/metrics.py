@@ -102,7 +102,7 @@ def _numbers(values: Any) -> bool:
 # Checks by key, so that readers can rely on the types; every other key holds a single number.
 SOUND = {
     "samples": lambda values: type(values) is list and all(_numbers(one) and len(one) == 2 for one in values),
-    **dict.fromkeys(("held_out_bands", "preview_changes", "control_changes", "visible_effects"), _numbers),
+    **dict.fromkeys(("held_out_bands", "effects", "preview_changes", "control_changes", "visible_effects"), _numbers),
 }
 
 

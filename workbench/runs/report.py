@@ -115,7 +115,7 @@ def _answers(seen: RunSnapshot) -> tuple[dict[str, Any], dict[str, Path]]:
     curves = seen.curves
     asked = [
         answered("progress/previews", shown, name=seen.name),
-        answered("progress/curves", drawn(main_charts(curves, seen.best_step)), name=seen.name),
+        answered("progress/curves", drawn(main_charts(curves, seen.best_step, seen.forecast)), name=seen.name),
         answered("progress/curves", drawn(more_charts(curves)), name=seen.name, more=True),
     ]
     return finite(dict(asked)), files

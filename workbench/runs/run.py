@@ -198,9 +198,18 @@ class Run(NotedFolder):
         remedy = "" if state is jobs.State.FINISHED else f": workbench runs start {self.name}"
         return f"{self.name} {why}, and only a running run takes commands{remedy}"
 
-    def stop(self, grace: float | None = None) -> None:
-        """Save and end after the current step; with `grace`, kill it after that many seconds."""
-        jobs.stop(self.folder, grace)
+    def stop(self, grace: float | None = None, best_point: bool = False) -> None:
+        """Save and end after the current step; with `grace`, kill it after that many seconds.
+
+        best_point: export the LoRA of the best point so far
+        """
+        if best_point and self.settings.best_point == "off":
+            raise ConfigError(f"{self.name} does not look for its best point (best_point is off): stop it without that")
+        if best_point and self.status.state is jobs.State.PAUSED:
+            raise ConfigError(
+                f"{self.name} is paused and cannot export: resume it first (workbench runs resume {self.name})"
+            )
+        jobs.stop(self.folder, grace, {"best_point": True} if best_point else None)
 
     def pause(self) -> None:
         jobs.send(self.folder, "pause")
@@ -414,6 +423,7 @@ ActionKind = Literal[
     "pause",
     "resume",
     "stop",
+    "stop at best",  # stop and export the LoRA of the best point
     "kill",  # end a run that does not react to `stop`
     "save",
     "preview",  # generate the previews after this step

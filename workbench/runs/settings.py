@@ -573,6 +573,16 @@ class CheckpointSettings(Settings):
     keep_every: int = field(0, title="Keep permanently every", low=0, high=1_000_000, unit="steps", advanced=True)
     """Checkpoints at multiples of this many steps are never deleted. 0: none besides those above."""
 
+    best_point: Literal["off", "ask", "do"] = field("off", title="Best point", advanced=True)
+    """Look for the point from which more steps add little. ask: forecast it from the first tenth of the run on, keep
+    its checkpoint, and offer to stop there once it is reached. do: stop there and export the LoRA of its checkpoint.
+    Starting the run again continues it, and it is not stopped a second time. A run without an effect is never stopped.
+    off: train all steps."""
+
+    best_point_every: int = field(0, title="Look for it every", low=0, high=1_000_000, unit="steps", advanced=True)
+    """Steps between measurements of visible effect and drift for the best point. 0: as often as takes about 4% of the
+    training time."""
+
     push_to_hub: bool = field(False, title="Push to Hub", advanced=True)
     """When the run finishes, push its LoRA to a private repository on the Hugging Face Hub, with this machine's login
     (hf auth login). If the push fails, the run has still finished."""
@@ -719,6 +729,7 @@ OTHER_NAMES = {
     "preview_steps": "num inference steps",
     "save_every": "checkpointing steps, save every n steps",
     "keep_checkpoints": "checkpoints total limit, max step saves",
+    "best_point": "early stopping, stop automatically, auto stop, which epoch, overtraining, patience",
     "push_to_hub": "Hugging Face, upload, hub",
     "repository": "hub model id, repo id, Hugging Face",
     "evaluate_every": "validation loss, eval steps, eval every",
@@ -861,7 +872,8 @@ EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
     ("slider_samples", lambda values: _prompts(values) and not values["dataset"]),
     ("lora_dropout dora rslora lora_init", lambda values: values["method"] == "lora"),
     ("lokr_factor", lambda values: values["method"] == "lokr"),
-    ("preservation_weight", _lora),
+    ("preservation_weight best_point", _lora),
+    ("best_point_every", lambda values: _lora(values) and values["best_point"] != "off"),
     ("regularization_share regularization_weight", lambda values: bool(values["regularization_dataset"])),
     ("regularization_target", lambda values: _lora(values) and bool(values["regularization_dataset"])),
     ("tokenizer_batch_size tokenizer_learning_rate", lambda values: bool(values["tokenizer_steps"])),

@@ -21,6 +21,7 @@ from workbench.errors import ConfigError, NotNow
 from workbench.jobs import State, Status, queue
 from workbench.jobs.devices import Load, load, pick_device
 from workbench.runs import checkpoints
+from workbench.runs.analysis.best_point import Forecast, forecast, record
 from workbench.runs.analysis.curves import Curves, curves_of
 from workbench.runs.analysis.diagnosis import Diagnosis, beside_failure, diagnose
 from workbench.runs.analysis.visible_effect import best_step
@@ -85,6 +86,7 @@ class RunSnapshot:
     settings: None if they cannot be read.
     width: of its videos, in pixels.
     lora: the exported LoRA.
+    forecast: where the run's best point is, if it looks for it and can tell.
     diagnosis: None before the first measurement. For a failed run it is shown below the failure.
     queue: names of the waiting runs, next first.
     stops_at: when the time limit ends the run, Unix time.
@@ -103,6 +105,7 @@ class RunSnapshot:
     diagnosis: Diagnosis | None
     curves: Curves
     best_step: int | None
+    forecast: Forecast | None
     previews: RunPreviews
     checkpoints: tuple[SavedCheckpoint, ...]
     queue: tuple[str, ...]
@@ -220,7 +223,9 @@ class RunSnapshot:
                 found.append(Action(kind, label, f"workbench {command}"))
 
         start = "Start" if state is State.NEW else f"Resume from step {saved[-1]}" if saved else "Start again"
-        usable = (state is State.FINISHED and self.lora is not None) or (state is State.PAUSED and bool(saved))
+        usable = (state in (State.FINISHED, State.STOPPED) and self.lora is not None) or (
+            state is State.PAUSED and bool(saved)
+        )
         lora = name if self.lora or not saved else f"runs/{name}@{saved[-1]}"
         decoding = self.decoding is not None and self.decoding.state.alive
         undecoded = bool(self.previews.latents) and not state.alive and not decoding
@@ -284,7 +289,10 @@ class SnapshotReader:
             diagnosis = diagnose(curves, saved, not status.state.alive, settings)
             if status.state in (State.FAILED, State.DIED):
                 diagnosis = beside_failure(diagnosis)
+        ahead = forecast(curves.points, settings) if settings else None
         known, stops_at = [*metric_facts(curves, diagnosis)], time_limit_of(status, sessions)
+        if ahead is not None:
+            known.append(Fact("best_point", "best point", ahead.words))
         if sessions:
             known.append(Fact("training_time", "training time", duration(training_seconds(run.folder, sessions))))
         if stops_at is not None:
@@ -307,6 +315,7 @@ class SnapshotReader:
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,
+            forecast=ahead,
             previews=self._previews,
             checkpoints=self._read_checkpoints(saved, best, status, settings),
             queue=order,
@@ -336,6 +345,7 @@ class SnapshotReader:
             reasons = (
                 ("newest", saved[-1:]),
                 (lowest, [best]),
+                ("best point", [checkpoints.best_point_step(folder)]),
                 (f"best: {chosen.get('why') or 'chosen by hand'}", [chosen.get("step")]),
                 ("starred", starred),
                 ("removed at the next save", going),
@@ -502,6 +512,9 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
     if state is State.PAUSED:
         freed = "Its device is free until it resumes where it stopped."
         return Verdict("plain", f"Paused at step {seen.step:,}.", freed, seen.action("sample"))
+    if state is State.STOPPED and seen.outcome and (stop := record(seen.run.folder)) and seen.lora:
+        claim = f"Stopped at its best point, step {stop['step']:,}."
+        return Verdict("good", claim, seen.outcome.text, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
         return Verdict("plain", f"Stopped at step {seen.step:,}.", seen.outcome.text, seen.action("go on"))
     if seen.diagnosis:
@@ -541,6 +554,8 @@ def _remedy(seen: RunSnapshot, found: Diagnosis) -> Action | None:
     remedy, name = found.remedy, seen.name
     if remedy is None:
         return seen.action("sample")
+    if remedy.kind == "stop at best":
+        return Action("stop at best", remedy.label, f"workbench runs stop {name} --best-point")
     if remedy.kind == "sample":
         newest = remedy.step in (None, max(seen.saved, default=None))
         lora = name if seen.lora and newest else f"runs/{name}@{remedy.step}"
@@ -582,6 +597,10 @@ def perform_named(workspace: Workspace, seen: RunSnapshot, kind: str, label: str
         "pause": (run.pause, "The run pauses after this step, so that you can sample in the meantime."),
         "resume": (run.resume, "The run resumes."),
         "stop": (run.stop, "The run finishes its step, saves and ends."),
+        "stop at best": (
+            lambda: run.stop(best_point=True),
+            "The run saves, exports the LoRA of its best point, and ends.",
+        ),
         "kill": (lambda: run.stop(grace=0.0), "The run was ended."),
         "save": (run.save, "A checkpoint will be saved after this step."),
         "decode": (run.decode_previews, "The previews are being decoded in the background and will appear one by one."),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from workbench.errors import ConfigError
+from workbench.runs.analysis.best_point import Forecast
 from workbench.runs.analysis.curves import BANDS, NO_CURVES, Curves, smoothed
 from workbench.runs.previews import Preview
 from workbench.runs.snapshot import RunSnapshot
@@ -116,8 +117,11 @@ def chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more
     return {"title": title, "note": note, "lines": [one for one in lines if one["points"]], **more}
 
 
-def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
-    """Return the most important charts. `best`: step of the best checkpoint."""
+def main_charts(curves: Curves, best: int | None, forecast: Forecast | None = None) -> list[dict[str, Any]]:
+    """Return the most important charts.
+
+    best: step of the best checkpoint;  forecast: of the best point, if the run looks for it
+    """
     means = curves.detrended()
     raw = [(mean.step, mean.value) for mean in means] or curves.losses.points()
     held_out = curves.held_out_losses.points()
@@ -140,6 +144,8 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
         chart("Held-out loss by noise level", _noise_lines(curves)),
         chart("Change of the output", change),
     ]
+    if curves.points:
+        found.append(_best_point_chart(curves, forecast))
     if inside := curves.visible_inside.points():
         by_mask = [
             line("inside the masks", inside, "accent", "dots"),
@@ -147,6 +153,19 @@ def main_charts(curves: Curves, best: int | None) -> list[dict[str, Any]]:
         ]
         found.append(chart("Visible effect on masked clips", by_mask, "levels of 255"))
     return found
+
+
+def _best_point_chart(curves: Curves, forecast: Forecast | None) -> dict[str, Any]:
+    """Return the chart of effect and drift, with the forecast up to the end of the best point's band."""
+    effect = [(one.step, one.effect) for one in curves.points]
+    drift = [(one.step, one.drift) for one in curves.points if one.drift is not None]
+    marked = [forecast.step, f"best point, step {forecast.step}"] if forecast and forecast.reached else None
+    lines = [line("effect", effect, "accent", "dots", marked=marked), line("drift", drift, "faint", "dots")]
+    note = "1 is all the way from the base model's predictions to the clips"
+    if forecast is not None and not forecast.reached:
+        lines.append(line("gain, expected", forecast.curve, "accent-2", "dashed"))
+        note = f"best point {forecast.words}"
+    return chart("Effect and drift", lines, note)
 
 
 def more_charts(curves: Curves) -> list[dict[str, Any]]:

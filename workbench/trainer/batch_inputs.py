@@ -318,6 +318,18 @@ class BatchInputs:
             others = list(self.captions(preservation_prompts[:DRIFT_INPUTS], data.train[0]))
         return own, others
 
+    def effect_inputs(
+        self, preservation_prompts: Sequence[str], most: int
+    ) -> tuple[list[EvaluationInput], list[EvaluationInput]]:
+        """Return the inputs that effect and drift are measured on, at most `most` of each.
+
+        They are clips that should show the concept, held out if there are any, and what the LoRA should leave alone.
+        """
+        data = self._data
+        own = list(self.clips((data.held_out or data.train)[:most]))
+        others = list(self.clips(data.regularization[:most]))
+        return own, others or list(self.captions(preservation_prompts[:most], data.train[0]))
+
     def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":
             return None

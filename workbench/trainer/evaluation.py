@@ -10,6 +10,8 @@ any caption, and no clip is needed.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -238,3 +240,88 @@ class PriorDrift:
                 inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
                 found.append(self._family.predict(transformer, self._schedule, inputs).float().cpu())
         return found
+
+
+# ---- effect and drift, which tell the best point of a run (runs.analysis.best_point)
+
+EFFECT_LEVELS = (0.7, 0.5)
+"""Noise quantiles at which the effect is measured: layout, motion and appearance are still open there. Drift takes the
+first; together they make best_point.PASSES predictions."""
+EFFECT_INPUTS = 2  # clips of each side
+
+
+class EffectAndDrift:
+    """Measures how far the LoRA has moved the model's predictions towards the new clips, and how far it moves others.
+
+    Effect is the share of the way from the base model's prediction b to the target t that the prediction p has gone,
+    (p - b)(t - b) / |t - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b|
+    for clips of the regularization dataset, or for preservation prompts in pure noise. Both come from mean squared
+    errors, so that masks and known frames count as in the loss. Noise and inputs are always the same. The base model's
+    output never changes during a run, so it is computed once and stays on the CPU.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        schedule: NoiseSchedule,
+        own: Sequence[EvaluationInput],
+        others: Sequence[EvaluationInput],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._family, self._schedule, self._seed, self._device = family, schedule, seed, device
+        cpu, level_of_drift = torch.device("cpu"), EFFECT_LEVELS[0]
+        self._own = [(probe.to(cpu), level) for probe in own for level in EFFECT_LEVELS]
+        self._others = [(probe.to(cpu), PURE_NOISE if probe.moments is None else level_of_drift) for probe in others]
+        self._base: list[torch.Tensor] | None = None
+
+    def measure(self, transformer: Any, without: Callable[[], AbstractContextManager[Any]]) -> dict[str, Any]:
+        """Return the values of a line of metrics.jsonl. Leaves the transformer in evaluation mode.
+
+        without: returns a context in which the transformer is the base model
+        """
+        transformer.eval()
+        began, inputs = time.perf_counter(), [*self._own, *self._others]
+        with torch.no_grad():
+            if self._base is None:
+                with without():
+                    self._base = [
+                        self._family.predict(transformer, self._schedule, self._inputs(index, *one)).float().cpu()
+                        for index, one in enumerate(inputs)
+                    ]
+            shares = [
+                self._share(transformer, index, *one, base, of_target=index < len(self._own))
+                for index, (one, base) in enumerate(zip(inputs, self._base, strict=True))
+            ]
+        own, others = shares[: len(self._own)], shares[len(self._own) :]
+        found: dict[str, Any] = {"effect": sum(own) / len(own), "effects": [round(one, 5) for one in own]}
+        if others:
+            found["drift"] = sum(others) / len(others)
+        return {**found, "probe_seconds": time.perf_counter() - began}
+
+    def _inputs(self, index: int, probe: EvaluationInput, level: float) -> ModelInputs:
+        generator = torch.Generator().manual_seed(seed_for(self._seed, "effect and drift", index))
+        return probe.to(self._device).sampled(self._family, self._schedule, level, generator, self._device)
+
+    def _share(
+        self,
+        transformer: Any,
+        index: int,
+        probe: EvaluationInput,
+        level: float,
+        base: torch.Tensor,
+        of_target: bool,
+    ) -> float:
+        family, inputs = self._family, self._inputs(index, probe, level)
+        mask = None if probe.mask is None else probe.mask.to(self._device)
+
+        def error(one: torch.Tensor, other: torch.Tensor) -> float:
+            return float(family.error(one.float(), other.float(), inputs.given, mask))
+
+        predicted, base = family.predict(transformer, self._schedule, inputs), base.to(self._device)
+        moved = error(predicted, base)
+        if not of_target:
+            return math.sqrt(moved / max(error(base, torch.zeros_like(base)), 1e-24))
+        target = self._schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
+        whole = error(base, target)
+        return (moved + whole - error(predicted, target)) / (2 * max(whole, 1e-24))

@@ -33,7 +33,8 @@ from workbench.jobs.log import log
 from workbench.jobs.queue import QueueSlot
 from workbench.jobs.torch_devices import free_memory, held_gb, make_current
 from workbench.memory import compiling
-from workbench.runs.analysis import visible_effect
+from workbench.runs import checkpoints
+from workbench.runs.analysis import best_point, visible_effect
 from workbench.runs.checkpoints import from_start_requested
 from workbench.runs.failures import fall_back, settings_in_use
 from workbench.runs.model_card import CardFacts, card_facts, model_card
@@ -126,6 +127,11 @@ def training_loop(session: Session) -> None:
     while session.step < settings.steps:
         train_step(session)
         last = session.step == settings.steps
+        forecast = None
+        if session.best_point_every and (last or session.step % session.best_point_every == 0):
+            forecast = session.measure_effect()
+            if forecast is not None and forecast.reached and forecast.step == session.step:
+                session.save(must=False)
         if settings.evaluate_every and (last or session.step % settings.evaluate_every == 0):
             session.evaluate()
         if last or session.step % settings.save_every == 0:
@@ -133,6 +139,8 @@ def training_loop(session: Session) -> None:
         if settings.preview_every and (last or session.step % settings.preview_every == 0):
             preview(session)
         follow_commands(session, late=time.monotonic() >= session.ends_at and not last)
+        if forecast is not None and forecast.reached and session.best_point_ends_it and not last:
+            stop_at_best_point(session, forecast.step)
     export(session)
 
 
@@ -219,6 +227,8 @@ def follow_commands(session: Session, late: bool = False) -> None:
     if "pause" in commands and "stop" not in commands:
         _pause(session)
     if "stop" in commands:
+        if commands["stop"].get("best_point") and (found := session.forecast()) is not None:
+            stop_at_best_point(session, found.step if found.reached else session.step)
         _save_and_stop(session, "Stopped")
     if "late" in commands:
         _save_and_stop(session, "The time limit is reached: saved and stopped")
@@ -228,12 +238,12 @@ def _take(session: Session, *names: jobs.Command, late: bool = False) -> Command
     """Take the pending commands among `names`; the result is the same on all ranks."""
     own: Commands = {name: arguments for name in names if (arguments := session.job.take(name)) is not None}
     if session.stop_requested:  # taken while previews were generated
-        own["stop"] = {}
+        own["stop"] = {"best_point": session.stop_at_best_point}
     if late:
         own["late"] = {}
     by_rank = session.ranks.gathered(own)
-    stop: Commands = {"stop": {}} if any("stop" in one for one in by_rank) else {}
-    return by_rank[0] | stop
+    stops = [one["stop"] for one in by_rank if "stop" in one]
+    return by_rank[0] | ({"stop": stops[0]} if stops else {})
 
 
 def _pause(session: Session) -> None:
@@ -260,6 +270,22 @@ def _save_and_stop(session: Session, why: str) -> None:
     if session.step:
         session.save()
     raise jobs.Stop(f"{why} at step {session.step} of {session.settings.steps}; start it again to resume.")
+
+
+def stop_at_best_point(session: Session, best: int) -> None:
+    """Save, export the LoRA of the best point's checkpoint, and end the run. Raises jobs.Stop.
+
+    The newest checkpoint is that of the current step, so the run can go on from here as if it had not stopped.
+    """
+    session.save()
+    reached = session.step
+    if best != reached and session.ranks.from_first(checkpoints.verified(checkpoints.folder_of(session.run, best))):
+        session.go_back(best)
+    export(session)
+    if session.ranks.first:
+        best_point.write_record(session.run, session.step, reached)
+    again = f"start it again to train the rest of its {session.settings.steps:,} steps"
+    raise jobs.Stop(f"Stopped at its best point, step {session.step:,}, at step {reached:,}; {again}.")
 
 
 # ---- videos: scheduled previews, and live samples on request; if one fails, the run goes on

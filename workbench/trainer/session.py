@@ -34,7 +34,8 @@ from workbench.jobs.queue import QueueSlot
 from workbench.jobs.torch_devices import free_memory, moved_to_host, tensors_in
 from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
-from workbench.runs.analysis import visible_effect
+from workbench.runs.analysis import best_point, visible_effect
+from workbench.runs.analysis.best_point import Forecast
 from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
@@ -43,7 +44,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.trainer import optimizers, slider, tokenizer, trackers
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import encoder_of, encoding_work, precision_of, preservation_prompts
-from workbench.trainer.evaluation import PriorDrift, held_out_by_band
+from workbench.trainer.evaluation import EFFECT_INPUTS, EffectAndDrift, PriorDrift, held_out_by_band
 from workbench.trainer.optimizers import Ema
 from workbench.trainer.previewer import Previewer, PreviewInputs
 from workbench.trainer.ranks import Ranks
@@ -99,6 +100,7 @@ class Session:
         self.note = ""  # what the user should know about where the run started
         self.warning = ""  # the latest failure that did not end the run
         self.stop_requested = False  # set while previews are generated; the loop then ends the run
+        self.stop_at_best_point = False  # whether that request asked for the best point
 
         self._read_dataset()
         resumed = self.ranks.from_first(self._find_checkpoint(from_start) if self.ranks.first else None)
@@ -268,6 +270,12 @@ class Session:
             own, others = self.inputs.drift_inputs(self.preservation_prompts)
             if others:
                 self.prior_drift = PriorDrift(self.family, self.schedule, own, others, settings.seed, self.device)
+        self.best_point_every, self.points = best_point.interval(settings), best_point.points_of(lines)
+        self.best_point_ends_it = settings.best_point == "do" and not best_point.record(self.run)
+        self.effect_and_drift = None
+        if self.best_point_every and not self.idle:
+            sides = self.inputs.effect_inputs(self.preservation_prompts, EFFECT_INPUTS)
+            self.effect_and_drift = EffectAndDrift(self.family, self.schedule, *sides, settings.seed, self.device)
 
     # ---- the model and its weights
 
@@ -383,7 +391,29 @@ class Session:
         if "held_out_loss" in line:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
+    def measure_effect(self) -> Forecast | None:
+        """Measure effect and drift for the best point; return what they tell, alike on all ranks."""
+        self.beat("measuring", patient=self.idle)
+        if self.effect_and_drift is not None:
+            with self.weights_in_use(), self.accelerator.autocast():
+                line = self.effect_and_drift.measure(self.bare_transformer, self.base_model)
+            self.write(**line)
+            self.points.extend(best_point.points_of([{"step": self.step, **line}]))
+        return self.forecast()
+
+    def forecast(self) -> Forecast | None:
+        """Return what the measurements so far tell about the best point, alike on all ranks."""
+        return self.ranks.from_first(best_point.forecast(self.points, self.settings) if self.ranks.first else None)
+
     # ---- saving
+
+    def go_back(self, step: int) -> None:
+        """Put the weights of a checkpoint, and their average, in place of the current ones."""
+        folder = checkpoints.folder_of(self.run, step)
+        self.trainable.load(folder)
+        if self.ema is not None:
+            self.ema.load(load_file(folder / checkpoints.EMA))
+        self.step = step
 
     def save(self, must: bool = True) -> None:
         """Publish a checkpoint of the current step, unless there is one, and retire the oldest.
@@ -456,7 +486,8 @@ class Session:
 
     def check_for_stop(self, together: bool = False) -> None:
         """Raise Interrupted if a stop was requested. together: on all ranks, which check at the same time"""
-        self.stop_requested = self.stop_requested or self.job.take("stop") is not None
+        if not self.stop_requested and (request := self.job.take("stop")) is not None:
+            self.stop_requested, self.stop_at_best_point = True, bool(request.get("best_point"))
         if any(self.ranks.gathered(self.stop_requested)) if together else self.stop_requested:
             raise Interrupted("Stopped while generating previews.")
 

@@ -263,7 +263,7 @@ def random_run(folder: Path, seed: int) -> tuple[Curves, list[int], bool, TrainS
     own, others = draw.choice([None, 0.001, 0.1, 0.9]), draw.choice([0.1, 0.6, 0.9])
     moved, controls = draw.choice([None, None, 3, 12, 60]), draw.choice([None, 0.3, 2, 5, 40])
     measures, banded, falls = draw.random() < 0.85, draw.random() < 0.5, draw.choice([-0.3, 0, 0.3])
-    run_down = draw.choice([0, 1 - 1e-5])
+    run_down, looks = draw.choice([0, 1 - 1e-5]), draw.random() < 0.3
     lines: list[dict[str, Any]] = []
     for number in range(measurements + 1):
         step, share = every * number, number / (measurements or 1)
@@ -272,6 +272,8 @@ def random_run(folder: Path, seed: int) -> tuple[Curves, list[int], bool, TrainS
             lines.append(line | ({"held_out_bands": [band(share) for band in bands]} if banded else {}))
         if own is not None:
             lines.append({"step": step, "change_own": own * share, "change_others": own * others * share})
+        if looks:
+            lines.append({"step": step, "effect": 0.6 * (1 - math.exp(-12 * share)), "drift": 0.1 * share})
         if moved is not None and number:
             beside = (controls * share, None) if controls is not None else ()
             lines.append({"step": step, **VisibleEffect((moved * share, None), beside).line()})
@@ -287,6 +289,7 @@ def random_run(folder: Path, seed: int) -> tuple[Curves, list[int], bool, TrainS
     values: dict[str, Any] = {"preview_every": draw.choice([0, 100]), "method": draw.choice(["lora", "full"])}
     if draw.random() < 0.5:
         values |= {"regularization_dataset": "known", "regularization_share": draw.choice([0.3, 0.7])}
+    values |= {"steps": max(every * measurements, 1), "best_point": "ask"} if looks and draw.random() < 0.8 else {}
     return curves, saved, draw.random() < 0.5, TrainSettings(dataset="cats").changed(**values)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from workbench.runs.analysis.best_point import Point, points_of
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
 
@@ -277,6 +278,7 @@ class Curves:
     held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
     visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
     own_changes, other_changes: change of the output for own captions and for preservation prompts.
+    points: measurements of effect and drift, which tell the best point.
     bands, held_out_bands: training and held-out loss in each noise band.
     held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
     name: the run's name.
@@ -298,6 +300,7 @@ class Curves:
         self.held_out_outside = Series(BAND_POINTS)
         self.visible_inside, self.visible_outside = Series(BAND_POINTS), Series(BAND_POINTS)
         self.changes: dict[int, tuple[float, float]] = {}
+        self.points: list[Point] = []
         self.effects: dict[int, VisibleEffect] = {}
         self.held_out_losses, self.own_changes, self.other_changes = (Series(BAND_POINTS) for _ in range(3))
         self.held_out_bands = [Series(BAND_POINTS) for _ in range(BANDS)]
@@ -326,6 +329,7 @@ class Curves:
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
             self.held_out_losses.add(step, line["held_out_loss"])
+        self.points += points_of([line])
         for name in ("held_out_outside", "visible_inside", "visible_outside"):
             if name in line:
                 getattr(self, name).add(step, line[name])
@@ -364,6 +368,8 @@ class Curves:
             "loss, held-out clips outside their masks": self.held_out_outside.points(),
             "visible effect inside the masks, levels of 255": self.visible_inside.points(),
             "visible effect outside the masks, levels of 255": self.visible_outside.points(),
+            "effect": [(one.step, one.effect) for one in self.points],
+            "drift": [(one.step, one.drift) for one in self.points if one.drift is not None],
             "change, its own captions": self.own_changes.points(),
             "change, preservation prompts": self.other_changes.points(),
         }

@@ -24,9 +24,10 @@ from functools import cached_property
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from workbench.display.quantities import loss_text
+from workbench.display.quantities import duration, loss_text
 from workbench.errors import ConfigError
 from workbench.families.base import OwnSetting
+from workbench.runs.analysis.best_point import Forecast, forecast
 from workbench.runs.analysis.curves import Curves, Mean, grouped
 from workbench.runs.analysis.visible_effect import VisibleEffect, best_step, is_good
 from workbench.runs.settings import TrainSettings
@@ -44,6 +45,7 @@ Kind = Literal[
     "over-fitting",
     "getting worse",
     "destroyed",
+    "best point",
 ]
 Tone = Literal["plain", "good", "warn", "bad"]
 
@@ -99,6 +101,7 @@ CLAIMS: Mapping[Kind, Claim] = {
     "prior drift": Claim("Prior drift", "bad", "Changes other prompts too", "bad"),
     "over-fitting": Claim("Overfitting", "bad", "Overfitted", "bad"),
     "getting worse": Claim("Getting worse", "bad", "Worse at the end", "bad"),
+    "best point": Claim("Best point reached", "good", "At its best point", "good"),
     "destroyed": Claim("Destroyed", "bad", "Destroyed", "bad"),
 }
 
@@ -107,12 +110,12 @@ CLAIMS: Mapping[Kind, Claim] = {
 class Remedy:
     """The next thing to do that a button can do.
 
-    kind: sample a checkpoint, fork it, or start a new run.
+    kind: sample a checkpoint, fork it, start a new run, or stop at the best point.
     settings: what the fork or the new run changes.
     step: the checkpoint's.
     """
 
-    kind: Literal["sample", "fork", "new run"]
+    kind: Literal["sample", "fork", "new run", "stop at best"]
     label: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     step: int | None = None
@@ -160,7 +163,7 @@ def diagnose(
     return Diagnosis(
         "too short" if ended and rule.kind == "too early" else rule.kind,
         sentence,
-        " ".join(advice),
+        " ".join([*advice, *_coming(run)]),
         run.useful if rule.kind == "destroyed" else run.best,
         remedy=REMEDIES[rule.kind](run) if rule.kind in REMEDIES else None,
     )
@@ -189,6 +192,7 @@ class Numbers:
     level: median of the newest measurements.
     own, others: newest change of the output for the run's own captions and for preservation prompts.
     effect: what the newest previews show.
+    forecast: where the run's best point is; None if it does not look for it, has ended, or cannot tell yet.
     """
 
     def __init__(self, curves: Curves, checkpoints: Sequence[int], ended: bool, settings: TrainSettings | None) -> None:
@@ -203,6 +207,9 @@ class Numbers:
         self.own: float | None = changes[0][0] if changes else None
         self.others: float | None = changes[0][1] if changes else None
         self.effect: VisibleEffect | None = curves.effect
+        self.forecast: Forecast | None = None
+        if settings is not None and settings.best_point != "off" and not ended:
+            self.forecast = forecast(curves.points, settings)
         self.best = best_step(curves.held_out, checkpoints, curves.effects)
         if not points:
             self.first = self.newest = self.level = 0.0
@@ -248,6 +255,12 @@ class Numbers:
     def higher(self) -> bool:
         """Whether the loss is clearly above the first measurement, even without a trend."""
         return len(self.values) > RISING and self.rise > max(HIGHER_NOISES * noise_of(self.values), RISE * self.first)
+
+    @property
+    def at_best_point(self) -> bool:
+        """Whether the run has reached its best point, and the loss does not contradict it."""
+        lower = len(self.values) < 2 or self.newest < self.first
+        return self.forecast is not None and self.forecast.reached and lower
 
     @property
     def unchanged(self) -> bool:
@@ -347,6 +360,24 @@ def _spoiled(run: Numbers) -> Iterator[str]:
     good = run.best is not None and is_good(run.curves.effects, run.best)
     yield f"{_start_over(run.best if good else None)}."
     yield _keep_known(run)
+
+
+def _at_best(run: Numbers) -> Iterator[str]:
+    assert run.forecast is not None
+    found = run.forecast
+    yield f"Best point reached: step {found.step:,}. More steps are expected to add less than a tenth to its effect."
+    if run.settings is not None and run.settings.best_point == "do":
+        yield "It goes on because it was started again after it had stopped there."
+
+
+def _coming(run: Numbers) -> Iterator[str]:
+    """Say when the best point is expected, and in how much time."""
+    found, last = run.forecast, run.curves.last
+    if found is None or found.reached:
+        return
+    seconds = (found.step - last.get("step", 0)) * float(last.get("seconds") or 0.0)
+    when = f", in {duration(seconds)}" if seconds > 0 else ""
+    yield f"Best point {found.words}{when}."
 
 
 def _too_early(run: Numbers) -> Iterator[str]:
@@ -495,6 +526,7 @@ class Rule(NamedTuple):
 RULES: tuple[Rule, ...] = (
     Rule("destroyed", lambda run: run.destroyed, _destroyed),
     Rule("prior drift", lambda run: run.spoiled, _spoiled),
+    Rule("best point", lambda run: run.at_best_point, _at_best),
     Rule("too early", lambda run: run.few, _too_early),
     Rule("over-fitting", lambda run: run.rising_since is not None and run.train_falls, _over_fitting),
     Rule("getting worse", lambda run: run.rising_since is not None or run.higher, _getting_worse),
@@ -562,6 +594,7 @@ REMEDIES: Mapping[Kind, Callable[[Numbers], Remedy | None]] = {
     "learning": _longer,
     "no effect yet": lambda run: _other_rate(run, 3) if run.ended else None,
     "too early": _longer,
+    "best point": lambda run: Remedy("stop at best", "Stop here, at the best point"),
 }
 
 
