@@ -281,9 +281,11 @@ def named_in_files(trained: Trained, folder: Path, count: int) -> list[dict[str,
     about = SelfTestFacts(trained.model.id, trained.model, trained.folder, "high noise")
     for seed in range(count):
         lora = lora_of(trained, seed)
+        path = trained.write(lora, ids[seed % len(ids)], folder / "file.safetensors", about)
         for kind in named:
-            chosen = with_alpha if kind == "alpha lost" else ids  # others multiply alpha in: they cannot lose it
-            path = trained.write(lora, chosen[seed % len(chosen)], folder / "file.safetensors", about)
+            if kind == "alpha lost" and ids[seed % len(ids)] not in with_alpha:  # multiplied in: it cannot be lost
+                chosen = with_alpha[seed % len(with_alpha)]
+                path = trained.write(lora, chosen, folder / "file.safetensors", about)
             expert = "low noise" if kind == "wrong expert" else ""
             named[kind] += lora_check.check(damaged(kind, path, seed), expert=expert).code == kind
     return [_named(f"file of {trained.model.id}, {kind}", count, hits) for kind, hits in named.items()]
@@ -397,20 +399,20 @@ def samples(wan: Trained, folder: Path, steps: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0], count=2, in_comfyui=1, steps=2)
-    parser.add_argument("--count", type=int, default=100, help="files of each kind that are checked")
-    parser.add_argument("--in-comfyui", type=int, default=40, help="the same of LoRAs that are loaded into ComfyUI")
+    parser.add_argument("--count", type=int, default=100, help="files of each kind that are checked; 0: none")
+    parser.add_argument("--in-comfyui", type=int, default=20, help="likewise, of LoRAs that are loaded into ComfyUI")
     parser.add_argument("--steps", type=int, default=25, help="steps of the samples")
     options = parser.parse_args()
     wan, rows = Trained("tiny-wan"), list[dict[str, Any]]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for trained in (wan, Trained("tiny-cogvideox")):
+        for trained in (wan, Trained("tiny-cogvideox")) if options.count else ():
             rows += named_in_files(trained, folder, options.count)
         if CHECKOUT:
             start()
+            rows += samples(wan, folder, options.steps)
             rows += formats_in_comfyui(wan, folder)
             rows += named_in_comfyui(wan, folder, options.in_comfyui)
-            rows += samples(wan, folder, options.steps)
     shown = [{name: one for name, one in row.items() if name != "psnr"} for row in rows]
     version = Path(CHECKOUT, "comfyui_version.py").read_text(encoding="utf-8").split('"')[1] if CHECKOUT else None
     report(shown, options.json, comfyui=version)

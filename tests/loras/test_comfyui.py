@@ -81,6 +81,17 @@ def test_the_node_says_the_verdict(comfyui: Any, wan: Any, tmp_path: Path, monke
     assert "It is loaded at a strength of 0.5." in node().check(weaker, "ring.safetensors")["ui"]["text"][0]
 
 
+def test_another_trainers_file_is_compared_with_itself(comfyui: Any, wan: Any, tmp_path: Path) -> None:
+    """musubi-tuner's layout, without a test: what ComfyUI loads is compared with what the file says."""
+    path = wan.write(comfyui.random_lora(wan.transformer, 5), "kohya", tmp_path / "ring.safetensors")
+    comfyui.saved(path, comfyui.load_file(path), {"ss_network_module": "networks.lora_wan"})
+    loaded, _ = comfyui.with_lora(comfyui.comfy_model(wan.family, wan.transformer), path)
+    found = comfyui.lora_check.in_comfyui(loaded, path)
+    assert found.code == "no test"
+    assert found.details[0] == "ComfyUI loads 60 of its 60 layers by their names in the file, 60 as it says"
+    assert "Alpha is in the file: 8" in found.details
+
+
 # ---- workflows
 
 

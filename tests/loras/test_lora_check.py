@@ -19,10 +19,13 @@ from workbench.families import find_model, lora_check, self_test
 from workbench.families.lora_check import KEY, Seen, SelfTest, check, judge
 from workbench.families.lora_files import LoraWeights, weights, with_metadata
 from workbench.families.self_test import SelfTestFacts
+from workbench.loras import library
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.operations import loras
 from workbench.paths import CODE
+from workbench.publishing.settings import LoraPush
+from workbench.publishing.upload_plan import lora_upload
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora as trained
 from workbench.workspace import Workspace
@@ -214,6 +217,37 @@ def test_the_output_is_tested_where_the_model_was_at_hand(tmp_path: Path) -> Non
     np.testing.assert_allclose(outputs.without, outputs.projected(own.numpy()), rtol=1e-4, atol=1e-5)
     assert np.linalg.norm(outputs.with_lora - outputs.without) > 0.01
     assert outputs.effect_against(outputs) == (0.0, 0.0)
+
+
+def test_a_published_wan_lora_comes_with_its_file_and_workflow_for_comfyui(
+    file: Path, workspace: Workspace, tmp_path: Path
+) -> None:
+    import_lora(workspace, LoraImportSettings(source=str(file), name="Ring"), print, lambda *_: None)
+    plan = lora_upload(workspace, library.find(workspace, "loras/ring"), LoraPush(repo_id="me/ring"))
+    name = "comfyui/ring.safetensors"
+    assert {"lora_check.py", "pytorch_lora_weights.safetensors", name, "comfyui/workflow.json"} <= set(plan.files)
+    assert f"[`ring.safetensors`]({name})" in plan.readme
+    made = json.loads(bytes(plan.files["comfyui/workflow.json"]))  # type: ignore[arg-type]
+    (loader,) = (one for one in made.values() if one["class_type"] == "LoraLoaderModelOnly")
+    assert loader["inputs"]["lora_name"] == "ring.safetensors"
+    sent = plan.staged(tmp_path / "sent")
+    assert {one: Path(sent[one]).stat().st_size for one in (name,)} == {name: plan.sizes[name]}  # type: ignore[arg-type]
+    for one in (name, "pytorch_lora_weights.safetensors"):
+        assert check(sent[one]).good  # type: ignore[arg-type]
+    written, wanted = load_file(sent[name]), load_file(file)  # type: ignore[arg-type]
+    assert written.keys() == wanted.keys()
+    assert all(torch.equal(written[one], wanted[one]) for one in wanted)
+
+
+def test_two_experts_change_over_where_the_noise_levels_cross_the_boundary() -> None:
+    family, model = find_model("wan2.2-t2v-a14b")
+    made = family.comfyui_workflow(model, "ring.safetensors", "a ring", (81, 480, 832), experts=["low noise"])
+    assert made is not None
+    first, second = (one["inputs"] for one in made.values() if one["class_type"] == "KSamplerAdvanced")
+    levels = [12 * t / (1 + 11 * t) for t in ((1000 - int(step * 1000 / 40)) / 1000 for step in range(40))]
+    assert first["end_at_step"] == second["start_at_step"] == sum(level >= 0.875 for level in levels)
+    (loader,) = (one["inputs"] for one in made.values() if one["class_type"] == "LoraLoaderModelOnly")
+    assert made[loader["model"][0]]["inputs"]["unet_name"] == "wan2.2_t2v_low_noise_14B_fp16.safetensors"
 
 
 def test_a_file_without_a_test_says_what_can_be_said(tmp_path: Path) -> None:

@@ -719,10 +719,46 @@ def in_comfyui(model: Any, path: str | os.PathLike[str], run: bool = True) -> Ve
     try:
         text = read_metadata(path).get(KEY, "")
         if not text:
-            return _without_test(*_found(path))
+            return _untested_in_comfyui(model, path)
         test = SelfTest.loads(text)
     except Damaged as error:
         return Verdict("damaged", f"the file is damaged: {error}")
+    numbers, strength = _loaded(model, test)
+    base = {}
+    for layer, key in _comfy_keys(test).items():
+        if layer in next(iter(test.base.values()), {}) and (weight := _weight(model, key)) is not None:
+            base[layer] = base_numbers(layer, weight)
+    shift = getattr(model.get_model_object("model_sampling"), "shift", None)
+    return judge(
+        test,
+        Seen(
+            numbers=numbers,
+            base=base,
+            shift=None if shift is None else float(shift),
+            strength=strength,
+            outputs=_run_comfyui(model, test) if run and base and len(numbers) == len(test.layers) else None,
+        ),
+    )
+
+
+def _untested_in_comfyui(model: Any, path: str | os.PathLike[str]) -> Verdict:
+    """Say of a file without a test, such as another trainer's, how much of it ComfyUI loads as the file says."""
+    tensors, metadata = read(path)
+    found = changes(tensors, metadata)
+    verdict = _without_test(found, tensors, metadata, False)
+    if verdict.code != "no test" or not found:
+        return verdict
+    layers = tuple(sorted(found))
+    test = SelfTest(layers, layers, np.array([found[layer].numbers(layer) for layer in layers]))
+    numbers, strength = _loaded(model, test)
+    problem, differing = _strength(dict(zip(layers, test.numbers, strict=True)), Seen(numbers, strength=strength))
+    same = 0 if problem else len(numbers) - len(differing)
+    loaded = f"ComfyUI loads {len(numbers)} of its {len(layers)} layers by their names in the file, {same} as it says"
+    return Verdict(verdict.code, verdict.sentence, (loaded, *verdict.details))
+
+
+def _loaded(model: Any, test: SelfTest) -> tuple[dict[str, Array], float]:
+    """Return (layer -> numbers of what ComfyUI will add to it, the strength that a person set)."""
     names, numbers, strengths = test.by_name, {}, set()
     for key, patches in model.patches.items():
         key = key if isinstance(key, str) else key[0]
@@ -730,27 +766,7 @@ def in_comfyui(model: Any, path: str | os.PathLike[str], run: bool = True) -> Ve
         if key.endswith(".weight") and layer is not None:
             strengths |= {float(one[0]) for one in patches}
             numbers[layer] = _of_patches(layer, key, patches, model, test)
-    base = {}
-    for layer, key in _comfy_keys(test).items():
-        if layer in next(iter(test.base.values()), {}) and (weight := _weight(model, key)) is not None:
-            base[layer] = base_numbers(layer, weight)
-    sampling = model.get_model_object("model_sampling")
-    shift = getattr(sampling, "shift", None)
-    return judge(
-        test,
-        Seen(
-            numbers=numbers,
-            base=base,
-            shift=None if shift is None else float(shift),
-            strength=strengths.pop() if len(strengths) == 1 else 1.0,
-            outputs=_run_comfyui(model, test) if run and base and len(numbers) == len(test.layers) else None,
-        ),
-    )
-
-
-def _found(path: str | os.PathLike[str]) -> tuple[dict[str, Change], dict[str, Array], dict[str, str], bool]:
-    tensors, metadata = read(path)
-    return changes(tensors, metadata), tensors, metadata, False
+    return numbers, strengths.pop() if len(strengths) == 1 else 1.0
 
 
 def _comfy_keys(test: SelfTest) -> dict[str, str]:
