@@ -190,7 +190,7 @@ class Trained:
         config = LoraConfig(r=lora.rank, lora_alpha=lora.alpha_of(lora.layers[0]), target_modules=lora.layers)
         made.add_adapter(config)
         set_peft_model_state_dict(made, dict(lora.tensors))
-        return self_test.run(self.family, self.model, self.folder, made)
+        return self_test.run(self.family, self.model, self.folder, made, CPU)
 
     def write(self, lora: LoraWeights, format: str, path: Path, about: SelfTestFacts | None = None) -> Path:
         """Write a LoRA in a format, with its test."""

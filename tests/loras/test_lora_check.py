@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save, save_file
 
 from workbench.errors import ConfigError
-from workbench.families import find_model, lora_check, self_test
+from workbench.families import families, find_model, lora_check, self_test
 from workbench.families.lora_check import KEY, Seen, SelfTest, check, judge
 from workbench.families.lora_files import LoraWeights, weights, with_metadata
 from workbench.families.self_test import SelfTestFacts
@@ -31,6 +31,7 @@ from workbench.trainer import lora as trained
 from workbench.workspace import Workspace
 
 CPU = torch.device("cpu")
+FAMILIES = {family.name: family for family in families()}
 Tensors = dict[str, torch.Tensor]
 
 
@@ -205,7 +206,7 @@ def test_the_output_is_tested_where_the_model_was_at_hand(tmp_path: Path) -> Non
     bare = family.load_transformer(folder, CPU, torch.float32)
     for _, parameter in trained.attach(family, transformer, TrainSettings(dataset="x", rank=2), seed=0):
         torch.nn.init.normal_(parameter, std=0.1, generator=torch.Generator().manual_seed(1))
-    outputs = self_test.run(family, model, folder, transformer)
+    outputs = self_test.run(family, model, folder, transformer, CPU)
     assert outputs is not None
     with torch.no_grad():
         own = bare(
@@ -217,6 +218,20 @@ def test_the_output_is_tested_where_the_model_was_at_hand(tmp_path: Path) -> Non
     np.testing.assert_allclose(outputs.without, outputs.projected(own.numpy()), rtol=1e-4, atol=1e-5)
     assert np.linalg.norm(outputs.with_lora - outputs.without) > 0.01
     assert outputs.effect_against(outputs) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("variant", [f"{name} {one}" for name in ("wan", "cogvideox") for one in FAMILIES[name].toys])
+def test_every_model_from_text_has_an_output_to_test(variant: str, tmp_path: Path) -> None:
+    family = FAMILIES[variant.split()[0]]
+    model = family.toy(tmp_path, variant.split()[1])
+    transformer = family.load_transformer(tmp_path, CPU, torch.float32)
+    trained.attach(family, transformer, TrainSettings(dataset="x", rank=2, lora_init="gaussian"), seed=0)
+    found = self_test.run(family, model, tmp_path, transformer, CPU)
+    text = model.task == "text-to-video" and not model.fixed_size and not family.told_as_one(model)
+    assert (found is not None) == text
+    if found is not None:
+        assert np.isfinite(found.with_lora).all()
+        assert np.linalg.norm(found.without) > 0
 
 
 def test_a_published_wan_lora_comes_with_its_file_and_workflow_for_comfyui(

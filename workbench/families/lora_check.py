@@ -23,7 +23,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +215,7 @@ def _change(parts: Mapping[str, Array], noted: float | None) -> Change | None:
             bias=bias,
         )
     if "diff" in parts and parts["diff"].ndim > 1:
-        whole = _flat(parts["diff"])
-        size = min(whole.shape)
-        norm = float(np.linalg.norm(whole))
-        return Change(
-            *whole.shape, size, float(size), norm, lambda u, v: float(u @ whole @ v), bias=parts.get("diff_b")
-        )
+        return _whole(_flat(parts["diff"]), bias=parts.get("diff_b"))
     if not any(name.startswith("lokr_w1") for name in parts):
         return None
     if "lokr_t2" in parts:
@@ -240,6 +235,20 @@ def _change(parts: Mapping[str, Array], noted: float | None) -> Change | None:
         alpha=scale * (dim or 1),
         norm=abs(scale) * float(np.linalg.norm(first) * np.linalg.norm(second)),
         project=project,
+    )
+
+
+def _whole(change: Array, bias: Array = None) -> Change:
+    """Return a change that is given as a matrix [outputs, inputs]."""
+    size = min(change.shape)
+    return Change(
+        outputs=change.shape[0],
+        inputs=change.shape[1],
+        rank=size,
+        alpha=float(size),
+        norm=float(np.linalg.norm(change)),
+        project=lambda u, v: float(u @ change @ v),
+        bias=bias,
     )
 
 
@@ -790,7 +799,7 @@ def _weight(model: Any, key: str) -> Array | None:
 
 def _of_patches(layer: str, key: str, patches: Any, model: Any, test: SelfTest) -> Array:
     """Return the numbers of what ComfyUI will add to a layer: its own code applies the patches to zeros."""
-    import comfy.lora  # type: ignore[import-not-found]
+    import comfy.lora
     import torch
 
     weight = model.model
@@ -798,16 +807,8 @@ def _of_patches(layer: str, key: str, patches: Any, model: Any, test: SelfTest) 
         weight = getattr(weight, name)
     zeros = torch.zeros(weight.shape, dtype=torch.float32, device=model.load_device)
     change = comfy.lora.calculate_weight(patches, zeros, key).flatten(1).cpu().numpy().astype(np.float64)
-    own = test.numbers[test.layers.index(layer)]
-    found = Change(
-        *change.shape,
-        int(own[RANK]),
-        float(own[ALPHA]),
-        float(np.linalg.norm(change)),
-        lambda u, v: float(u @ change @ v),
-    )
-    numbers = found.numbers(layer)
-    numbers[LENGTHS:] = own[LENGTHS:]  # lengths and biases are patched elsewhere
+    numbers = _whole(change).numbers(layer)
+    numbers[LENGTHS:] = test.numbers[test.layers.index(layer)][LENGTHS:]  # lengths and biases are patched elsewhere
     return numbers
 
 
@@ -815,7 +816,7 @@ def _run_comfyui(model: Any, test: SelfTest) -> Outputs | None:
     """Return the model's projected output without and with the LoRA; None for models whose inputs are not known."""
     if test.outputs is None or test.family != "wan":
         return None
-    import comfy.model_management  # type: ignore[import-not-found]
+    import comfy.model_management
     import torch
 
     bare = model.clone()
@@ -836,7 +837,7 @@ def _run_comfyui(model: Any, test: SelfTest) -> Outputs | None:
             )
         found.append(Outputs.projected(output.float().cpu().numpy()).astype(np.float64))
     rounding = float(torch.finfo(model.model.get_dtype()).eps)
-    return Outputs(test.outputs.timestep, test.outputs.shape, test.outputs.text, *found, rounding)
+    return replace(test.outputs, without=found[0], with_lora=found[1], rounding=rounding)
 
 
 class CheckLora:
@@ -848,7 +849,7 @@ class CheckLora:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:
-        import folder_paths  # type: ignore[import-not-found]
+        import folder_paths
 
         return {"required": {"model": ("MODEL",), "lora_name": (folder_paths.get_filename_list("loras"),)}}
 

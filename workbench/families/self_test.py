@@ -123,8 +123,8 @@ def _weights(folder: Path, part: str, layers: tuple[str, ...]) -> dict[str, Any]
     return {layer: found[layer] for layer in layers if layer in found}
 
 
-def run(family: Family, model: Model, folder: Path, transformer: Any) -> Outputs | None:
-    """Run the model without and with its attached LoRA on the test's small inputs.
+def run(family: Family, model: Model, folder: Path, transformer: Any, device: torch.device) -> Outputs | None:
+    """Run the model on a device, without and with its attached LoRA, on the test's small inputs.
 
     Returns None for families and models whose inputs the test does not know: those that take more than text.
     """
@@ -140,14 +140,11 @@ def run(family: Family, model: Model, folder: Path, transformer: Any) -> Outputs
         text={name: (1, *shape) for name, shape in shapes.items()},
         rounding=float(torch.finfo(transformer.dtype).eps),
     )
-    weight = next(transformer.parameters())
-    place = {"device": transformer.device if weight.device.type == "meta" else weight.device}
+    dtype = transformer.dtype
     inputs = CallInputs(
-        latents=torch.from_numpy(given.latents()).to(**place, dtype=transformer.dtype),
-        text={
-            name: torch.from_numpy(given.embeddings(name)).to(**place, dtype=transformer.dtype) for name in given.text
-        },
-        timesteps=torch.tensor([given.timestep], **place),
+        latents=torch.from_numpy(given.latents()).to(device, dtype),
+        text={name: torch.from_numpy(given.embeddings(name)).to(device, dtype) for name in given.text},
+        timesteps=torch.tensor([given.timestep], device=device),
         fps=model.fps,
     )
 

@@ -404,7 +404,8 @@ def _outputs(session: Session) -> Outputs | None:
     if not session.has_base_model or session.sharded:
         return None
     with session.accelerator.autocast():
-        return self_test.run(session.family, session.model, session.folder, session.trainable.transformer)
+        transformer = session.trainable.transformer
+        return self_test.run(session.family, session.model, session.folder, transformer, session.device)
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:
