@@ -281,6 +281,17 @@ def test_the_operation_and_its_exit_codes(file: Path, workspace: Workspace) -> N
         loras.check(workspace, "nowhere")
 
 
+def test_damaged_files_get_a_verdict_and_no_traceback(file: Path) -> None:
+    random, whole = np.random.default_rng(0), file.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    for _ in range(300):
+        data = bytearray(whole)
+        for place in random.integers(0, length + 8, random.integers(1, 4)):
+            data[place] = random.integers(32, 127)
+        file.write_bytes(data)
+        assert check(file).sentence
+
+
 def test_damaged_tests_are_refused_in_words(file: Path) -> None:
     values = json.loads(lora_check.read_metadata(file)[KEY])
     for text in ("", "[]", "{}", json.dumps({**values, "numbers": "AAAA"}), json.dumps({**values, "version": 9})):

@@ -75,6 +75,10 @@ class Damaged(ValueError):
     """A file that cannot be read as a LoRA; the message says why."""
 
 
+# What reading strange bytes may raise.
+BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, re.error)
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
     """Return (tensors, metadata) of a safetensors file, bfloat16 as float32. Raises Damaged, OSError."""
     size = os.path.getsize(path)
@@ -86,7 +90,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]
             header = json.loads(file.read(length))
             metadata = {str(name): str(text) for name, text in (header.pop("__metadata__", None) or {}).items()}
             end = max((int(one["data_offsets"][1]) for one in header.values()), default=0)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except BROKEN as error:
             raise Damaged("its header cannot be read") from error
         if size < 8 + length + end:
             raise Damaged(f"it is cut off: {size:,} of {8 + length + end:,} bytes are there")
@@ -102,7 +106,7 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
             return {}
         try:
             return {str(name): str(text) for name, text in (json.loads(file.read(length))["__metadata__"]).items()}
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except BROKEN:
             return {}
 
 
@@ -119,7 +123,7 @@ def _tensor(name: str, entry: Mapping[str, Any], content: Array) -> Array:
         return content[first:last].view(NUMBERS[kind]).reshape(shape)
     except KeyError:
         raise Damaged(f"{name[:80]} is stored as {entry.get('dtype')}, which this check cannot read") from None
-    except (ValueError, TypeError) as error:
+    except BROKEN as error:
         raise Damaged(f"{name[:80]} does not fit its place in the file") from error
 
 
@@ -189,8 +193,8 @@ def changes(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> dict[s
         try:
             if (change := _change(parts, alpha_of(name))) is not None:
                 found[name] = change
-        except (KeyError, ValueError) as error:
-            raise Damaged(f"the matrices of {name[:80]} do not belong together") from error
+        except BROKEN as error:
+            raise Damaged(f"rank, alpha or the matrices of {name[:80]} do not belong together") from error
     return found
 
 
@@ -269,9 +273,9 @@ def alphas(metadata: Mapping[str, str]) -> Callable[[str], float | None]:
         if metadata.get(key):
             try:
                 read = json.loads(metadata[key])
-            except ValueError:
+                notes = {str(name).rpartition(".")[2]: value for name, value in read.items()}
+            except BROKEN:
                 raise Damaged("its notes on rank and alpha are damaged") from None
-            notes = {str(name).rpartition(".")[2]: value for name, value in read.items()}
             break
     alpha = notes.get("lora_alpha", notes.get("alpha"))
     if alpha is None and metadata.get("ss_network_alpha") not in (None, "", "None"):
@@ -408,9 +412,12 @@ class SelfTest:
             if values["version"] != VERSION:
                 raise Damaged(f"its test has version {values['version']}: get a newer lora_check.py")
             layers, out = tuple(map(str, values["layers"])), values.get("outputs")
+            authors = tuple(map(str, values["authors"]))
+            if len(authors) != len(layers):
+                raise ValueError("as many of the authors' names as layers")
             return cls(
                 layers=layers,
-                authors=tuple(map(str, values["authors"])),
+                authors=authors,
                 numbers=_unpacked(values["numbers"], len(layers), COLUMNS),
                 base_model=str(values["base_model"]),
                 family=str(values["family"]),
@@ -432,7 +439,7 @@ class SelfTest:
             )
         except Damaged:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except BROKEN as error:
             raise Damaged("the test in its metadata is damaged") from error
 
 
