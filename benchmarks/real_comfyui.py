@@ -42,6 +42,7 @@ from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.lora_files import LoraWeights, weights, with_metadata
 from workbench.families.model_inputs import CallInputs
 from workbench.families.self_test import SelfTestFacts
+from workbench.families.told import Told
 
 CPU = torch.device("cpu")
 CHECKOUT = os.environ.get("COMFYUI_DIR", "")
@@ -343,8 +344,11 @@ def psnr(one: torch.Tensor, other: torch.Tensor) -> float:
     return 10 * math.log10(4 / max(float((one - other).square().mean()), 1e-12))
 
 
-def samples(wan: Trained, folder: Path, steps: int) -> list[dict[str, Any]]:
-    """Sample with a LoRA in ComfyUI and here, from the same noise and embeddings, with each of two solvers."""
+def samples(wan: Trained, folder: Path, steps: int, known: tuple[int, ...] = ()) -> list[dict[str, Any]]:
+    """Sample with a LoRA in ComfyUI and here, from the same noise and embeddings, with each of two solvers.
+
+    known: frames that the model is given, of a clip of noise.
+    """
     import comfy.sample
     import diffusers
 
@@ -356,16 +360,24 @@ def samples(wan: Trained, folder: Path, steps: int) -> list[dict[str, Any]]:
     text, negative = (family.encode_text(encoder, [prompt]) for prompt in (PROMPT, model.negative_prompt))
     shape = family.latents_shape(wan.folder, model.frames, model.height, model.width)
     noise = family.first_noise(shape, torch.Generator().manual_seed(0), torch.float32)
+    vae, fused, rows = family.load_vae(wan.folder, CPU, torch.float32), wan.fused(lora), []
+    latent_format, given, conditions = loaded.get_model_object("latent_format"), None, dict[str, Any]()
+    if known:  # as WanImageToVideo and WanFirstLastFrameToVideo give it
+        pixels = lora_check.normals("benchmark video", (1, 3, model.frames, model.height, model.width))
+        told = Told(model.frames, known, torch.from_numpy(pixels).mul(0.3).clamp(-1, 1))
+        tensors = family.encode_told(vae, None, told)
+        given = family.told_to_sample(wan.folder, tensors, shape, torch.Generator(), torch.float32)
+        mask, latents = given.beside[:, :4], given.beside[:, 4:]
+        conditions = {"concat_latent_image": latent_format.process_out(latents), "concat_mask": 1 - mask}
     wide = [
-        [[torch.nn.functional.pad(one["prompt_embeds"], (0, TEXT_WIDTH - one["prompt_embeds"].shape[-1])), {}]]
+        [[torch.nn.functional.pad(one["prompt_embeds"], (0, TEXT_WIDTH - one["prompt_embeds"].shape[-1])), conditions]]
         for one in (text, negative)
     ]
-    vae, fused, rows = family.load_vae(wan.folder, CPU, torch.float32), wan.fused(lora), []
     for solver in ("uni_pc", "euler"):
         theirs = comfy.sample.sample(
             loaded, noise, steps, model.guidance_scale, solver, "simple", *wide, torch.zeros_like(noise), seed=0
         )
-        theirs = loaded.get_model_object("latent_format").process_in(theirs)
+        theirs = latent_format.process_in(theirs)
         inputs = DenoiseInputs(
             wan.folder,
             text=text,
@@ -375,6 +387,7 @@ def samples(wan: Trained, folder: Path, steps: int) -> list[dict[str, Any]]:
             guidance=Guidance(model.guidance_scale),
             noise=torch.Generator().manual_seed(0),
             flow_shift=model.flow_shift,
+            given=given,
         )
         if solver == "uni_pc":
             ours = family.denoise(fused, inputs)
@@ -386,13 +399,15 @@ def samples(wan: Trained, folder: Path, steps: int) -> list[dict[str, Any]]:
             ours = noise.clone()
             for time in scheduler.timesteps:
                 both = [
-                    family.call(fused, CallInputs(ours, one, time[None].float())).detach() for one in (text, negative)
+                    family.call(fused, CallInputs(ours, one, time[None].float(), given)).detach()
+                    for one in (text, negative)
                 ]
                 guided = both[1] + model.guidance_scale * (both[0] - both[1])
                 ours = scheduler.step(guided, time, ours).prev_sample
         ours, theirs = ours.detach(), theirs.detach()
         found = psnr(family.decode(vae, theirs), family.decode(vae, ours))
-        rows.append({**_named(f"sample, {solver}, {steps} steps, PSNR {found:.1f} dB", 1, 1), "named": None})
+        shown = f"frames {', '.join(map(str, known))} given" if known else "from text"
+        rows.append({**_named(f"sample {shown}, {solver}, {steps} steps, PSNR {found:.1f} dB", 1, 1), "named": None})
         rows[-1] |= {"difference": float((theirs - ours).norm() / ours.norm()), "psnr": found}
     return rows
 
@@ -411,6 +426,9 @@ def main() -> None:
         if CHECKOUT:
             start()
             rows += samples(wan, folder, options.steps)
+            pictures = Trained("tiny-wan-i2v")
+            for known in ((0,), (0, pictures.model.frames - 1)):
+                rows += samples(pictures, folder, options.steps, known)
             rows += formats_in_comfyui(wan, folder)
             rows += named_in_comfyui(wan, folder, options.in_comfyui)
     shown = [{name: one for name, one in row.items() if name != "psnr"} for row in rows]
