@@ -19,6 +19,7 @@ class OneLora extends WorkbenchElement {
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
       <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats?.filter(({ id }) => lora.formats.includes(id)), ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
+        <li data-id="check"><div><b>Is the file whole?</b></div><div class="row">${button('Check the file', 'check', { kind: 'small', title: 'Compare it with the test that it carries since its training' })}</div>${this.checking()}</li>
         <li data-id="make"><div><b>Merge, resize, fuse</b></div><div class="row">${button('Merge with…', 'begin', { kind: 'small', value: 'merge' })}${
         button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}${
         button('What survives fusing?', 'begin', { kind: 'small', value: 'survives', title: 'How much of it is left in a model of bf16, fp8 or nf4 weights' })}</div></li>
@@ -34,6 +35,24 @@ class OneLora extends WorkbenchElement {
     return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
       ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="lora-facts mono fine">${
       Object.entries(lora.metadata).map(([key, text]) => html`<span>${key}</span><span>${text}</span>`)}</div></details>`}`;
+  }
+
+  // The verdict on the file, once a person asked for it.
+  checking() {
+    const { name, found } = this.checked ?? {};
+    if (name !== this.name) return '';
+    if (!found) return html`<p class="minor faint" role="status">Checking…</p>`;
+    const tone = found.good ? 'good' : found.code === 'no test' ? '' : 'bad';
+    return html`<p class="minor ${tone}" role="status">${capital(found.sentence)}.</p>${found.details.map((text) => html`<p class="minor faint">${text}.</p>`)}`;
+  }
+
+  async check() {
+    const { name } = this;
+    this.checked = { name };
+    this.redraw();
+    const found = await this.act('loras/check', { lora: name });
+    this.checked = found && { name, found };
+    this.redraw();
   }
 
   star() { return this.act('loras/star', { name: this.name, off: this.lora.marks.includes('starred') }); }

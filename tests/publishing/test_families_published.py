@@ -197,8 +197,9 @@ def test_every_model_has_a_card_with_its_license_and_a_space(
     assert (f'negative_prompt="{model.negative_prompt}"' in body) == bool(model.negative_prompt)
 
     if expert:
-        (head,) = (file.head for file in plan.files.values() if isinstance(file, WeightsUpload))
-        assert b'"expert":"low noise"' in head
+        heads = [file.head for file in plan.files.values() if isinstance(file, WeightsUpload)]
+        assert len(heads) == 2, "diffusers' file and ComfyUI's"
+        assert all(b'"expert":"low noise"' in head for head in heads)
         assert "the low-noise expert of" in body
         assert 'adapter_name="lora", load_into_transformer_2=True)' in body
         assert f"guidance_scale_2={model.guidance_scale_2}" in body

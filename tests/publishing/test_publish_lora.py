@@ -34,6 +34,7 @@ from workbench.workspace import Workspace, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = {"README.md", "config.json", "pytorch_lora_weights.safetensors", "samples/0.mp4", "samples/1.mp4"}
+FILES |= {"lora_check.py"}
 # A stranger's machine: the card's own lines as they stand; then the same pipeline draws for a comparison.
 STOCK = """
 import re, sys

@@ -151,6 +151,7 @@ class Family(ABC):
         "attention+feed-forward": (*ATTENTION, *FEED_FORWARD),
     }
     layer_names: ClassVar[LayerNames]  # how other trainers spell the layers
+    tests_output: ClassVar[bool] = False  # a LoRA's file also tests the model's output: see families.self_test
     lora_prefix: ClassVar[str] = lora_writing.PREFIX  # first part of every tensor name in a LoRA file
     lora_formats: ClassVar[tuple[LoraFormat, ...]] = lora_writing.FORMATS  # for `export_lora`, diffusers' own first
 
@@ -849,6 +850,26 @@ class Family(ABC):
         extras = self.usage_extras(model, folder, shape, image_scale)
         extras = self.usage_told(model, folder, shape, extras, told)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
+
+    def comfyui_workflow(
+        self,
+        model: Model,
+        lora: str,
+        prompt: str,
+        shape: tuple[int, int, int],
+        seed: int = 0,
+        experts: Sequence[str] = (),
+        picture: str = "",
+    ) -> Mapping[str, Any] | None:
+        """Return a ComfyUI workflow in the API's format that samples with a LoRA; None where we know none.
+
+        Args:
+            lora: Its file in ComfyUI's folder of LoRAs, in the format comfyui.
+            shape: (frames, height, width).
+            experts: The experts that the LoRA is for; () for all.
+            picture: The first frame's file in ComfyUI's input folder.
+        """
+        return None
 
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale

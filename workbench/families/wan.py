@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families import lora_names, lora_writing, wan_vace
+from workbench.families import lora_names, lora_writing, wan_comfyui, wan_vace
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
@@ -204,6 +204,7 @@ class Wan(Family):
     lora_targets = {"attention": ATTENTION, "attention+feed-forward": (*ATTENTION, "ffn.net.0.proj", "ffn.net.2")}
     layer_names = NAMES
     lora_formats = FORMATS
+    tests_output = True
     schedulers = ("UniPC",)
     shift_name = "flow_shift"
     stock_kinds = ("first", "first+last")
@@ -554,6 +555,18 @@ class Wan(Family):
         return predicted[:, :, front:]
 
     # ---- the rest
+
+    def comfyui_workflow(
+        self,
+        model: Model,
+        lora: str,
+        prompt: str,
+        shape: tuple[int, int, int],
+        seed: int = 0,
+        experts: Sequence[str] = (),
+        picture: str = "",
+    ) -> Mapping[str, Any] | None:
+        return wan_comfyui.workflow(model, lora, prompt, shape, seed, experts, picture)
 
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale

@@ -14,12 +14,12 @@ from typing import Any
 
 from workbench.display.quantities import shortened
 from workbench.errors import ConfigError
-from workbench.families import families, find_model, models
+from workbench.families import families, find_model, models, self_test
 from workbench.families.base import ResolvedModel
 from workbench.families.lora_files import NUMBERS, experts_of, with_metadata, without_layers
 from workbench.families.lora_names import check_fit, loss, match_report, misfits, unread
 from workbench.families.lora_writing import LoraFormat
-from workbench.loras.making import OperationResult, Provenance, Step, add_to_library
+from workbench.loras.making import OperationResult, Provenance, Step, add_to_library, self_test_facts
 from workbench.loras.opened import Opened, Report, common_model, opened, opened_parts, sizes_of
 from workbench.loras.settings import ConvertSettings, LoraImportSettings
 from workbench.workspace import Workspace, named_paths, replacing, slugify, write_bytes
@@ -76,6 +76,7 @@ def _import(workspace: Workspace, settings: LoraImportSettings, one: Opened) -> 
         error=one.weights.lost if one.weights.converted else None,
         match=match,
         training=one.training,
+        test="" if misfit else one.test,
     )
     made = add_to_library(workspace, family, without_layers(one.weights, misfit), provenance)
     return replace(made, reports=({"lora": provenance.title, **match},))
@@ -198,7 +199,11 @@ def _write(one: Opened, tensors: Mapping[str, Any], metadata: Mapping[str, str],
         from safetensors.torch import save
 
         labels = {"base_model": one.base_model, "trigger_word": one.trigger, **one.training}
-        write_bytes(target, with_metadata(save(dict(tensors)), {**metadata, **{k: v for k, v in labels.items() if v}}))
+        test = self_test.kept(tensors, metadata, one.test) or self_test.noted(
+            one.family, tensors, metadata, self_test_facts(one.model, one.base_model, one.weights.expert)
+        )
+        more = {name: label for name, label in labels.items() if label}
+        write_bytes(target, with_metadata(save(dict(tensors)), {**metadata, **test, **more}))
     else:
         import torch
 

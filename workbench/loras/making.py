@@ -32,12 +32,13 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
-from workbench.families import find_model, model_files
+from workbench.families import find_model, known_model, model_files, self_test
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.families.lora_names import misfits
 from workbench.families.low_rank import RankLimit, low_rank_of_matrix, low_rank_of_product
 from workbench.families.model import Model
+from workbench.families.self_test import SelfTestFacts
 from workbench.loras.opened import (
     ModelWeights,
     Opened,
@@ -110,6 +111,7 @@ class Provenance:
     error: the share of the change that was lost.
     match: how an imported file matched the model (families.lora_names).
     training: how it was trained, from its file's metadata (families.lora_files.TRAINING_KEYS).
+    test: the test in the file that this is a copy of (families.self_test); "" for a LoRA that is new.
     """
 
     title: str
@@ -123,6 +125,7 @@ class Provenance:
     error: float | None = None
     match: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, str] = field(default_factory=dict)
+    test: str = ""
 
 
 def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, provenance: Provenance) -> OperationResult:
@@ -134,15 +137,28 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
     tensors, metadata = family.export_lora(lora, family.lora_formats[0].id)
     labels = {"base_model": provenance.base_model, "trigger_word": provenance.trigger, "made": provenance.summary}
     labels |= provenance.training
+    metadata |= self_test.kept(tensors, metadata, provenance.test) or self_test.noted(
+        family, tensors, metadata, self_test_facts(provenance.model, provenance.base_model, lora.expert)
+    )
     metadata |= {name: label for name, label in labels.items() if label}
 
     def fill(new: Path) -> None:
         write_bytes(new / FILE, with_metadata(save(tensors), metadata))
         facts = {"rank": lora.rank, "sha256": file_sha256(new / FILE), "time": time.time()}
-        write_json(new / NOTES, {**asdict(provenance), **facts})
+        write_json(new / NOTES, {**{name: one for name, one in asdict(provenance).items() if name != "test"}, **facts})
 
     target = new_folder(folder(workspace), provenance.title, fill)
     return OperationResult(f"{LORAS}/{target.name}", provenance.summary, provenance.error)
+
+
+def self_test_facts(model: str, base_model: str, expert: str) -> SelfTestFacts:
+    """Return what the test of a LoRA for a model says beside its layers. model: "" if unknown."""
+    known = known_model(model) if model else None
+    if known is None:
+        return SelfTestFacts(base_model, expert=expert)
+    return SelfTestFacts(
+        base_model, known.model, known.family.on_disk(known.model), expert if known.model.boundary else ""
+    )
 
 
 def new_folder(parent: Path, title: str, fill: Callable[[Path], None]) -> Path:

@@ -17,6 +17,7 @@ from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import families, find_model, model_files, models
 from workbench.families.base import Family, ResolvedModel
+from workbench.families.lora_check import KEY
 from workbench.families.lora_files import (
     DIFFUSERS_FILE,
     DOWN,
@@ -57,6 +58,7 @@ class Opened:
     base_model: the model as the file names it.
     expert: which one it is, if the file holds LoRAs for two.
     training: how it was trained, from its file's metadata; copies must keep it (TRAINING_KEYS).
+    test: the test in its file (families.self_test); "" without one.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Opened:
     steps: int | None
     expert: str = ""
     training: Mapping[str, str] = field(default_factory=dict)
+    test: str = ""
 
     def record(self) -> dict[str, Any]:
         """Return its entry for `made_of` in another LoRA's lora.json."""
@@ -129,6 +132,7 @@ def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -
         steps=None if known is None else known.steps,
         expert=expert,
         training={name: metadata[name] for name in TRAINING_KEYS if name in metadata},
+        test=metadata.get(KEY, ""),
     )
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from workbench import jobs
 from workbench.display.quantities import byte_size, moment
-from workbench.errors import ConfigError
-from workbench.families import known_model, lora_names
+from workbench.errors import ConfigError, ExitCode
+from workbench.families import known_model, lora_check, lora_names
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval
@@ -28,7 +28,7 @@ from workbench.loras.settings import (
 from workbench.loras.tasks import LoraJob, Match
 from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
-from workbench.sampler.loras import read_header, split_scale
+from workbench.sampler.loras import checked_file, read_header, split_scale
 from workbench.settings import Settings, specs
 from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import Workspace, is_slug, read_object
@@ -173,6 +173,30 @@ class Details(Lora):
     """Metadata of its file, with long values truncated."""
 
 
+class Check(Snapshot):
+    """Whether a LoRA file is whole and the same as it was trained."""
+
+    code: str
+    """`whole`, `changed`, `alpha lost`, `layers missing`, `other strength`, `wrong expert`, `wrong base`, `not loaded`,
+    `damaged`, or `no test` if the file does not say what was trained."""
+
+    sentence: str
+    """The verdict in a sentence, without a period."""
+
+    details: tuple[str, ...]
+    """What else was found, what was compared and what was not, in sentences without a period."""
+
+    good: bool
+    """Whether it is whole."""
+
+    file: str
+    """Path of the file."""
+
+    def text(self) -> Iterator[str]:
+        yield f"{self.sentence[:1].upper()}{self.sentence[1:]}."
+        yield from (f"  {one}." for one in self.details)
+
+
 class Format(Snapshot):
     """A file format that LoRAs can be converted to."""
 
@@ -275,6 +299,32 @@ def _video(path: Path) -> LoraVideo:
     record = read_once(path.with_suffix(".json"), read_object)
     width, height = (size if isinstance(size := record.get(side), int) else None for side in ("width", "height"))
     return LoraVideo(file=str(path), prompt=str(record.get("prompt", "")), width=width, height=height)
+
+
+@operation(exit_code=lambda found: 0 if found.good or found.code == "no test" else ExitCode.BAD_DATA)
+def check(
+    workspace: Workspace,
+    lora: Annotated[
+        str,
+        Field(
+            title="LoRA",
+            description="A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors "
+            "file.",
+            json_schema_extra={"source": "loras"},
+        ),
+    ],
+    *,
+    test: Annotated[
+        str, Field(description="The LoRA with the test, if the file has none: the one that it was converted from.")
+    ] = "",
+    expert: Annotated[
+        Literal["", "high noise", "low noise"], Field(description="The expert that the file is used for.")
+    ] = "",
+) -> Check:
+    """Check whether a LoRA file is whole and the same as it was trained, by the test that it carries."""
+    path, of = checked_file(workspace, lora), checked_file(workspace, test) if test.strip() else None
+    found = lora_check.check(path, of, expert)
+    return Check(code=found.code, sentence=found.sentence, details=found.details, good=found.good, file=str(path))
 
 
 @operation()

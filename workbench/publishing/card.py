@@ -39,19 +39,34 @@ TEMPLATE = """---
 Rank and alpha are in the file, so a scale of 1 gives the LoRA its full strength. To weaken it, set a lower scale:
 `pipe.set_adapters(["lora"], [0.7])`.
 
-{made}## Limits
+{comfyui}{made}## Limits
 
 {limits}
 
 Made with Video LoRA Workbench {version}{packages}.
+"""
+IN_COMFYUI = """## ComfyUI
+
+Put [`{file}`](comfyui/{file}) into `models/loras`, and open [`workflow.json`](comfyui/workflow.json): core nodes only,
+with the prompt and settings of the first preview. Choose your files of the base model in its loaders.
+
+"""
+CHECKED = """To see whether a program loads the LoRA whole, use [`lora_check.py`](lora_check.py):
+`python lora_check.py FILE` checks a copy of the file, and in ComfyUI's folder `custom_nodes` it is the node
+*Check LoRA*.
+
 """
 PICTURE, LAST_PICTURE = "first_frame.png", "last_frame.png"
 IMAGE = f'load_image("{PICTURE}")'
 GENERATOR = "torch.Generator().manual_seed({})"
 
 
-def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -> str:
-    """Return the text of README.md. also: the second file of weights, if there is one."""
+def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "", in_comfyui: str = "") -> str:
+    """Return the text of README.md.
+
+    also: the second file of weights, if there is one.
+    in_comfyui: the LoRA's file for ComfyUI, if there is one.
+    """
     lora, model = facts.lora, facts.model
     widget = [
         {"text": preview.prompt or "-", "output": {"url": sample_name(index)}}
@@ -84,6 +99,7 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "") -
         what=anonymous_text(_what(facts)),
         trigger=trigger,
         usage=usage,
+        comfyui=(IN_COMFYUI.format(file=in_comfyui) if in_comfyui else "") + CHECKED,
         made=_made(facts),
         limits=_limits(facts),
         version=__version__,

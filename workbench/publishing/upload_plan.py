@@ -11,6 +11,9 @@ which the code in the card loads into the base model's pipeline:
     first_frame.png                     for image-to-video models: the first frame of the first preview
     last_frame.png                      for LoRAs trained with given first+last: its last frame
     config.json                         the run's settings, without paths of this machine
+    lora_check.py                       says whether a program loads the LoRA whole: families.lora_check
+    comfyui/NAME.safetensors            the LoRA by ComfyUI's names, where the family has a workflow for it
+    comfyui/workflow.json               that workflow, with the settings of the first preview
     clips/DATASET/*.mp4 metadata.jsonl  a LoRA's training clips, with `clips`
 
 See `space` for the files of a Space.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +34,8 @@ from workbench.clips import media
 from workbench.clips.records import METADATA, clip_file, file_sha256, read_info
 from workbench.display.quantities import byte_size, counted
 from workbench.errors import ConfigError, DataError
-from workbench.families import model_files
+from workbench.families import lora_check, model_files, self_test
+from workbench.families.base import Family
 from workbench.families.lora_files import (
     DIFFUSERS_KEY,
     DROPPED_KEY,
@@ -42,9 +47,10 @@ from workbench.families.lora_files import (
 from workbench.families.model import Model
 from workbench.hub import Kind
 from workbench.loras.library import LibraryLora
-from workbench.publishing.card import LAST_PICTURE, PICTURE, readme_text, sample_name
+from workbench.publishing.card import LAST_PICTURE, PICTURE, example, readme_text, sample_name
 from workbench.publishing.facts import (
     MOST_PREVIEWS,
+    Facts,
     PublishedPreview,
     anonymous_settings,
     anonymous_text,
@@ -59,11 +65,12 @@ from workbench.runs.model_card import card_facts, license_of, model_card
 from workbench.runs.previews import all_previews
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.workspace import Workspace, read_object, writing
+from workbench.workspace import Workspace, read_object, slugify, writing
 from workbench.workspace.lora_names import ALSO, is_name
 from workbench.workspace.safetensors_header import read_header
 
 README, CONFIG, CLIPS = "README.md", "config.json", "clips"
+CHECKER, COMFYUI, WORKFLOW = "lora_check.py", "comfyui", "workflow.json"
 WEIGHTS = "pytorch_lora_weights.safetensors"  # the name that diffusers expects
 # The metadata of a LoRA file that is published. Other trainers' metadata may hold folders and captions.
 NOTES = (
@@ -82,11 +89,12 @@ NOTES = (
 
 @dataclass(frozen=True)
 class WeightsUpload:
-    """A LoRA file with new metadata: `head`, then the tensors of the file from byte `begin`."""
+    """A LoRA file with new metadata: `head`, then the tensors of the file from byte `begin`, then `tail`."""
 
     path: Path
     head: bytes
     begin: int
+    tail: bytes = b""
 
     @classmethod
     def of(cls, path: Path, **more: str) -> WeightsUpload:
@@ -96,11 +104,53 @@ class WeightsUpload:
             notes = {name: text for name, text in header.metadata.items() if name in NOTES}
             if DIFFUSERS_KEY in notes:
                 notes[DIFFUSERS_KEY] = shortened(notes[DIFFUSERS_KEY])
+            if lora_check.KEY in header.metadata:
+                base_model = more.get("base_model", notes.get("base_model", ""))
+                notes[lora_check.KEY] = self_test.anonymous(header.metadata[lora_check.KEY], base_model)
         except ValueError:
             raise DataError(f"{path.name} is damaged: export it again") from None
         with path.open("rb") as file:
             head = with_metadata(file.read(header.begin), {"format": "pt", **notes, **more})
         return cls(path, head, header.begin)
+
+    @classmethod
+    def for_comfyui(cls, path: Path, family: Family, **metadata: str) -> WeightsUpload | None:
+        """Return a LoRA by ComfyUI's names, with a tensor of alpha per layer; None if it is not a plain LoRA.
+
+        The matrices stay as they are, so neither torch nor their values are needed. Raises DataError if the file is
+        damaged.
+        """
+        try:
+            header = read_header(path)
+            alpha_of = lora_check.alphas(header.metadata)
+        except ValueError:
+            raise DataError(f"{path.name} is damaged: export it again") from None
+        entries, alphas = dict[str, Any](), dict[str, float]()
+        for name, one in header.tensors.items():
+            layer, _, end = name.removeprefix(f"{family.lora_prefix}.").rpartition(".lora_")
+            own = family.layer_names.authors_name(layer)
+            if own is None or end not in ("A.weight", "B.weight"):
+                return None
+            side = "down" if end.startswith("A") else "up"
+            place = [one.start - header.begin, one.end - header.begin]
+            entries[f"diffusion_model.{own}.lora_{side}.weight"] = {
+                "dtype": one.dtype,
+                "shape": one.shape,
+                "data_offsets": place,
+            }
+            if side == "down":
+                alpha = alpha_of(f"{family.lora_prefix}.{layer}")
+                alphas[f"diffusion_model.{own}.alpha"] = float(one.shape[0]) if alpha is None else alpha
+        end_of_data = max(entry["data_offsets"][1] for entry in entries.values())
+        for index, name in enumerate(alphas):
+            first = end_of_data + 4 * index
+            entries[name] = {"dtype": "F32", "shape": [], "data_offsets": [first, first + 4]}
+        text = json.dumps(entries).encode()
+        notes = {name: header.metadata[name] for name in (EXPERT_KEY, DROPPED_KEY) if name in header.metadata}
+        if lora_check.KEY in header.metadata:
+            notes[lora_check.KEY] = self_test.anonymous(header.metadata[lora_check.KEY], metadata.get("base_model", ""))
+        head = with_metadata(len(text).to_bytes(8, "little") + text, {"format": "pt", **notes, **metadata})
+        return cls(path, head, header.begin, struct.pack(f"<{len(alphas)}f", *alphas.values()))
 
     def write(self, target: Path) -> None:
         """Write the file. Raises CannotWrite."""
@@ -110,10 +160,11 @@ class WeightsUpload:
                 new.write(self.head)
                 old.seek(self.begin)
                 shutil.copyfileobj(old, new, 1 << 20)
+                new.write(self.tail)
 
     @property
     def size(self) -> int:
-        return len(self.head) + self.path.stat().st_size - self.begin
+        return len(self.head) + self.path.stat().st_size - self.begin + len(self.tail)
 
 
 FileContent = Path | bytes | WeightsUpload
@@ -191,8 +242,12 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     files: dict[str, FileContent] = {WEIGHTS: WeightsUpload.of(lora.path, base_model=_base_model(model), **trigger)}
     if also.is_file():
         files[ALSO] = WeightsUpload.of(also)
+    files[CHECKER] = Path(lora_check.__file__)
+    comfyui = _comfyui(facts, trigger)
+    files |= comfyui
     if settings.model_card:
-        text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "")
+        in_comfyui = next((Path(name).name for name in comfyui), "")
+        text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "", in_comfyui)
         files[README] = text.encode()
     files |= _previews(facts.previews, model, facts.settings.told_kinds if facts.settings else ())
     about = {"rank": lora.rank, "alpha": lora.alpha, "trigger_word": lora.trigger, "steps": lora.steps}
@@ -215,6 +270,28 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
     if facts.settings and facts.settings.method == "full":
         notes.append("Only the LoRA is uploaded, not the fully trained transformer.")
     return _plan(lora.title, settings, files, notes, unchanged)
+
+
+def _comfyui(facts: Facts, labels: Mapping[str, str]) -> dict[str, FileContent]:
+    """Return the LoRA for ComfyUI and a workflow that samples with it; {} where we know no workflow."""
+    name, model = f"{slugify(facts.lora.title)}.safetensors", facts.generated_with
+    first = facts.previews[0] if facts.previews else None
+    made = facts.family.comfyui_workflow(
+        model,
+        name,
+        first.prompt if first else example(facts.lora),
+        facts.shape,
+        first.seed if first else 0,
+        facts.experts,
+        PICTURE,
+    )
+    if made is None or (facts.lora.folder / ALSO).is_file():  # weights beside a LoRA are not read there
+        return {}
+    weights = WeightsUpload.for_comfyui(facts.lora.path, facts.family, base_model=_base_model(facts.model), **labels)
+    if weights is None:
+        return {}
+    text = json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+    return {f"{COMFYUI}/{name}": weights, f"{COMFYUI}/{WORKFLOW}": text.encode()}
 
 
 # ---- a full fine-tune -----------------------------------------------------------------------------------------------

@@ -86,6 +86,16 @@ def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
     return found
 
 
+def checked_file(workspace: Workspace, text: str) -> Path:
+    """Return the file that a LoRA's name or path stands for, whatever is in it. Raises ConfigError."""
+    path = _file(workspace, text.strip())
+    if path is None or not path.is_file():
+        raise _refusal(f"{text[:120]!r}, which is not a file on this machine: download it first")
+    if is_of_torch(path):
+        raise _refusal(f"{path.name}, a file written by torch, which carries no test: import it, and check the import")
+    return path
+
+
 def fetched(loras: Sequence[Lora], report: Callable[[str], None]) -> list[Lora]:
     """Download the LoRAs that are on the Hub, and return all with paths. Raises ConfigError, ModelUnavailable."""
     return [lora if lora.path is not None else replace(lora, path=_download(lora.name, report)) for lora in loras]

@@ -24,7 +24,8 @@ import torch
 
 from workbench import jobs
 from workbench.errors import CannotWrite, NonFiniteLoss
-from workbench.families import model_files
+from workbench.families import model_files, self_test
+from workbench.families.lora_check import Outputs
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.fit.timing import preserves_outside
 from workbench.jobs import processes
@@ -384,7 +385,8 @@ def export(session: Session) -> None:
         return
     compiling.interpret_blocks(session.family.all_blocks(session.trainable.transformer))  # the proof swaps layers
     with session.weights_in_use(), session.frozen.off():
-        path = session.trainable.export(session.run, session.notes(), session.ranks.first)
+        about = session.self_test_facts(_outputs(session))
+        path = session.trainable.export(session.run, session.notes(), session.ranks.first, about)
         if session.sharded:
             session.ranks.wait()  # all ranks read the file that rank 0 wrote
         with session.accelerator.autocast():
@@ -418,6 +420,18 @@ def export(session: Session) -> None:
         "held_out_loss_after": after,
     }
     log(f"done: {path} changes the model's output by {change:.1%}")
+
+
+def _outputs(session: Session) -> Outputs | None:
+    """Return the model's output with and without the LoRA, for the test in its file; None if it would say too little.
+
+    With other weights trained beside the LoRA, there is no base model to compare with; shards need every rank.
+    """
+    if not session.has_base_model or session.sharded:
+        return None
+    with session.accelerator.autocast():
+        transformer = session.trainable.transformer
+        return self_test.run(session.family, session.model, session.folder, transformer, session.device)
 
 
 def _card(session: Session, path: Path, facts: CardFacts) -> str:

@@ -13,9 +13,11 @@ from safetensors.torch import save
 from torch.nn import functional
 
 from workbench.errors import ConfigError, DataError, WorkbenchError
+from workbench.families import self_test
 from workbench.families.base import Family
 from workbench.families.facts import ALL_LINEAR
 from workbench.families.lora_files import LOKR_NOTED, NOTED, adapter_notes, is_lokr, with_metadata
+from workbench.families.self_test import SelfTestFacts
 from workbench.runs.settings import TrainSettings, chosen_blocks
 from workbench.workspace import write_bytes
 
@@ -116,10 +118,14 @@ def set_state(transformer: Any, tensors: Mapping[str, torch.Tensor]) -> None:
     assert not outcome.unexpected_keys, f"the checkpoint has tensors this LoRA lacks: {outcome.unexpected_keys[:3]}"
 
 
-def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]) -> None:
+def write(
+    family: Family, transformer: Any, path: Path, notes: Mapping[str, str], about: SelfTestFacts | None = None
+) -> None:
     """Write the file that the stock pipeline's `load_lora_weights` reads, with alpha and rank in its metadata.
 
     Raises DataError if a weight is not finite.
+
+    about: what its test says beside its layers
     """
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
@@ -128,7 +134,8 @@ def write(family: Family, transformer: Any, path: Path, notes: Mapping[str, str]
     # The stock loader adds layers in training mode, so a recorded dropout would be applied during inference.
     config = {**transformer.peft_config[ADAPTER].to_dict(), "lora_dropout": 0.0}
     of_adapter = adapter_notes(config, family.lora_prefix, LOKR_NOTED if is_lokr(tensors) else NOTED)
-    write_bytes(path, with_metadata(save(tensors), {**of_adapter, **notes}))
+    test = self_test.noted(family, tensors, of_adapter, about or SelfTestFacts())
+    write_bytes(path, with_metadata(save(tensors), {**of_adapter, **test, **notes}))
 
 
 @contextmanager

@@ -26,8 +26,10 @@ from workbench import jobs
 from workbench.clips.records import DatasetInfo, read_info
 from workbench.errors import CannotWrite, ConfigError
 from workbench.families import settle
+from workbench.families.lora_check import Outputs
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.noise_schedules import DEFAULTS
+from workbench.families.self_test import SelfTestFacts
 from workbench.jobs.devices import Device
 from workbench.jobs.log import log
 from workbench.jobs.queue import QueueSlot
@@ -330,6 +332,18 @@ class Session:
             **({REFERENCE_KEY: str(self.settings.reference_downscale)} if self.settings.reference else {}),
         }
 
+    def self_test_facts(self, outputs: Outputs | None = None) -> SelfTestFacts:
+        """Return what the test in a LoRA's file says beside its layers."""
+        model, shape = self.model, self.shape
+        return SelfTestFacts(
+            base_model=model.id if model.local else model.source,
+            model=model,
+            folder=self.folder,
+            expert=self.settings.expert if model.boundary else "",
+            shift=self.settings.preview_flow_shift or model.flow_shift_at(shape.height, shape.width),
+            outputs=outputs,
+        )
+
     # ---- reporting
 
     def beat(self, phase: str, **more: Any) -> None:
@@ -444,7 +458,7 @@ class Session:
             state["frozen_loras"] = frozen
 
         def fill(target: Path) -> None:
-            self.trainable.write(target, self.notes(), also_trained)
+            self.trainable.write(target, self.notes(), also_trained, self.self_test_facts())
             write_bytes(target / checkpoints.OPTIMIZER, to_bytes(tensors))
             if averages is not None:
                 write_bytes(target / checkpoints.EMA, to_bytes(averages))

@@ -43,6 +43,7 @@ from workbench.families.lora_files import (
     without_layers,
 )
 from workbench.families.lora_names import check_fit
+from workbench.families.self_test import SelfTestFacts
 from workbench.memory import compiling
 from workbench.memory.checkpointing import recomputing
 from workbench.runs.frozen_loras import IN_PREVIEWS, IN_TRAINING, FrozenLora
@@ -119,16 +120,21 @@ class Trainable:
         return found
 
     def write(
-        self, folder: Path, notes: Mapping[str, str], plain: Mapping[str, torch.Tensor] | None = None
+        self,
+        folder: Path,
+        notes: Mapping[str, str],
+        plain: Mapping[str, torch.Tensor] | None = None,
+        about: SelfTestFacts | None = None,
     ) -> list[Path]:
         """Write the trained values and return the files. Raises DataError if a value is not finite, CannotWrite.
 
         plain: the result of `plain()`, if it was already called
+        about: what a LoRA's test says beside its layers
         """
         plain = self.plain() if plain is None else plain
         if self.full:
             return [_write_plain(folder / WEIGHTS, plain, notes)]
-        lora.write(self.family, self.transformer, folder / LORA, notes)
+        lora.write(self.family, self.transformer, folder / LORA, notes, about)
         return [folder / LORA, *([_write_plain(folder / ALSO, plain, notes)] if plain else [])]
 
     def load(self, folder: Path) -> None:
@@ -150,14 +156,17 @@ class Trainable:
 
     # ---- the export
 
-    def export(self, run: Path, notes: Mapping[str, str], first: bool = True) -> Path:
+    def export(
+        self, run: Path, notes: Mapping[str, str], first: bool = True, about: SelfTestFacts | None = None
+    ) -> Path:
         """Write the final weights into the run's folder and return their path. Raises DataError, CannotWrite.
 
         first: whether this rank writes; the others contribute their shards
+        about: what a LoRA's test says beside its layers
         """
         if not self.full:
             plain = self.plain(first)
-            return self.write(run, notes, plain)[0] if first else run / LORA
+            return self.write(run, notes, plain, about)[0] if first else run / LORA
         from huggingface_hub import save_torch_state_dict
 
         tensors = dict[str, Any]()

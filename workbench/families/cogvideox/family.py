@@ -156,6 +156,7 @@ class CogVideoX(Family):
     }
     text_joint = True
     layer_names = NAMES
+    tests_output = True
     lora_formats = FORMATS
     schedulers = tuple(SCHEDULERS)
     scheduler_classes = SCHEDULERS
