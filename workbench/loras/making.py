@@ -28,7 +28,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
-from workbench.families import find_model, model_files
+from workbench.families import find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.families.lora_names import misfits
@@ -376,7 +376,7 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
             first, why = next(iter(wrong.items()))
             remedy = "choose the model it was made for"
             raise ConfigError(f"{lora.title} does not fit {known.title} ({first}: {why}): {remedy}")
-    source = model_files.whole(family.fetch(known, report))
+    source = model.whole_folder(report)
 
     def fill(new: Path) -> None:
         with writing(new):
