@@ -129,7 +129,8 @@ def explained(what: str) -> Iterator[None]:
     except errors.HFValidationError as error:
         raise _no_name(what) from error
     except errors.GatedRepoError as error:
-        raise HubRefuses(f"{what} asks for consent: accept its terms on its page and {LOGIN}") from error
+        page = f" at {client().endpoint}/{what}" if what.count("/") == 1 else " on its page"
+        raise HubRefuses(f"{what} asks for consent: accept its terms{page} and {LOGIN}") from error
     except errors.RepositoryNotFoundError as error:
         raise HubRefuses(f"{what} is not on the Hub, or private: check the name, or {LOGIN}") from error
     except errors.RevisionNotFoundError as error:

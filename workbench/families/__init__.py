@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.families import model_files, other_families
+from workbench.families import model_files, other_families, own_files
 from workbench.families.base import Family, Report, ResolvedModel
 from workbench.families.model import Model
 from workbench.workspace import named_paths
@@ -92,7 +92,8 @@ def find_model(name: str) -> ResolvedModel:
     Args:
         name: A known id, or a known model's Hub name or alias, in any case; a folder in diffusers' layout; or the
             OWNER/NAME of another Hub repository in that layout, whose configs `settled_model` has downloaded. All but
-            a folder may end in :VARIANT and @REVISION.
+            a folder may end in :VARIANT and @REVISION. Or single files, and a model whose parts they replace: see
+            own_files.
     """
     for family in families():
         for model in family.models:
@@ -100,12 +101,15 @@ def find_model(name: str) -> ResolvedModel:
                 return ResolvedModel(family, model)
     if _is_folder(name):
         return _described(named_paths.resolve(name, "model"), name)
+    if own_files.listed(name):
+        return ResolvedModel(*own_files.resolved(name, families(), find_model))
     _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(named.base):
         raise _unknown(name)
     if known := _repository(named.base):
         return known._replace(model=_at(known.model, named))
+    _refuse_unsupported(named.base)
     if not named.on_hub:
         raise _unknown(name)
     here = model_files.find_configs(named.base, named.revision or None)
@@ -143,11 +147,17 @@ def settled_model(name: str) -> ResolvedModel:
 
     Raises ConfigError, ModelUnavailable.
     """
+    if not _is_folder(name) and own_files.listed(name):
+        found = find_model(name).model
+        base = settled_model(found.base_id).model
+        return find_model(found.id.removesuffix(found.base_id) + base.id)
     _refuse_file(name)
     named = split(name)
     if named is None or _is_folder(name) or _is_folder(named.base):
         return find_model(name)
     known = _repository(named.base)
+    if known is None:
+        _refuse_unsupported(named.base)
     if known is None and not named.on_hub:
         raise _unknown(name)
     repo, pinned = named.base, False
@@ -195,7 +205,8 @@ def _described(folder: Path, name: str) -> ResolvedModel:
         if (model := family.describe_folder(folder)) is not None:
             return ResolvedModel(family, model)
     title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
-    sentence = f"model is {name}, a model of {title}, which is not supported: choose {_known()}"
+    why = other_families.reason(title)
+    sentence = f"model is {name}, a model of {title}, which is not supported{why}: choose {_known()}"
     raise ConfigError(sentence, {"model": sentence})
 
 
@@ -205,6 +216,15 @@ def _refuse_file(name: str) -> None:
         return
     if (path := named_paths.resolve(name, "model")).is_file():
         sentence = other_families.single_file(path, families())
+        raise ConfigError(sentence, {"model": sentence})
+
+
+def _refuse_unsupported(base: str) -> None:
+    """Refuse a model that is known not to work, before anything is downloaded. Raises ConfigError."""
+    found = other_families.unsupported(base)
+    if found is not None and all(family.title != found.title for family in families()):
+        why = other_families.reason(found.title)
+        sentence = f"model is {base}, {found.title}, which is not supported{why}: choose {_known()}"
         raise ConfigError(sentence, {"model": sentence})
 
 
@@ -236,9 +256,9 @@ def convert(source: str, target: str, like: str | None = None, report: Report = 
     if like is None and not itself:
         raise ConfigError(f"like is empty, and {source} does not say which model it is for: choose {_known()}")
     of = find_model(like or source)
-    folder = model_files.whole(of.fetch(report))
+    folder = of.whole_folder(report)
     if itself:
-        path = model_files.whole(find_model(source).fetch(report))
+        path = find_model(source).whole_folder(report)
     return of.family.convert(path, named_paths.resolve(target, "target"), folder, report)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from workbench.errors import ConfigError, ModelUnavailable
-from workbench.families import facts, lora_names, lora_writing, model_files, usage
+from workbench.families import facts, lora_names, lora_writing, model_files, own_files, usage
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
@@ -98,6 +98,7 @@ class Family(ABC):
     pipelines: ClassVar[dict[str, Task]]  # diffusers' pipeline class -> task; model cards use the first of a task
     has_pipeline: ClassVar[bool] = True  # diffusers can generate with these models
     remedy: ClassVar[str] = "download it again"  # advice for a folder with missing files
+    file_parts: ClassVar[tuple[str, ...]] = WEIGHTED[:-2]  # parts that a single file may replace: see own_files
     toys: ClassVar[tuple[str, ...]]  # variants of `toy` that a stock pipeline can generate with
     new_model: ClassVar[type[Settings] | None] = None  # sizes that `create` takes; None: no training from scratch
     preservation_prompts: ClassVar[tuple[str, ...]] = PRESERVATION_PROMPTS  # for models without prompts of their own
@@ -200,7 +201,10 @@ class Family(ABC):
         base = self.base_of(Path(model.source)) if model.local else None
         if base is not None and not model_files.is_complete(folder := Path(model.source)):
             model_files.link_parts(folder, self.fetch(base, report), model_files.trained_part(folder))
-        return model_files.fetch(model, self.weighted_parts(model), report)
+        found = model_files.fetch(model, self.weighted_parts(model), report)
+        if model.files:
+            own_files.check(self, model, found)
+        return found
 
     def base_of(self, folder: Path) -> Model | None:
         """Return the known model that a folder is a full fine-tune of; None for any other folder."""
@@ -210,6 +214,20 @@ class Family(ABC):
     def on_disk(self, model: Model) -> Path | None:
         """Return the folder of a model's files if all of them are on disk, else None."""
         return model_files.find(model, self.weighted_parts(model))
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        """Rename a single file's tensors, which have the authors' or ComfyUI's names, to those of diffusers.
+
+        Text and image encoders have transformers' names by default. A file in diffusers' names is never passed.
+
+        Args:
+            part: "transformer", "vae", ...; see `file_parts`.
+            tensors: Names without the prefix of the part. The dict may be changed.
+            shapes: Name and shape of each tensor that the part has in diffusers; {} for a part of transformers.
+        """
+        return own_files.encoder_names(tensors)
 
     def create(self, folder: Path, new: Settings, text: Path, made_for: Mapping[str, int], seed: int) -> None:
         """Write a model with random weights, to train from scratch. Raises ConfigError.
@@ -407,7 +425,9 @@ class Family(ABC):
         import torch
 
         kind = self.part_class(folder, name)
-        if model_files.is_layered(folder, name):
+        if model_files.own_file(folder, name) is not None:
+            model = own_files.load(self, folder, name, dtype)
+        elif model_files.is_layered(folder, name):
             with torch.random.fork_rng(devices=[]):  # the initial weights are overwritten and must not shift any seed
                 model = kind.from_config(config(folder, name))
             model.load_state_dict(model_files.tensors(folder, name))
@@ -962,9 +982,10 @@ class ResolvedModel(NamedTuple):
     def fetch(self, report: Report = print) -> Path:
         return self.family.fetch(self.model, report)
 
-    def whole_folder(self) -> Path:
+    def whole_folder(self, report: Report = print) -> Path:
         """Fetch the model and return a folder that stock diffusers can load: see model_files.whole."""
-        return model_files.whole(self.fetch())
+        folder = self.fetch(report)
+        return own_files.written_out(self.family, self.model, folder) if self.model.files else model_files.whole(folder)
 
 
 def check_kernel(kernel: str, device: torch.device) -> None:

@@ -326,7 +326,16 @@ class Architecture:
 def architecture(model: Model, folder: Path | None, parts: Iterable[str]) -> Architecture:
     """Return a model's architecture from its files, or as published if `folder` is None. Raises ModelUnavailable."""
     if folder is not None:
-        found = {name: part(model_files.config(folder, name), model_files.shapes(folder, name)) for name in parts}
+        in_files = [name for name in parts if model_files.own_file(folder, name) is not None]
+        found = {
+            name: part(model_files.config(folder, name), model_files.shapes(folder, name))
+            for name in parts
+            if name not in in_files
+        }
+        if in_files and (known := published().get(model.source)) is not None:
+            found |= {name: known.parts[name] for name in in_files}
+        elif in_files:  # a file's names are not diffusers'
+            found |= _built_by_a_child(folder, tuple(in_files))
         return Architecture(found, model_files.stored_dtype(folder))
     stored = {"fp16": "float16", "bf16": "bfloat16"}.get(model.variant)
     if (known := published().get(model.source)) is not None:

@@ -40,6 +40,7 @@ from workbench.families.hunyuan15_loras import (
     FEED_FORWARD_LAYERS,
     FORMATS,
     NAMES,
+    transformer_to_diffusers,
     with_parts_apart,
 )
 from workbench.families.lora_files import LoraWeights
@@ -217,6 +218,15 @@ class HunyuanVideo15(Family):
             "timestep_density": OwnSetting("logit-normal", "as the authors' trainer"),
             "timestep_shift": OwnSetting(SHIFT, "as the authors' trainer"),
         }
+
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        if part != "transformer":
+            return super().from_file(part, tensors, shapes)
+        return transformer_to_diffusers(tensors)
 
     # ---- captions
 

@@ -203,6 +203,44 @@ def with_parts_apart(tensors: Tensors) -> dict[str, torch.Tensor]:
     return found
 
 
+# ---- the transformer in a single file
+
+NORMS = {  # the authors' and ComfyUI's names of what no LoRA changes -> diffusers'
+    "byt5_in.layernorm": "context_embedder_2.norm",
+    "vision_in.proj.0": "image_embedder.norm_in",
+    "vision_in.proj.4": "image_embedder.norm_out",
+    "cond_type_embedding": "cond_type_embed",
+}
+NORM_IN_BLOCK = {
+    f"{theirs}{spelled}": f"attn.{ours}{letter}"
+    for theirs, ours in (("img_attn", "norm_"), ("txt_attn", "norm_added_"))
+    for letter, word in (("q", "query"), ("k", "key"))
+    for spelled in (f"_{letter}_norm", f".norm.{word}_norm")
+}
+WHOLE_QKV = re.compile(r"(.*(?:img|txt|self)_attn)[._]qkv\.(weight|bias)")
+
+
+def transformer_to_diffusers(tensors: Tensors) -> dict[str, torch.Tensor]:
+    """Rename a transformer's tensors from the authors' or ComfyUI's names. Unknown names stay."""
+    apart = dict[str, Any]()
+    for name, tensor in tensors.items():
+        if (match := WHOLE_QKV.fullmatch(name)) is None:
+            apart[name] = tensor
+        else:
+            parts = zip("qkv", tensor.chunk(3), strict=True)
+            apart |= {f"{match[1]}_{letter}.{match[2]}": part for letter, part in parts}
+    found = dict[str, Any]()
+    for name, tensor in apart.items():
+        layer, _, kind = name.rpartition(".")
+        ours = NORMS.get(layer) or NAMES.layer_of(layer)
+        if (match := re.fullmatch(r"double_blocks\.(\d+)\.(.+)", layer)) and match[2] in NORM_IN_BLOCK:
+            ours, kind = f"transformer_blocks.{match[1]}.{NORM_IN_BLOCK[match[2]]}", "weight"  # ComfyUI's is "scale"
+        if match := re.fullmatch(r"txt_in\.individual_token_refiner\.blocks\.(\d+)\.(norm\d)", layer):
+            ours = f"context_embedder.token_refiner.refiner_blocks.{match[1]}.{match[2]}"
+        found[f"{ours or layer}.{kind}"] = halves_swapped(tensor) if ours == LAST else tensor
+    return found
+
+
 FORMATS = (
     *passed_over_by_comfyui("HunyuanVideo 1.5", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
     LoraFormat(

@@ -19,7 +19,7 @@ from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
-from workbench.families.model_files import part_folder
+from workbench.families.model_files import own_file, part_folder
 from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Header, Stored, read_header
 
 if TYPE_CHECKING:
@@ -307,7 +307,8 @@ def _same_vae(family: Family, one: Model, other: Model) -> bool:
 
 def _weights(folder: Path) -> tuple[str, ...]:
     """Return the digests of a VAE's files."""
-    files = sorted(part_folder(folder, "vae").glob("*.safetensors"))
+    own = own_file(folder, "vae")
+    files = sorted(part_folder(folder, "vae").glob("*.safetensors")) if own is None else [own]
     return tuple(_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 

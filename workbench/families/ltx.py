@@ -341,6 +341,22 @@ class LTXVideo(Family):
             decoder_tensors=5.8,
         )
 
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        from diffusers.loaders import single_file_utils as diffusers
+
+        if part == "vae":
+            prefixed = {f"vae.{name}": tensor for name, tensor in tensors.items()}
+            found: dict[str, torch.Tensor] = diffusers.convert_ltx_vae_checkpoint_to_diffusers(prefixed)
+        elif part == "transformer":
+            found = diffusers.convert_ltx_transformer_checkpoint_to_diffusers(tensors)
+        else:
+            found = super().from_file(part, tensors, shapes)
+        return found
+
     # ---- captions
 
     def text_form(self, folder: Path) -> str:

@@ -172,6 +172,11 @@ FORMATS = (
 )
 
 
+VAE_23 = {  # the decoder's fourth level, which only 2.3 has and the library's table lacks
+    "decoder.up_blocks.7.": "decoder.up_blocks.3.upsamplers.0.",
+    "decoder.up_blocks.8.": "decoder.up_blocks.3.",
+}
+
 # ---- noise levels
 
 
@@ -330,6 +335,7 @@ class LTX2(Family):
     saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
     float32_latents = True
     auto_for_float32 = "bfloat16"
+    file_parts = ("text_encoder", "transformer", "vae", "audio_vae")
     image_dropout = 0.5  # i2v_lora.yaml of the authors' trainer shows half of the clips their first frame
 
     # ---- facts
@@ -364,6 +370,28 @@ class LTX2(Family):
             encoder_operations=9.35e3 if newer else 11.5e3,
             decoder_operations=11.8e3 if newer else 6.0e3,
         )
+
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        from diffusers.loaders import single_file_utils as diffusers
+
+        if part == "vae":
+            found: dict[str, torch.Tensor] = diffusers.convert_ltx2_vae_to_diffusers(tensors)
+            for theirs, ours in VAE_23.items():
+                found = {name.replace(theirs, ours): tensor for name, tensor in found.items()}
+        elif part == "audio_vae":
+            found = diffusers.convert_ltx2_audio_vae_to_diffusers(tensors)
+        elif part == "transformer":
+            found = diffusers.convert_ltx2_transformer_to_diffusers(tensors)
+            found = {
+                name.replace("prompt_adaln_single.", "prompt_adaln."): one for name, one in found.items()
+            }  # of 2.3
+        else:
+            found = super().from_file(part, tensors, shapes)
+        return found
 
     # ---- captions
 

@@ -344,6 +344,17 @@ class Mochi(Family):
             "timestep_shift": OwnSetting(1.0, "none, as in the authors' fine-tuner"),
         }
 
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        from diffusers.loaders.single_file_utils import convert_mochi_transformer_checkpoint_to_diffusers
+
+        if part != "transformer":
+            return super().from_file(part, tensors, shapes)
+        return {**convert_mochi_transformer_checkpoint_to_diffusers(tensors), **tensors}  # with what it leaves
+
     # ---- captions
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:

@@ -84,6 +84,8 @@ class Model:
     pipeline: diffusers' pipeline class, if the family has several for the task.
     preservation_prompts: prompts that measure prior drift; empty: the family's.
     recipes: table of assets/recipes.toml; "": the family's.
+    files: (part, path of a single file) for parts whose weights are read from a file instead: see own_files.
+    stored: the transformer's dtype for precision auto, if its weights are read from a file.
     """
 
     id: str
@@ -120,6 +122,8 @@ class Model:
     zeros_without_prompt: bool = False
     pipeline: str = ""
     aliases: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    stored: str = ""
 
     @property
     def experts(self) -> tuple[Expert, ...]:
@@ -150,6 +154,11 @@ class Model:
             embedded=False,
             download_gb=0.0,
         )
+
+    @property
+    def base_id(self) -> str:
+        """The id of the model whose parts `files` replace; its own without files."""
+        return self.id.rpartition(" + ")[2] if self.files else self.id
 
     @property
     def pinned(self) -> str:

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
+import json
 import os
 import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from workbench import hub
+from workbench.display.quantities import byte_size
 from workbench.errors import ModelUnavailable
 from workbench.families.lora_files import DROPPED_KEY
 from workbench.families.model import Model, Task
@@ -54,14 +57,18 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
         return here
     from huggingface_hub import snapshot_download
 
+    own = dict(model.files)
     size = f", about {model.download_gb:g} GB," if model.download_gb else ""
     terms = f" License: {model.license}." if model.license not in ("", "unknown") else ""
     report(f"Downloading {model.title}{size} once ...{terms}")
     with hub.explained(model.source):
-        names = hub.client().list_repo_files(model.source, revision=model.revision)
-        wanted = wanted_files(names, parts, model.variant)
+        listing = hub.client().model_info(model.source, revision=model.revision, files_metadata=True).siblings or ()
+        sizes = {file.rfilename: file.size or 0 for file in listing}
+        wanted = wanted_files(sizes, [part for part in parts if part not in own], model.variant)
         if model.variant and not any(_of_variant(name, model.variant) for name in wanted):
             raise ModelUnavailable(f"{model.source} has no weights of the variant {model.variant!r}: leave it empty")
+        missing = {name: sizes[name] for name in wanted if not _at_hand(model, name)}
+        report(f"From https://huggingface.co/{model.source}: {in_parts(missing)}")
         with _disk_errors_explained(model.source):
             snapshot_download(model.source, revision=model.revision, allow_patterns=wanted)
     if (here := find(model, parts)) is None:
@@ -69,15 +76,37 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
     return here
 
 
+def _at_hand(model: Model, name: str) -> bool:
+    """Return whether a file of a repository has been downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return isinstance(try_to_load_from_cache(model.source, name, revision=model.revision), str)
+
+
+def in_parts(sizes: Mapping[str, int]) -> str:
+    """Word how large files are, by part: "11.4 GB (text_encoder 11.3 GB, vae 0.5 MB)", the largest first."""
+    parts = Counter[str]()
+    for name, size in sizes.items():
+        parts[name.partition("/")[0] if "/" in name and is_weights(name) else "configs and tokenizers"] += size
+    each = ", ".join(f"{part} {byte_size(size)}" for part, size in parts.most_common())
+    return f"{byte_size(sum(sizes.values()))} ({each})" if len(parts) > 1 else each
+
+
 def find(model: Model, parts: Iterable[str]) -> Path | None:
     """Return the folder to load a model from if its download is complete, else None."""
+    own = dict(model.files)
+    parts = [part for part in parts if part not in own]
     if model.local:
-        return Path(model.source)
+        folder = Path(model.source)
+        return _with_own_files(model, folder) if own and (folder / INDEX).is_file() else folder
     for repo in (model.source, *model.aliases):
         folder = find_configs(repo, model.revision)
         if folder is None or not all(_is_whole(folder / part, model.variant) for part in parts):
             continue
-        return _view(folder, tuple(parts), model.variant) if model.variant else folder
+        if own and not all((folder / part / "config.json").is_file() for part in own):
+            continue
+        found = _view(folder, tuple(parts), model.variant) if model.variant else folder
+        return _with_own_files(model, found) if own else found
     return None
 
 
@@ -200,6 +229,46 @@ def is_layered(folder: Path, part: str) -> bool:
     return (folder / part).is_dir() and part in shared_parts(folder)
 
 
+# ---- parts in single files: see own_files
+
+# JSON in a part's folder: "file" has its weights, "stored" is a transformer's dtype for precision auto.
+OWN_FILE = "own_file.json"
+
+
+def own_file(folder: Path, part: str) -> Path | None:
+    """Return the single file that a part's weights are read from; None for a part in diffusers' layout."""
+    named = read_object(folder / part / OWN_FILE).get("file")
+    return Path(str(named)) if named else None
+
+
+def _with_own_files(model: Model, base: Path) -> Path:
+    """Return a folder of links to a model's folder, in which parts name the files that replace them. Made once.
+
+    It is beside the Hub's cache, since files and folders of a user may be read-only. Raises CannotWrite.
+    """
+    from huggingface_hub import constants
+
+    own = {part: Path(path) for part, path in model.files}
+    stats = {part: path.stat() if path.exists() else None for part, path in own.items()}
+    facts = [(part, str(own[part]), at and (at.st_size, at.st_mtime_ns)) for part, at in sorted(stats.items())]
+    key = hashlib.sha256(json.dumps([str(base.resolve()), facts]).encode()).hexdigest()[:24]
+    view = Path(constants.HF_HUB_CACHE).parent / "video-lora-workbench" / key
+    if (view / INDEX).is_file():
+        return view
+    temporary = view.with_name(f"{key}.{os.getpid()}")
+    with writing(view):
+        shutil.rmtree(temporary, ignore_errors=True)
+        link_parts(temporary, base, without_weights=tuple(own))
+        for part, path in own.items():
+            write_json(temporary / part / OWN_FILE, {"file": str(path), "stored": model.stored})
+        for name in (INDEX, MADE_FOR):
+            if (base / name).is_file():
+                _link(base / name, temporary / name)
+        with contextlib.suppress(FileExistsError):
+            disk.replace(temporary, view)
+    return view
+
+
 def whole(folder: Path) -> Path:
     """Return a folder with all parts, for stock diffusers: the model's own, or one of links if it shares parts.
 
@@ -283,10 +352,11 @@ def is_complete(folder: Path) -> bool:
     return all(part.is_dir() and all(file.exists() for file in part.iterdir()) for part in parts)
 
 
-def link_parts(folder: Path, base: Path, own: str = "") -> None:
+def link_parts(folder: Path, base: Path, own: str = "", without_weights: Sequence[str] = ()) -> None:
     """Link the base model's other parts into a folder. Call it again after either has moved.
 
-    Parts whose tensors the base model shares are written out. Raises ModelUnavailable, CannotWrite.
+    Parts whose tensors the base model shares are written out. Of `without_weights`, only configs are linked. Raises
+    ModelUnavailable, CannotWrite.
     """
     homes = {path.name: path for path in base.glob("[!.]*") if path.is_dir()}
     shared = shared_parts(base)
@@ -294,10 +364,11 @@ def link_parts(folder: Path, base: Path, own: str = "") -> None:
         for part, home in sorted({**shared, **homes}.items()):
             if part == own:
                 continue
-            layered = part in shared and part in homes
+            bare = part in without_weights
+            layered = part in shared and part in homes and not bare
             for path in sorted(home.rglob("*")):
                 target = folder / part / path.relative_to(home)
-                if not path.is_file() or target.is_file() or (layered and is_weights(path.name)):
+                if not path.is_file() or target.is_file() or ((layered or bare) and is_weights(path.name)):
                     continue
                 target.unlink(missing_ok=True)  # a dangling link
                 _link(path, target)
@@ -316,6 +387,8 @@ def config(folder: Path, part: str) -> dict[str, Any]:
 
 def stored_dtype(folder: Path) -> str:
     """Return the transformer's dtype on disk: "float32", "float16" or "bfloat16". Raises ModelUnavailable."""
+    if own_file(folder, "transformer") is not None:
+        return str(read_object(folder / "transformer" / OWN_FILE)["stored"])
     # Files list larger dtypes first, so the first tensor may be one of a few float64 positions.
     formats = Counter(one.dtype for one in read_header(_weights(folder, "transformer")[0]).tensors.values())
     return {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}[formats.most_common(1)[0][0]]
@@ -338,6 +411,10 @@ def tensors(folder: Path, part: str) -> dict[str, torch.Tensor]:
 
 def part_identity(model: Model, folder: Path, part: str) -> str:
     """Return a key for a part's weights: the pinned revision, or a local folder's file sizes and times."""
+    named = dict(model.files).get(part)
+    path = Path(named) if named else own_file(folder, part)
+    if path is not None and path.is_file():
+        return f"{path}={path.stat().st_size}/{path.stat().st_mtime_ns}"
     if model.revision:
         return f"{model.pinned}/{part}"
     homes = [part_folder(folder, part)] + ([shared_parts(folder)[part]] if is_layered(folder, part) else [])

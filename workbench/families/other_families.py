@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ PIPELINES = {
     "Latte": "Latte",
     "Kandinsky5": "Kandinsky 5 Image",
     "Kandinsky6": "Kandinsky 6",
+    "MiniMaxH3": "MiniMax H3",
+    "SanaVideo": "SanaVideo",
+    "LongCat": "LongCat-Video",
+    "MotifVideo": "Motif-Video",
+    "Helios": "Helios",
     "Kandinsky": "Kandinsky",
     "Flux": "FLUX",
     "QwenImage": "Qwen-Image",
@@ -61,18 +66,104 @@ LAYERS = {
     r"^(down|up)_blocks_\d|^(input|output)_blocks_\d|^mid(dle)?_block_|^lora_te_|^cond_stage_model": "Stable Diffusion",
 }
 ONE_STREAM = re.compile(r"^single_(transformer_)?blocks_\d")  # blocks that FLUX and HunyuanVideo have, but not its 1.5
-# The same for checkpoints of supported families in their authors' layout -> the family's name.
+# The same for denoisers of supported families, with their authors' names and diffusers' -> the family's name.
 OWN = {
-    r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight": "wan",
-    r"^audio_patchify_proj_weight|^audio_adaln_single_linear_weight": "ltx2",
-    r"^patchify_proj_weight|^adaln_single_linear_weight": "ltx",
-    r"^transformer_layers_\d+_attention_query_key_value": "cogvideox",
-    r"^blocks_\d+_attn_qkv_[xy]_weight": "mochi",
+    r"^blocks_\d+_(self|cross)_attn_[qkvo]_weight|^condition_embedder_text_embedder_": "wan",
+    r"^audio_patchify_proj_weight|^audio_adaln_single_linear_weight|^audio_proj_in_weight": "ltx2",
+    r"^patchify_proj_weight|^adaln_single_linear_weight|^time_embed_emb_timestep_embedder_": "ltx",
+    r"^transformer_layers_\d+_attention_query_key_value|^layers_\d+_attention_query_key_value|"
+    r"^patch_embed_text_proj_weight": "cogvideox",
+    r"^blocks_\d+_attn_qkv_[xy]_weight|^time_embed_pooler_to_kv_weight": "mochi",
     r"^visual_transformer_blocks_\d+_(self|cross)_attention": "kandinsky5",
-    r"^double_blocks_\d+_img_attn_q_weight|^vision_in_proj_\d": "hunyuan15",
+    r"^double_blocks_\d+_img_attn_q_weight|^vision_in_proj_\d|^context_embedder_2_linear_": "hunyuan15",
 }
 FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
-NEAR = 0.02  # models whose parameter counts differ by less, relatively, count as equal in size
+PICKLES = (".ckpt", ".pt", ".pth", ".bin")
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A model that people ask for and that cannot be trained here.
+
+    named: pattern of its name, in lower case, without an owner.
+    owner: the authors on the Hub, in lower case. Names of other owners are not refused: a fine-tune may have any name.
+    why: follows "which is not supported".
+    """
+
+    title: str
+    owner: str
+    named: str
+    why: str
+
+
+# Sources: the models' licenses and cards, and diffusers' pipelines, as of November 2026.
+UNSUPPORTED = (
+    Unsupported(
+        "MiniMax H3",
+        "minimaxai",
+        r"minimax.?h3|h3(-|$)",
+        "because its license grants no rights in the EU, the UK, South Korea and the USA without an authorization from "
+        "MiniMax, videos included. It would take a family that packs video and sound into one sequence, and training "
+        "that keeps the guidance distilled into its weights",
+    ),
+    Unsupported(
+        "HunyuanVideo",
+        "tencent|hunyuanvideo-community",
+        r"hunyuan.?video(?!.?1.?5)",
+        "because HunyuanVideo 1.5, which is, replaced it under the same license (no rights in the EU, the UK and South "
+        "Korea)",
+    ),
+    Unsupported(
+        "Wan 2.5 and later",
+        "wan-ai|alibaba-pai",
+        r"wan.?2[._]?[5-9]",
+        "because its weights were not published. Wan 2.1 and 2.2 are supported",
+    ),
+    Unsupported(
+        "Wan Animate",
+        "wan-ai",
+        r"wan.*animate",
+        "because it needs a pose and a face video of each clip. It would take these as companions of clips, and its "
+        "motion encoder",
+    ),
+    Unsupported(
+        "Wan S2V", "wan-ai", r"wan.*s2v", "because it needs clips with sound, and diffusers has no pipeline for it"
+    ),
+    Unsupported(
+        "Kandinsky 6",
+        "kandinskylab|ai-forever",
+        r"kandinsky.?6",
+        "because it makes a picture with its sound. It would take training on sound, and a look at the license of its "
+        "weights",
+    ),
+    Unsupported(
+        "Cosmos",
+        "nvidia",
+        r"cosmos",
+        "because nobody has written its family yet. It would take its text encoder, 28 layers of Qwen2.5-VL side by "
+        "side",
+    ),
+    Unsupported(
+        "SkyReels-V2",
+        "skywork",
+        r"skyreels",
+        "because nobody has trained its weights here. docs/add_a_family.md has a module for it, ready to be installed",
+    ),
+    Unsupported(
+        "SanaVideo",
+        "efficient-large-model|nvidia",
+        r"sana.?video",
+        "because nobody has written its family yet. It would take its linear attention",
+    ),
+    Unsupported("LongCat-Video", "meituan-longcat", r"longcat", "because diffusers has no pipeline for its videos"),
+    Unsupported("Motif-Video", "motif-technologies", r"motif.?video", "because nobody has written its family yet"),
+    Unsupported(
+        "Helios",
+        "bestwishysh",
+        r"helios",
+        "because nobody has written its family yet. It would take streaming over minutes",
+    ),
+)
 
 
 def family_of_pipeline(name: str) -> str:
@@ -101,6 +192,27 @@ def refuse_other_lora(names: Sequence[str], titles: Sequence[str]) -> None:
         raise ConfigError(f"this is a LoRA for {title}, which is not supported: use one for {ours}")
 
 
+def reason(title: str) -> str:
+    """Return why a model is not supported and what it would take, to follow "which is not supported"; "" if unknown."""
+    return next((f" {one.why}" for one in UNSUPPORTED if one.title == title), "").replace(" because", ", because", 1)
+
+
+def unsupported(name: str) -> Unsupported | None:
+    """Return which unsupported model a name stands for, such as "MiniMaxAI/MiniMax-H3"; None for other names."""
+    owner, _, base = name.lower().rpartition("/")
+    return next(
+        (one for one in UNSUPPORTED if re.match(one.named, base) and (not owner or re.fullmatch(one.owner, owner))),
+        None,
+    )
+
+
+def own_family(names: Iterable[str], families: Sequence[Any]) -> str:
+    """Return the name of the family whose denoiser has these tensors; "" for none."""
+    names = list(names)
+    own = "" if family_of_layers(names, [family.title for family in families]) else _first(OWN, [*map(_flat, names)])
+    return own if any(family.name == own for family in families) else ""
+
+
 def single_file(path: Path, families: Sequence[Any]) -> str:
     """Say why a single file cannot be the model, and what can."""
     remedy = "choose a known model, or a folder with a model_index.json"
@@ -112,24 +224,15 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
             shapes = read_header(path).shapes
     if any(".lora_" in name or ".lokr_" in name or name.startswith("lora_") for name in shapes):
         return f"model is {path.name}, a LoRA and not a model: {remedy}, and list the LoRA under LoRAs"
-    names = [_flat(name) for name in shapes]
-    other, own = family_of_layers(shapes, [family.title for family in families]), _first(OWN, names)
-    if own and not other:
-        family = next(family for family in families if family.name == own)
-        # Suggest models whose transformer is as large as the file's, without text encoder and VAE.
-        beside: tuple[str, ...] = ("vae.", "first_stage_model.", "text_encoder", "cond_stage_model.", "conditioner.")
-        beside += ("audio_vae.", "vocoder.", "text_embedding_projection.")
-        own_parts = {name: shape for name, shape in shapes.items() if "embeddings_connector" not in name}
-        values = sum(prod(shape) for name, shape in own_parts.items() if not name.startswith(beside))
-        found = [one.id for one in family.models if abs(family.facts(one).values - values) < NEAR * values]
-        instead = f"choose {' or '.join(found)}, or a folder" if found else "choose a folder"
-        return (
-            f"model is {path.name}, one file of {family.title} in its authors' layout, as used by ComfyUI; training "
-            f"needs the whole model in diffusers' layout: {instead} with a model_index.json"
-        )
+    other = family_of_layers(shapes, [family.title for family in families])
     if other:
-        return f"model is {path.name}, of {other}, which is not supported: {remedy}"
-    return f"model is {path.name}, one file; a model is a folder in diffusers' layout: {remedy}"
+        return f"model is {path.name}, of {other}, which is not supported{reason(other)}: {remedy}"
+    if path.suffix in PICKLES:
+        return (
+            f"model is {path.name}, which may run code when it is read: use the same weights as .safetensors, or "
+            f"convert a checkpoint of CogVideoX's authors with `workbench convert` first"
+        )
+    return f"model is {path.name}, which holds no part of a model that is known here: {remedy}"
 
 
 def _first(table: dict[str, str], names: Sequence[str]) -> str:

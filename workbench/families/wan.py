@@ -195,6 +195,13 @@ def squeezed(image, device=None):
 pipe.encode_image = squeezed"""
 
 
+# ---- names in the authors' autoencoder of 2.2, whose blocks are lists of their own
+
+WAN22_VAE = re.compile(r"(encoder|decoder)\.(down|up)samples\.(\d+)\.(?:down|up)samples\.(\d+)\.(.+)")
+RESIDUAL = {"residual.0": "norm1", "residual.2": "conv1", "residual.3": "norm2", "residual.6": "conv2"}
+RESIDUAL |= {"shortcut": "conv_shortcut"}
+
+
 class Wan(Family):
     """The Wan family. See Family for the methods."""
 
@@ -255,6 +262,25 @@ class Wan(Family):
         if found.side:  # a side branch's input has no timesteps of its own
             found = replace(found, told_bytes=0, reference_bytes=0)
         return found if folder is None else replace(found, text_tokens=self.caption_length(folder))
+
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        from diffusers.loaders import single_file_utils as diffusers
+
+        if part == "vae":
+            renamed = {name: _in_wan22_vae(name) for name in tensors}
+            blocks = {ours: tensors.pop(name) for name, ours in renamed.items() if ours}
+            found: dict[str, torch.Tensor] = {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
+        elif part.startswith("transformer"):
+            found = diffusers.convert_wan_transformer_to_diffusers(tensors)
+            if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
+                found["condition_embedder.image_embedder.pos_embed"] = places
+        else:
+            found = super().from_file(part, tensors, shapes)
+        return found
 
     # ---- captions
 
@@ -707,6 +733,19 @@ def _mask(told: Told, latents: torch.Tensor) -> torch.Tensor:
         cells = 1 - torch.nn.functional.adaptive_max_pool2d(unknown, tuple(size))
     every = torch.cat([cells[:, :1].expand(-1, MASK, -1, -1), cells[:, 1:]], dim=1)
     return every.unflatten(1, (frames, MASK)).transpose(1, 2).contiguous()
+
+
+def _in_wan22_vae(name: str) -> str:
+    """Return diffusers' name of a tensor in a block of 2.2's autoencoder; "" for others, which the library renames."""
+    match = WAN22_VAE.fullmatch(name)
+    if match is None:
+        return ""
+    coder, side, block, layer, rest = match.groups()
+    if rest.startswith(("resample.", "time_conv.")):
+        return f"{coder}.{side}_blocks.{block}.{side}sampler.{rest}"
+    for theirs, ours in RESIDUAL.items():
+        rest = rest.replace(theirs, ours)
+    return f"{coder}.{side}_blocks.{block}.resnets.{layer}.{rest}"
 
 
 def _has_image_encoder(folder: Path) -> bool:

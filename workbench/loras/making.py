@@ -32,7 +32,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.display.quantities import percent
 from workbench.errors import ConfigError
-from workbench.families import find_model, known_model, model_files, self_test
+from workbench.families import find_model, known_model, self_test
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_files import DOWN, UP, LoraWeights, weights, with_metadata
 from workbench.families.lora_names import misfits
@@ -413,8 +413,8 @@ class Survival:
 
 def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Step) -> OperationResult:
     """Write a model with LoRAs fused into it. Raises ConfigError, ModelUnavailable, CannotWrite."""
-    loras, (family, known) = _to_fuse(workspace, settings, report)
-    source = model_files.whole(family.fetch(known, report))
+    loras, model = _to_fuse(workspace, settings, report)
+    known, source = model.model, model.whole_folder(report)
     survival = Survival()
 
     def fill(new: Path) -> None:
@@ -431,8 +431,8 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
 
 def survives(workspace: Workspace, settings: SurvivesSettings, report: Report, step: Step) -> OperationResult:
     """Measure how much of LoRAs is left after fusing them in each format. Raises ConfigError, ModelUnavailable."""
-    loras, (family, known) = _to_fuse(workspace, settings, report)
-    source = model_files.whole(family.fetch(known, report))
+    loras, model = _to_fuse(workspace, settings, report)
+    known, source = model.model, model.whole_folder(report)
     formats = {name: Survival() for name in ROUNDINGS}
     weights = []
     for part, own in _by_part(known, loras).items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
-from workbench.families import families, find_model, model_files, models
+from workbench.families import families, find_model, models
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.lora_check import KEY
 from workbench.families.lora_files import (
@@ -242,7 +242,7 @@ class ModelWeights:
 
 def base_weights_of(model: ResolvedModel, report: Report) -> ModelWeights:
     """Return the weights of a model's transformer, downloaded if needed. Raises ModelUnavailable."""
-    return ModelWeights(model_files.whole(model.fetch(report)) / model.family.lora_prefix)
+    return ModelWeights(model.whole_folder(report) / model.family.lora_prefix)
 
 
 def base_for(loras: list[Opened], model: str, report: Report) -> ModelWeights | None:

@@ -406,8 +406,9 @@ def export(session: Session) -> None:
         made_for |= {"frames": shape.frames, "height": shape.height, "width": shape.width}
         if session.settings.dropped_caption == "zeros":
             made_for[DROPPED_KEY] = "zeros"
-        if not base.local or base.embedded:
-            made_for[model_files.BASE_MODEL] = base.id
+        others = [part for part, _ in base.files if part != session.trainable.part]
+        if (not base.local or base.embedded) and not others:
+            made_for[model_files.BASE_MODEL] = base.base_id
         model_files.complete(session.run, session.folder, session.trainable.part, made_for)
     facts = card_facts(Run(session.run), session.settings, session.step)
     write_text(session.run / CARD, _card(session, path, facts))

@@ -10,7 +10,8 @@ from typing import Any
 
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes per number, by safetensors' dtype names
 INTEGERS = {"I64": 8, "I32": 4, "I16": 2, "U8": 1}
-BYTES = FLOATS | INTEGERS | {"F64": 8, "I8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8}
+FLOAT8 = ("F8_E4M3", "F8_E5M2")
+BYTES = FLOATS | INTEGERS | {"F64": 8, "I8": 1, "BOOL": 1, "U16": 2, "U32": 4, "U64": 8} | dict.fromkeys(FLOAT8, 1)
 MOST_BYTES = 16 * 1024**2
 HEAD_BYTES = 9
 

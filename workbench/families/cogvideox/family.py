@@ -220,6 +220,17 @@ class CogVideoX(Family):
             raise ModelUnavailable(f"{source} has neither tokenizer.json nor spiece.model: download the model again")
         return load_tokenizer(source, "T5Tokenizer")
 
+    # ---- single files
+
+    def from_file(
+        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, torch.Tensor]:
+        if part == "transformer":
+            return sat.transformer_to_diffusers({sat.TRANSFORMER + name: one for name, one in tensors.items()}, shapes)
+        if part == "vae":
+            return sat.vae_to_diffusers(tensors, shapes)
+        return super().from_file(part, tensors, shapes)
+
     # ---- loading
 
     def load_transformer(

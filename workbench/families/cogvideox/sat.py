@@ -202,6 +202,12 @@ def vae_to_sat(tensors: Tensors) -> dict[str, torch.Tensor]:
     return {sat: tensors[name] for name, sat in _vae_names(tensors).items()}
 
 
+def vae_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
+    """Convert SAT's video autoencoder to diffusers' names and `shapes`. Raises ConfigError if it does not fit."""
+    theirs = {name: one for name, one in tensors.items() if name.startswith(("encoder.", "decoder."))}
+    return _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
+
+
 def _vae_names(names: Mapping[str, object]) -> dict[str, str]:
     """Return diffusers' name of each tensor -> SAT's."""
     levels = len({match[1] for name in names if (match := re.match(r"decoder\.up_blocks\.(\d+)\.", name))})
