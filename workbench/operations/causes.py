@@ -16,8 +16,10 @@ from workbench.display.quantities import duration, moment
 from workbench.errors import ConfigError, Unknown, WorkbenchError
 from workbench.jobs import queue
 from workbench.jobs.devices import DeviceChoice
-from workbench.operations.registry import HIDDEN, JobSnapshot, Shown, Snapshot, operation
+from workbench.jobs.snapshot import JobSnapshot
+from workbench.operations.registry import operation
 from workbench.sampler.samples import Samples
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.trainer import causes as searches
 from workbench.workspace import Workspace, is_slug
 
