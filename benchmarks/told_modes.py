@@ -388,6 +388,7 @@ def main() -> None:
     parser = arguments(
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
     )
+    parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
     parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -395,7 +396,6 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, help="limit")
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
-    parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     options = parser.parse_args()
     if options.write_clips:
         for name in options.modes:
