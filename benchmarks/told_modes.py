@@ -426,6 +426,7 @@ def main() -> None:
     parser = arguments(
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
     )
+    parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
     parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
@@ -436,7 +437,6 @@ def main() -> None:
     parser.add_argument(
         "--workspace", type=Path, help="folder that keeps datasets and runs of one recipe, to go on after a kill"
     )
-    parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     options = parser.parse_args()
     if options.write_clips:
         for name in options.modes:
