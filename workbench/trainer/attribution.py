@@ -107,10 +107,16 @@ class Gradients:
         self.precision = precision_of(self.family, self.folder, settings, device.kind)
         self.encoder = encoder_of(workspace, settings, self.folder, self.device, self.precision)
         self.data = load_data(workspace, settings)
-        present = {(item.sha256, item.caption): item for item in self.data.train}
-        trained = [one for one in read_lock(run) if one["role"] == "train"]
-        self.clips = [item for one in trained if (item := present.get((one["sha256"], one["caption"])))]
-        self.missing = [one["name"] for one in trained if (one["sha256"], one["caption"]) not in present]
+        # By content: a clip that was removed since may have changed which ones are held out.
+        items = (*self.data.train, *self.data.held_out)
+        present = {(item.sha256, item.caption, item.plan.indices): item for item in items}
+        trained = {
+            (one["sha256"], one["caption"], tuple(one["indices"])): one["name"]
+            for one in read_lock(run)
+            if one["role"] == "train"
+        }
+        self.clips = [present[key] for key in trained if key in present]
+        self.missing = [name for key, name in trained.items() if key not in present]
         if not self.clips:
             raise DataError(f"no clip that {run.name} trained on is still in its datasets: restore them from the bin")
 
