@@ -26,11 +26,17 @@ FAST: dict[str, Any] = {"learning_rate": 0.02, "rank": 4, "targets": "all-linear
 STEPS = 24
 
 
-def train(run: Run, asked: bool = False) -> str:
-    """Train until the run ends or stops; return why it stopped, or "". asked: whether it is asked to stop at once"""
+def train(run: Run, asked_at: int = 0) -> str:
+    """Train until the run ends or stops; return why it stopped, or "". asked_at: the step at which it is asked to"""
     made = session(run)
-    if asked:
-        jobs.send(run.folder, "stop", {"best_point": True})
+    beat = made.beat
+
+    def beat_and_ask(phase: str, **more: Any) -> None:
+        beat(phase, **more)
+        if asked_at and made.step == asked_at and phase == "training":
+            jobs.send(run.folder, "stop", {"best_point": True})
+
+    made.beat = beat_and_ask  # type: ignore[method-assign]
     try:
         training_loop(made)
     except jobs.Stop as stop:
@@ -66,25 +72,21 @@ def test_it_stops_at_the_best_point_and_goes_on_bit_for_bit(
     assert same(run.folder / EXPORT, plain.folder / EXPORT)
 
 
-def test_asked_it_goes_on_and_stops_with_its_best_point_on_request(
-    workspace: Workspace, dataset: Dataset, toy_model: Model
+@pytest.mark.parametrize("values", [{"ema_decay": 0.5}, {"optimizer": "schedule-free"}])
+def test_asked_later_it_exports_what_it_would_have_exported_there(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
 ) -> None:
-    run = create(workspace, toy_model.source, steps=STEPS, best_point="ask", best_point_every=1, **FAST)
-    assert train(run, asked=True).startswith("Stopped at step 1 ")  # before there is one, it is a plain stop
+    values = {**FAST, **values, "steps": STEPS, "best_point_every": 1}
+    stopped = create(workspace, toy_model.source, best_point="do", **values)
+    assert train(stopped).startswith("Stopped at its best point")
+
+    run = create(workspace, toy_model.source, best_point="ask", **values)
+    assert train(run, asked_at=1).startswith("Stopped at step 1 ")  # before there is one, it is a plain stop
     assert run.lora is None
-    made = session(run)
-    while (found := forecast(made.points, run.settings)) is None or not found.reached:
-        train_step(made)
-        made.measure_effect()
-    made.save()
-    train_step(made)
-    made.save()
-    made.close()
-    assert found.step < made.step < STEPS
-    assert train(run, asked=True).startswith("Stopped at its best point")
-    assert run.lora is not None
-    assert same(run.lora, checkpoints.folder_of(run.folder, found.step) / checkpoints.LORA)
-    assert record(run.folder)["step"] == found.step < record(run.folder)["stopped_at"]
+    assert train(run, asked_at=STEPS - 1).startswith("Stopped at its best point")
+    found = record(run.folder)
+    assert found["step"] == record(stopped.folder)["step"] < found["stopped_at"] == STEPS - 1
+    assert same(run.folder / EXPORT, stopped.folder / EXPORT)
 
 
 def test_the_stop_is_shown_with_its_lora_and_how_to_go_on(

@@ -580,8 +580,8 @@ class CheckpointSettings(Settings):
     off: train all steps."""
 
     best_point_every: int = field(0, title="Look for it every", low=0, high=1_000_000, unit="steps", advanced=True)
-    """Steps between measurements of visible effect and drift for the best point. 0: as often as takes about 4% of the
-    training time."""
+    """Steps between measurements of visible effect and drift for the best point. 0: as often as takes less than
+    5% of the training time."""
 
     push_to_hub: bool = field(False, title="Push to Hub", advanced=True)
     """When the run finishes, push its LoRA to a private repository on the Hugging Face Hub, with this machine's login

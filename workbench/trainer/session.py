@@ -221,12 +221,9 @@ class Session:
             form = self.family.text_form(self.folder)
             checkpoints.refuse_other_form(state, self.precision, form, self.model.title)
             refuse_others(state.get("frozen_loras", {}), self.frozen.loras)
-            self.trainable.load(folder)
-            if (file := folder / checkpoints.OPTIMIZER).exists():
-                optimizers.load_state(self.optimizer, named, load_file(file), state["optimizer"])
+            self._restore(folder, state)
             if self.accelerator.scaler is not None and state["scaler"]:
                 self.accelerator.scaler.load_state_dict(state["scaler"])
-            self.step = int(state["step"])
             log(f"resuming from the checkpoint of step {self.step}")
         elif (path := initial_lora(self.workspace, settings)) is not None:
             log(continue_from(self.family, self.bare_transformer, settings, path))
@@ -422,12 +419,17 @@ class Session:
     # ---- saving
 
     def go_back(self, step: int) -> None:
-        """Put the weights of a checkpoint, and their average, in place of the current ones."""
+        """Put a checkpoint's weights, optimizer state and average in place of the current ones."""
         folder = checkpoints.folder_of(self.run, step)
-        self.trainable.load(folder)
+        self._restore(folder, read_json(folder / checkpoints.STATE))
         if self.ema is not None:
             self.ema.load(load_file(folder / checkpoints.EMA))
-        self.step = step
+
+    def _restore(self, folder: Path, state: dict[str, Any]) -> None:
+        self.trainable.load(folder)
+        if (file := folder / checkpoints.OPTIMIZER).exists():
+            optimizers.load_state(self.optimizer, self.trainable.named, load_file(file), state["optimizer"])
+        self.step = int(state["step"])
 
     def save(self, must: bool = True) -> None:
         """Publish a checkpoint of the current step, unless there is one, and retire the oldest.
