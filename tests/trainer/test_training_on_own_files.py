@@ -63,7 +63,8 @@ def lora_of(workspace: Workspace, model: str, name: str) -> tuple[Run, Path]:
 def assert_equal(first: Path, second: Path) -> None:
     """Assert that two LoRAs are equal, but for the last bit.
 
-    The same weights elsewhere in memory are summed in another order in the backward pass: at most 1.3e-7 after a step of 1e-2 was seen.
+    The same weights elsewhere in memory are summed in another order in the backward pass: at most 1.3e-7 was seen after
+    a step of 1e-2.
     """
     ours, theirs = load_file(first), load_file(second)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)

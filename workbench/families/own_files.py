@@ -175,8 +175,9 @@ def _with_pieces(family: Family, base: Model, pieces: Sequence[Piece], files: Se
         embedded=False,
         whole_gb=base.download_gb,
     )
-    left = facts.download_parts(model)
-    return replace(model, download_gb=round(sum(left.values()), 1)) if left else model
+    if base.local or base.source not in facts.published():
+        return model
+    return replace(model, download_gb=round(sum(facts.download_parts(model).values()), 1))
 
 
 def _stored(base: Model, pieces: Sequence[Piece]) -> str:
