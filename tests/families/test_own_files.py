@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests import fake_hub
+from tests.fake_hub import FakeHub
 from tests.families.authors_files import (
     DENOISER,
     LAYOUTS,
@@ -26,7 +29,7 @@ from tests.families.authors_files import (
 )
 from tests.families.test_real_sizes import CLASSES as REAL
 from workbench.errors import ConfigError
-from workbench.families import facts, families, find_model, model_files, own_files, settle
+from workbench.families import facts, families, find_model, model_files, own_files, settle, settled_model
 from workbench.families.base import Family, ResolvedModel
 from workbench.families.model import Model
 
@@ -313,4 +316,60 @@ def test_a_folder_of_files_is_a_model(toys: Callable[[str, str], Path], tmp_path
     assert {part for part, _ in found.model.files} == {"transformer", "vae", "text_encoder"}
     assert find_model(settle(found.model.id)).model == found.model
     assert "x.safetensors" in found.model.title
-    assert model_files.part_identity(found.model, where, "vae") != model_files.part_identity(found.model, folder, "vae")
+    whole = find_model(str(folder)).model
+    assert model_files.part_identity(found.model, where, "vae") != model_files.part_identity(whole, folder, "vae")
+
+
+# ---- what is said beforehand
+
+
+def test_the_parts_to_download_and_their_sizes_are_known(tmp_path: Path) -> None:
+    """Transformers' bytes are known: 1.42 and 14.3 billion values in fp32, 8.33 billion in fp32."""
+    sizes = facts.download_parts(find_model("wan2.1-t2v-1.3b").model)
+    assert {part: round(size, 1) for part, size in sizes.items()} == {
+        "transformer": 5.7, "text_encoder": 22.8, "vae": 0.5,
+    }  # fmt: skip
+    for family in families():
+        for model in family.models:
+            parts = facts.download_parts(model)
+            assert sum(parts.values()) == pytest.approx(0 if model.local else model.download_gb, rel=0.02), model.id
+    file = header(tmp_path / "x.safetensors", shapes_of(FAMILIES["wan"], find_model("wan2.1-t2v-1.3b").model, "vae"))
+    left = find_model(f"{file} + wan2.1-t2v-1.3b").model
+    assert facts.download_parts(left) == {part: size for part, size in sizes.items() if part != "vae"}
+    assert left.download_gb == pytest.approx(28.5, abs=0.05)
+
+
+def test_a_distilled_model_names_the_one_to_train(toys: Callable[[str, str], Path], tmp_path: Path) -> None:
+    told = {model.id: model.distillation for family in families() for model in family.models if model.distillation}
+    assert sorted(told) == [f"hunyuanvideo1.5-{one}-cfg-distilled" for one in ("i2v-480p", "i2v-720p", "t2v-480p")]
+    for name, sentence in told.items():
+        assert f"distilled to need no guidance, which training slowly undoes. Train on {name[:-14]} and" in sentence
+        assert not find_model(name[:-14]).model.distillation
+    folder = toys("wan", "text")
+    stored = LAYOUTS["wan", "transformer"]["authors"](model_files.tensors(folder, "transformer"))
+    file = write(tmp_path / "wan2.1_t2v_1.3B_lightx2v_step_distill.safetensors", stored)
+    assert f"Train on {folder} and check" in find_model(f"{file} + {folder}").model.distillation
+
+
+def test_a_download_says_each_parts_size_first(
+    toys: Callable[[str, str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, repo = toys("wan", "text"), "someone/finetune"
+    with FakeHub().serving() as server:
+        fake_hub.login(monkeypatch, server, tmp_path / "hf")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+        files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        server.repos[repo] = files
+        stored = LAYOUTS["wan", "transformer"]["authors"](model_files.tensors(folder, "transformer"))
+        file = write(tmp_path / "mine.safetensors", stored)
+        found, said = settled_model(f"{file} + {repo}"), list[str]()
+        where = found.fetch(said.append)
+        assert said[-1].startswith(f"From https://huggingface.co/{repo}: ")
+        sizes = r"[\d.]+ MB \(vae [\d.]+ MB, text_encoder [\d.]+ kB, configs and tokenizers [\d.]+ kB\)"
+        assert re.fullmatch(sizes, said[-1].partition(": ")[2])
+        assert "transformer" not in said[-1], "it is in the file"
+        assert not any("resolve" in one and "transformer/diffusion" in one for one in server.requests)
+        assert find_model(found.model.id).model == found.model, "the name has the commit"
+    family = found.family
+    assert_same(loaded(family, where, "transformer"), loaded(family, folder, "transformer"))
+    assert_same(loaded(family, where, "vae"), loaded(family, folder, "vae"))

@@ -108,8 +108,11 @@ def test_a_plan_says_whether_it_fits_what_each_choice_costs_and_what_is_wrong(ca
     assert found["own"]["frames"] == "9"
     assert found["when"] == "Starts right away."
     conditions = "License: Tencent Hunyuan Community (grants no rights in the EU, the UK and South Korea)."
-    assert conditions in look(call, dataset="stripes", model="hunyuanvideo1.5-t2v-480p")["notes"]
     assert not found["notes"], "the demo's own clips"
+    notes = look(call, dataset="stripes", model="hunyuanvideo1.5-t2v-480p-cfg-distilled")["notes"]
+    assert notes[0] == conditions
+    assert "Train on hunyuanvideo1.5-t2v-480p and check the LoRA on both" in notes[1]
+    assert "huggingface.co/hunyuanvideo-community/HunyuanVideo-1.5-Diffusers-480p_t2v_distilled, about: tr" in notes[2]
     assert "must be 1 to 1024" in look(call, dataset="stripes", rank=0)["problems"]["rank"]
     assert "choose one of yours" in look(call)["problems"]["dataset"]
     assert look(call, {"gpu_memory": "24 GB"}, dataset="stripes", model="wan2.1-t2v-1.3b")["fits"] is False

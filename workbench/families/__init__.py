@@ -148,7 +148,7 @@ def settled_model(name: str) -> ResolvedModel:
     Raises ConfigError, ModelUnavailable.
     """
     if not _is_folder(name) and own_files.listed(name):
-        found = find_model(name).model
+        found = own_files.resolved(name, families(), lambda base: known_model(base) or settled_model(base))[1]
         base = settled_model(found.base_id).model
         return find_model(found.id.removesuffix(found.base_id) + base.id)
     _refuse_file(name)

@@ -346,6 +346,24 @@ def architecture(model: Model, folder: Path | None, parts: Iterable[str]) -> Arc
     return Architecture(_built_by_a_child(configs, tuple(parts)), stored or "bfloat16")
 
 
+def download_parts(model: Model) -> dict[str, float]:
+    """Estimate the GB of each part of a published model that has to be downloaded; {} for other models.
+
+    The transformers' bytes are known; the other parts share the rest by their number of values.
+    """
+    known = published().get(model.source)
+    if known is None or model.local:
+        return {}
+    number = 4 if known.stored == "float32" else 2
+    first = {name: one.values * number / 1e9 for name, one in known.parts.items() if name.startswith("transformer")}
+    first |= {expert.part: first["transformer"] for expert in model.experts}
+    whole = model.whole_gb or model.download_gb
+    others = {name: one.values for name, one in known.parts.items() if name not in first}
+    rest = max(0.0, whole - sum(first.values())) / max(sum(others.values()), 1)
+    every = first | {name: values * rest for name, values in others.items()}
+    return {name: size for name, size in every.items() if name not in dict(model.files)}
+
+
 def part(config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Part:
     """Return a part from its config and the shapes of its weights."""
     found: dict[str, tuple[int, int]] = {}

@@ -97,6 +97,8 @@ def variant(task: str, size: str, shift: float, distilled: bool = False) -> Mode
         width=width,
         flow_shift=shift,
         guidance_scale=1.0 if distilled else T2V_480.guidance_scale,
+        distilled="guidance" if distilled else "",
+        distilled_from=f"hunyuanvideo1.5-{task}-{size}" if distilled else "",
         download_gb=54.0 if task == "i2v" else T2V_480.download_gb,
     )
 

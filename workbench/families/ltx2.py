@@ -342,7 +342,10 @@ class LTX2(Family):
 
     def like(self, folder: Path) -> Model:
         found = OLDER if config(folder, "transformer").get("use_prompt_embeddings", True) else NEWER
-        return replace(found, steps=len(DISTILLED), guidance_scale=1.0) if is_distilled(folder) else found
+        if not is_distilled(folder):
+            return found
+        few = len(DISTILLED)
+        return replace(found, steps=few, guidance_scale=1.0, distilled="steps", distilled_from=found.id)
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)

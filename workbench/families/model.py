@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +57,7 @@ class Expert:
         return 1000 * self.lowest <= timestep and (timestep < 1000 * self.highest or self.highest == 1)
 
 
+DISTILLED_NAME = re.compile(r"distill|lightx2v|lightning|turbo|causvid|self.?forcing|fusionx|dmd", re.IGNORECASE)
 HIGH_NOISE, LOW_NOISE = "high noise", "low noise"
 
 
@@ -84,8 +86,11 @@ class Model:
     pipeline: diffusers' pipeline class, if the family has several for the task.
     preservation_prompts: prompts that measure prior drift; empty: the family's.
     recipes: table of assets/recipes.toml; "": the family's.
+    distilled: what was distilled into its weights, "guidance" or "steps"; "" if nothing was.
+    distilled_from: id of the model that it was distilled from, which is the one to train.
     files: (part, path of a single file) for parts whose weights are read from a file instead: see own_files.
     stored: the transformer's dtype for precision auto, if its weights are read from a file.
+    whole_gb: download_gb of the model whose parts `files` replace; 0 without files.
     """
 
     id: str
@@ -122,8 +127,11 @@ class Model:
     zeros_without_prompt: bool = False
     pipeline: str = ""
     aliases: tuple[str, ...] = ()
+    distilled: Literal["", "guidance", "steps"] = ""
+    distilled_from: str = ""
     files: tuple[tuple[str, str], ...] = ()
     stored: str = ""
+    whole_gb: float = 0.0
 
     @property
     def experts(self) -> tuple[Expert, ...]:
@@ -159,6 +167,22 @@ class Model:
     def base_id(self) -> str:
         """The id of the model whose parts `files` replace; its own without files."""
         return self.id.rpartition(" + ")[2] if self.files else self.id
+
+    @property
+    def distillation(self) -> str:
+        """Return what to do instead of training on a distilled model, as sentences; "" for other models.
+
+        Folders, repositories and files are known by their names.
+        """
+        names = [path for _, path in self.files] or [self.source]
+        if not self.distilled and not any(DISTILLED_NAME.search(Path(name).name) for name in names):
+            return ""
+        need = {"guidance": "no guidance", "steps": "few steps", "": "few steps or no guidance"}[self.distilled]
+        instead = self.distilled_from or (self.base_id if self.files else "the model that it was distilled from")
+        return (
+            f"{self.title} is distilled to need {need}, which training slowly undoes. Train on {instead} and check the "
+            f"LoRA on both, or use a LoRA that undoes the distillation as the training adapter."
+        )
 
     @property
     def pinned(self) -> str:

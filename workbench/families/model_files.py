@@ -97,8 +97,8 @@ def find(model: Model, parts: Iterable[str]) -> Path | None:
     own = dict(model.files)
     parts = [part for part in parts if part not in own]
     if model.local:
-        folder = Path(model.source)
-        return _with_own_files(model, folder) if own and (folder / INDEX).is_file() else folder
+        here = Path(model.source)
+        return _with_own_files(model, here) if own and (here / INDEX).is_file() else here
     for repo in (model.source, *model.aliases):
         folder = find_configs(repo, model.revision)
         if folder is None or not all(_is_whole(folder / part, model.variant) for part in parts):
@@ -253,7 +253,7 @@ def _with_own_files(model: Model, base: Path) -> Path:
     facts = [(part, str(own[part]), at and (at.st_size, at.st_mtime_ns)) for part, at in sorted(stats.items())]
     key = hashlib.sha256(json.dumps([str(base.resolve()), facts]).encode()).hexdigest()[:24]
     view = Path(constants.HF_HUB_CACHE).parent / "video-lora-workbench" / key
-    if (view / INDEX).is_file():
+    if (view / INDEX).is_file() and is_complete(view):
         return view
     temporary = view.with_name(f"{key}.{os.getpid()}")
     with writing(view):
@@ -264,8 +264,13 @@ def _with_own_files(model: Model, base: Path) -> Path:
         for name in (INDEX, MADE_FOR):
             if (base / name).is_file():
                 _link(base / name, temporary / name)
-        with contextlib.suppress(FileExistsError):
+        shutil.rmtree(view, ignore_errors=True)  # its links lead nowhere
+        try:
             disk.replace(temporary, view)
+        except OSError:  # another process was faster
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not (view / INDEX).is_file():
+                raise
     return view
 
 

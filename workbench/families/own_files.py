@@ -166,15 +166,18 @@ def _with_pieces(family: Family, base: Model, pieces: Sequence[Piece], files: Se
             raise _refused(f"{found[part].name} and {piece.path.name} both hold the {part}: leave one out")
         found[part] = piece.path
     names = JOIN.join(dict.fromkeys(path.name for path in found.values()))
-    return replace(
+    model = replace(
         base,
         id=JOIN.join([*map(str, dict.fromkeys(found.values())), base.id]),
         title=f"{names} ({base.title})",
         files=tuple((part, str(path)) for part, path in found.items()),
         stored=_stored(base, pieces),
         embedded=False,
-        download_gb=round(_still_to_fetch(family, base, found), 1),
+        whole_gb=base.download_gb,
     )
+    if base.local or base.source not in facts.published():
+        return model
+    return replace(model, download_gb=round(sum(facts.download_parts(model).values()), 1))
 
 
 def _stored(base: Model, pieces: Sequence[Piece]) -> str:
@@ -219,24 +222,6 @@ def _part_of(family: Family, base: Model, piece: Piece, transformers: int) -> st
             f"model's own is used"
         )
     return fitting
-
-
-def _still_to_fetch(family: Family, base: Model, found: Mapping[str, Path]) -> float:
-    """Estimate the GB to download beside the files: the published size without the parts that are replaced.
-
-    The transformer's bytes are known; text encoder and VAE share the rest by their number of values.
-    """
-    known = facts.published().get(base.source)
-    if known is None or not base.download_gb:
-        return base.download_gb
-    number = FLOATS.get({"float32": "F32", "float16": "F16"}.get(known.stored, "BF16"), 2)
-    transformers = {
-        part: one.values * number / 1e9 for part, one in known.parts.items() if part.startswith(TRANSFORMER)
-    }
-    others = {part: one.values for part, one in known.parts.items() if part not in transformers}
-    rest = max(0.0, base.download_gb - sum(transformers.values()))
-    left = sum(size for part, size in transformers.items() if part not in found)
-    return left + rest * sum(size for part, size in others.items() if part not in found) / max(sum(others.values()), 1)
 
 
 def _published_like(pieces: Sequence[Piece], families: Sequence[Family]) -> tuple[Family, Model]:
@@ -391,7 +376,7 @@ def _written_out(family: Family, model: Model, folder: Path) -> Path:
     with writing(target):
         for name in (model_files.INDEX, model_files.MADE_FOR):
             if (folder / name).is_file():
-                link_or_copy(folder / name, target / name)
+                link_or_copy(str(folder / name), str(target / name))
         for part in own:
             (target / part / model_files.OWN_FILE).unlink()
             dtypes = [one.dtype for one in _piece(family, folder, part).tensors.values()]

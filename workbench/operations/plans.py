@@ -14,9 +14,10 @@ from pydantic import Field
 
 from workbench import jobs
 from workbench.clips.records import read_clips, read_info
-from workbench.display.quantities import counted, duration, listed
+from workbench.display.quantities import byte_size, counted, duration, listed
 from workbench.errors import ConfigError, DataError, WorkbenchError
-from workbench.families import known_model, split
+from workbench.families import facts, known_model, split
+from workbench.families.base import Family
 from workbench.families.model import Model
 from workbench.fit import levels, measurement
 from workbench.fit.constants import SMALLEST_GB
@@ -160,7 +161,7 @@ def look(
         without_effect=tuple(without_effect(TrainSettings, given.model_dump())),
         notes=(
             *needless(given, settings),
-            *_conditions(model.model if model else None),
+            *(_conditions(*model) if model else ()),
             *_miniature(workspace, first, model.model if model else None),
         ),
         name=next(name for name in numbered(title) if not (workspace.runs / name).exists()) if title else "",
@@ -274,9 +275,16 @@ def _parts(found: Fit) -> Iterator[dict[str, Any]]:
             yield {"title": title, "gb": gb * scale, "tone": tone}
 
 
-def _conditions(model: Model | None) -> list[str]:
-    """Return the license, if it sets conditions, to be read before the model is downloaded."""
-    return [f"License: {model.license}."] if model and "(" in model.license else []
+def _conditions(family: Family, model: Model) -> list[str]:
+    """Return what to know before a download: a license with conditions, distillation, and the size of each part."""
+    found = [f"License: {model.license}."] if "(" in model.license else []
+    if model.distillation:
+        found.append(model.distillation)
+    if (parts := facts.download_parts(model)) and family.on_disk(model) is None:
+        sizes = sorted(parts.items(), key=lambda part: -part[1])
+        each = ", ".join(f"{name.replace('_', ' ')} {byte_size(size * 1e9)}" for name, size in sizes)
+        found.append(f"To download from https://huggingface.co/{model.source}, about: {each}.")
+    return found
 
 
 def _miniature(workspace: Workspace, settings: TrainSettings, model: Model | None) -> list[str]:

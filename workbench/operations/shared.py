@@ -73,7 +73,8 @@ class FormState(Snapshot):
     """Settings that have no effect given the other values."""
 
     notes: tuple[str, ...]
-    """One sentence for each setting that was given but has no effect, and the model's license if it sets conditions."""
+    """One sentence for each setting that was given but has no effect, and what to know of the model: a license with
+    conditions, that it is distilled, and the parts to download."""
 
 
 class Written(Snapshot):

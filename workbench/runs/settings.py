@@ -37,8 +37,8 @@ class ModelSettings(NamesModel):
     SECTION = "Model"
 
     model: str = field(default_model(), title="Model", source="models", path=True)
-    """The video model to fine-tune: a known name, a folder of weights in diffusers' layout, or OWNER/NAME of such a
-    model on the Hub."""
+    """The video model to fine-tune: a known name, a folder of weights in diffusers' layout, OWNER/NAME of such a model
+    on the Hub, or single files as ComfyUI has them, joined by " + "."""
 
     revision: str = field("", title="Revision", advanced=True)
     """Branch, tag or commit of a model on the Hub. When the job starts, it is resolved to a commit, which becomes part

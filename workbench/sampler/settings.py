@@ -44,8 +44,8 @@ class SampleSettings(NamesModel):
     """Everything that determines a sample; stored as JSON beside the mp4 and inside it."""
 
     model: str = field(default_model(), title="Model", section=WHAT, source="models", path=True)
-    """The video model: a known name, a folder with weights in diffusers' layout, or OWNER/NAME on the Hub in that
-    layout."""
+    """The video model: a known name, a folder with weights in diffusers' layout, OWNER/NAME on the Hub in that
+    layout, or single files as ComfyUI has them, joined by " + "."""
 
     revision: str = field("", title="Revision", section=WHAT, advanced=True)
     """A branch, tag or commit of a model on the Hub. It becomes part of the model's name, as a commit, when the work
