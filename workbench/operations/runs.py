@@ -413,7 +413,7 @@ def stop(
     grace: Grace = None,
     best_point: Annotated[
         bool,
-        Field(description="Also export the LoRA of the best point so far, for runs with the setting `best_point`."),
+        Field(description="Also export the LoRA of the best point, if the run looks for it and has reached it."),
     ] = False,
 ) -> RunView:
     """Stop a run after its current step. It saves a checkpoint first."""

@@ -201,7 +201,7 @@ class Run(NotedFolder):
     def stop(self, grace: float | None = None, best_point: bool = False) -> None:
         """Save and end after the current step; with `grace`, kill it after that many seconds.
 
-        best_point: export the LoRA of the best point so far
+        best_point: also export the LoRA of the best point, if it was reached
         """
         if best_point and self.settings.best_point == "off":
             raise ConfigError(f"{self.name} does not look for its best point (best_point is off): stop it without that")

@@ -514,7 +514,8 @@ def verdict_of(seen: RunSnapshot) -> Verdict | None:
         return Verdict("plain", f"Paused at step {seen.step:,}.", freed, seen.action("sample"))
     if state is State.STOPPED and seen.outcome and (stop := record(seen.run.folder)) and seen.lora:
         claim = f"Stopped at its best point, step {stop['step']:,}."
-        return Verdict("good", claim, seen.outcome.text, seen.action("sample"))
+        rest = "Its LoRA is ready. Started again, it trains the remaining steps as if it had never stopped."
+        return Verdict("good", claim, rest, seen.action("sample"))
     if state is State.STOPPED and seen.outcome:
         return Verdict("plain", f"Stopped at step {seen.step:,}.", seen.outcome.text, seen.action("go on"))
     if seen.diagnosis:

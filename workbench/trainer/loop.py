@@ -228,8 +228,9 @@ def follow_commands(session: Session, late: bool = False) -> None:
     if "pause" in commands and "stop" not in commands:
         _pause(session)
     if "stop" in commands:
-        if commands["stop"].get("best_point") and (found := session.forecast()) is not None:
-            stop_at_best_point(session, found.step if found.reached else session.step)
+        found = session.forecast() if commands["stop"].get("best_point") else None
+        if found is not None and found.reached:
+            stop_at_best_point(session, found.step)
         _save_and_stop(session, "Stopped")
     if "late" in commands:
         _save_and_stop(session, "The time limit is reached: saved and stopped")
@@ -285,8 +286,9 @@ def stop_at_best_point(session: Session, best: int) -> None:
     export(session)
     if session.ranks.first:
         best_point.write_record(session.run, session.step, reached)
-    again = f"start it again to train the rest of its {session.settings.steps:,} steps"
-    raise jobs.Stop(f"Stopped at its best point, step {session.step:,}, at step {reached:,}; {again}.")
+    at = "" if session.step == reached else f", which was reached before step {reached:,}"
+    rest = f"start it again to train the rest of its {session.settings.steps:,} steps"
+    raise jobs.Stop(f"Stopped at its best point, step {session.step:,}{at}; {rest}.")
 
 
 # ---- videos: scheduled previews, and live samples on request; if one fails, the run goes on
