@@ -85,7 +85,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     fixtures = getattr(item, "funcargs", {})
     if report.when == "call" and report.failed and "page" in fixtures and "site" in fixtures:
-        report.sections.append(("messages on the page", "\n".join(fixtures["page"].evaluate(SAID))))
+        from playwright.sync_api import Error
+
+        try:
+            said = "\n".join(fixtures["page"].evaluate(SAID))
+        except Error as error:  # the browser is gone; a hook that raises would end the whole session
+            said = f"unknown: {error}"
+        report.sections.append(("messages on the page", said))
         log = fixtures["site"].workspace.root / "server.log"
         report.sections.append(("the server's log", log.read_text()[-4000:] if log.exists() else "no log"))
     return report
