@@ -86,8 +86,7 @@ FILLED |= {"runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_strangers_files.py).
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove", "loras survives"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
-# They need the LoRA of a run: tests/operations/test_cause_operations.py.
-ELSEWHERE |= {f"samples {verb}" for verb in ("causes", "stop-causes")}
+ELSEWHERE |= {f"samples {verb}" for verb in ("causes", "stop-causes")}  # they need a run's LoRA
 # They need other clips, findings or tasks. Their operations are tested in tests/dataset_builder and tests/operations.
 ELSEWHERE |= {
     f"dataset {verb}"
