@@ -144,7 +144,8 @@ def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMo
             if any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in levels):
                 return f"No level fits {gpu.memory_gb:.0f} GB {words}."
     what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
-    return f"No memory level fits {gpu.memory_gb:.0f} GB, at any size: {what}."
+    where = f"{gpu.memory_gb:.0f} GB" + (" of a processor's memory, in fp32" if gpu.kind == "cpu" else "")
+    return f"No memory level fits {where}, at any size: {what}."
 
 
 def _smaller(settings: TrainSettings, model: Model) -> Iterator[tuple[dict[str, Any], str]]:
