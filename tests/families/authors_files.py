@@ -307,6 +307,7 @@ LAYOUTS: dict[tuple[str, str], dict[str, Callable[[Tensors], Tensors]]] = {
     ("mochi", "transformer"): {"authors": mochi},
     ("mochi", "text_encoder"): {"ComfyUI": same},
     ("kandinsky5", "transformer"): {"authors": same},
+    ("kandinsky5", "text_encoder"): {"ComfyUI": same},
     ("hunyuan15", "transformer"): {"authors": hunyuan, "ComfyUI": hunyuan_comfyui, "diffusers": same},
     ("cogvideox", "transformer"): {"authors": bare_sat, "diffusers": same},
     ("cogvideox", "vae"): {"authors": sat.vae_to_sat, "diffusers": same},
