@@ -6,16 +6,6 @@ function boundedPart({ start, end }, frames) {
   return { start: from, end: Math.max(from + 1, Math.min(Math.round(end), frames)) };
 }
 
-// The crop after dragging a corner ('nw', 'ne', 'sw' or 'se') to (x, y), in even pixels within the picture.
-function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
-  const even = (number, most) => Math.max(0, Math.min(2 * Math.round(number / 2), most - (most % 2)));
-  const least = 16;
-  let [west, north, east, south] = [left, top, left + width, top + height];
-  if (corner.includes('w')) west = Math.min(even(x, wide), east - least); else east = Math.max(even(x, wide), west + least);
-  if (corner.includes('n')) north = Math.min(even(y, high), south - least); else south = Math.max(even(y, high), north + least);
-  return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
-}
-
 const CUTTING_KEYS = [['I O', 'start, end at the playhead'], ['M', 'mark a cut'], ['[ ]', 'previous, next mark'], ['+ -', 'zoom the strip']];
 const CLOSEST = 24; // fewest frames that the strip shows
 

@@ -191,6 +191,16 @@ function followPointer(move, end = () => {}) {
   window.addEventListener('pointerup', stop);
 }
 
+// The crop after dragging a corner ('nw', 'ne', 'sw' or 'se') to (x, y), in even pixels within the picture.
+function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
+  const even = (number, most) => Math.max(0, Math.min(2 * Math.round(number / 2), most - (most % 2)));
+  const least = 16;
+  let [west, north, east, south] = [left, top, left + width, top + height];
+  if (corner.includes('w')) west = Math.min(even(x, wide), east - least); else east = Math.max(even(x, wide), west + least);
+  if (corner.includes('n')) north = Math.min(even(y, high), south - least); else south = Math.max(even(y, high), north + least);
+  return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
+}
+
 // Download a file from the server, as `name` or under its own name.
 const save = (href, download) => Object.assign(document.createElement('a'), { href, download }).click();
 const saveFile = async (path, name = path.split(/[\\/]/).at(-1)) => save(await page.transport.file(path), name);

@@ -70,13 +70,18 @@ def viewport() -> tuple[int, int]:
 
 @pytest.fixture
 def page(browser: Browser, viewport: tuple[int, int]) -> Iterator[Page]:
-    """A fresh browser profile; what goes wrong inside the page fails the test at once."""
+    """A fresh browser profile; an error of the page's own script fails the test at its end.
+
+    Not at once: what a handler of the browser's events raises would end its connection, and with it all tests to come.
+    """
     profile = browser.new_context(viewport={"width": viewport[0], "height": viewport[1]})
     opened = profile.new_page()
     opened.set_default_timeout(PATIENCE * 1000)
-    opened.on("pageerror", lambda error: pytest.fail(f"the page's own script failed: {error}"))
+    failed: list[str] = []
+    opened.on("pageerror", lambda error: failed.append(str(error)))
     yield opened
     profile.close()
+    assert not failed, f"the page's own script failed: {failed}"
 
 
 @pytest.hookimpl(wrapper=True)
