@@ -105,7 +105,7 @@ def listed(name: str) -> tuple[str, ...]:
     if "\0" in name:
         return ()
     parts = tuple(part.strip() for part in name.split(JOIN))
-    if len(parts) > 1 and named_paths.names_file(name) and Path(name).expanduser().exists():
+    if len(parts) > 1 and named_paths.names_file(name) and named_paths.resolve(name, "model").exists():
         parts = (name,)
     return parts if any(_files_of(part) for part in parts) else ()
 
