@@ -27,7 +27,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+
+class _Numpy:
+    """numpy, imported at its first use: the page imports this module when it starts."""
+
+    def __getattr__(self, name: str) -> Any:
+        import numpy
+
+        return getattr(numpy, name)
+
+
+np: Any = _Numpy()
 
 KEY, VERSION = "self_test", 1
 PROBES = 4  # projections of a layer's change

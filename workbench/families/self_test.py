@@ -7,13 +7,12 @@ base model's files are at hand, the test knows its weights, and after training a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from workbench.families import lora_check, model_files
 from workbench.families.lora_check import BASES, KEY, Outputs, SelfTest
@@ -50,6 +49,8 @@ def noted(
     family: Family, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], about: SelfTestFacts
 ) -> dict[str, str]:
     """Return the metadata that carries the test of a LoRA file's tensors."""
+    import numpy as np
+
     found: dict[str, Any] = {}
     for name, change in lora_check.changes(arrays(tensors), metadata).items():
         layer = family.layer_names.layer_of(name) or name.removeprefix(f"{family.lora_prefix}.")
@@ -100,7 +101,9 @@ def arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 def _base(model: Model, folder: Path, layers: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return, for each expert whose weights are at hand, the numbers of up to BASES layers' base weights."""
-    chosen = tuple(layers[index] for index in sorted({round(n) for n in np.linspace(0, len(layers) - 1, BASES)}))
+    chosen = tuple(
+        layers[index] for index in sorted({round(number * (len(layers) - 1) / (BASES - 1)) for number in range(BASES)})
+    )
     found = {one.name: _weights(folder, one.part, chosen) for one in model.experts}
     return {expert: numbers for expert, numbers in found.items() if numbers}
 
@@ -118,7 +121,7 @@ def _weights(folder: Path, part: str, layers: tuple[str, ...]) -> dict[str, Any]
         with safe_open(path, framework="pt") as file:
             for name in set(file.keys()) & set(wanted):
                 layer = wanted[name]
-                if layer not in found and np.prod(file.get_slice(name).get_shape()) <= LARGEST_WEIGHT:
+                if layer not in found and math.prod(file.get_slice(name).get_shape()) <= LARGEST_WEIGHT:
                     found[layer] = lora_check.base_numbers(layer, file.get_tensor(name).float().numpy())
     return {layer: found[layer] for layer in layers if layer in found}
 

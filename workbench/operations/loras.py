@@ -310,12 +310,16 @@ def check(
             title="LoRA",
             description="A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors "
             "file.",
-            json_schema_extra={"source": "loras"},
+            json_schema_extra={"source": "loras", "path": True},
         ),
     ],
     *,
     test: Annotated[
-        str, Field(description="The LoRA with the test, if the file has none: the one that it was converted from.")
+        str,
+        Field(
+            description="The LoRA with the test, if the file has none: the one that it was converted from.",
+            json_schema_extra={"path": True},
+        ),
     ] = "",
     expert: Annotated[
         Literal["", "high noise", "low noise"], Field(description="The expert that the file is used for.")
