@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "sampler": BASE | {"memory", "captioners"},
     "trainer": BASE | {"memory", "runs", "fit", "sampler"},
     "compare": BASE | {"runs", "sampler"},
-    "loras": BASE | {"runs", "sampler", "trainer"},
+    "loras": BASE | {"runs", "sampler", "trainer", "memory"},
     "publishing": BASE | {"runs", "loras"},
     "remote": BASE | {"runs", "trainer"},
     "demo": BASE | {"dataset_builder", "runs"},

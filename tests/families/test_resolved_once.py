@@ -22,6 +22,7 @@ OTHERS = {
     "known_model": {
         *("choices.py", "form_rules.py", "runs/settings.py", "sampler/settings.py", "sampler/view.py"),
         *("fit/estimate.py", "operations/loras.py", "operations/plans.py", "operations/sample_form.py"),
+        "loras/making.py",  # what a LoRA's file says it was made for, which may be unknown here
     },
     "settled_model": {"fit/estimate.py", "runs/sweeps.py", "sampler/generate.py"},
 }
