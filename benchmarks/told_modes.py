@@ -435,7 +435,7 @@ def main() -> None:
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
     parser.add_argument(
-        "--workspace", type=Path, help="folder that keeps datasets and runs of one recipe, to go on after a kill"
+        "--workspace", type=Path, help="keep one recipe's datasets and runs here, so that a killed benchmark can resume"
     )
     options = parser.parse_args()
     if options.write_clips:

@@ -1,7 +1,7 @@
 """Hooks of MkDocs that turn the documents into a site: `make docs-site`, mkdocs.yml.
 
 They add pages outside docs/, write the Python API from the packages' exports, point links to other files at the
-repository, and put the replays that ship beside the pages, each as one file that needs nothing else.
+repository, and add the shipped replays, each as one self-contained file.
 """
 
 from __future__ import annotations

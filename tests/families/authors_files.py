@@ -365,7 +365,7 @@ def in_fp8(tensors: Tensors, style: str = "scale_weight") -> Tensors:
 
 
 def from_fp8(tensors: Tensors) -> Tensors:
-    """Return the values that a file of `in_fp8` stands for, in float32."""
+    """Return the float32 values that a file written by `in_fp8` holds."""
     found = {}
     for name, one in tensors.items():
         if one.dtype == torch.float8_e4m3fn and name != "scaled_fp8":

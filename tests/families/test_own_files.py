@@ -50,7 +50,7 @@ CASES = [(name, variant) for name, variants in VARIANTS.items() for variant in v
 
 @pytest.fixture(autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Folders of links go beside the Hub's cache: use one of the test's own."""
+    """Keep the folders of links, which lie beside the Hub's cache, in a folder of the test's own."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
 
 

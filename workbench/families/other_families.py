@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.families.lora_files import TEXT_ENCODER
+from workbench.families.lora_files import TEXT_ENCODER, TORCH_FILES
 from workbench.workspace.safetensors_header import read_header
 
 PREFIXES = re.compile(r"^(base_model\.model\.|model\.diffusion_model\.|diffusion_model\.|transformer\.|unet\.|net\.)+")
@@ -77,8 +77,7 @@ OWN = {
     r"^visual_transformer_blocks_\d+_(self|cross)_attention": "kandinsky5",
     r"^double_blocks_\d+_img_attn_q_weight|^vision_in_proj_\d|^context_embedder_2_linear_": "hunyuan15",
 }
-FILES = (".safetensors", ".gguf", ".ckpt", ".pt", ".pth", ".bin", ".sft")
-PICKLES = (".ckpt", ".pt", ".pth", ".bin")
+FILES = (".safetensors", ".gguf", ".sft", *TORCH_FILES)
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,7 @@ def single_file(path: Path, families: Sequence[Any]) -> str:
     other = family_of_layers(shapes, [family.title for family in families])
     if other:
         return f"model is {path.name}, of {other}, which is not supported{reason(other)}: {remedy}"
-    if path.suffix in PICKLES:
+    if path.suffix in TORCH_FILES:
         return (
             f"model is {path.name}, which may run code when it is read: use the same weights as .safetensors, or "
             f"convert a checkpoint of CogVideoX's authors with `workbench convert` first"
