@@ -190,6 +190,8 @@ class NewComparison extends FillingElement {
     await filling.load();
     if (grid || filling.resumed) return;
     const loras = names.filter((name) => name.includes('/'));
+    const library = loras.length ? await page.transport.call('loras/list', { checkpoints: true }).catch(() => []) : [];
+    this.beside.model = library.find(({ name }) => name === loras[0])?.model ?? '';
     const run = names.find((name) => !name.includes('/')) ?? /^runs\/([^@]+)/.exec(loras[0] ?? '')?.[1] ?? '';
     const found = await page.transport.call('grids/suggest', { run }).catch(() => null);
     if (found) filling.fill(loras.length ? { prompts: found.grid.prompts, loras: ['none', ...loras] } : found.grid);

@@ -8,13 +8,50 @@ const OTHER = '…other'; // value of the option to type an unlisted value
 
 const SCALES = [0, 1.5, 0.05]; // least, most and step of the slider; the field beside it takes any number
 
-// 'runs/ring=0.8' -> ['runs/ring', 0.8]
+// 'runs/ring=0.8[0-9:0.5]' -> ['runs/ring', 0.8, '[0-9:0.5]']
 function lorasScale(text) {
-  const found = /^(.+)=(-?[\d.]+(?:e-?\d+)?)$/i.exec(text);
-  return found && !/\.safetensors$/i.test(found[2]) ? [found[1], Number(found[2])] : [text, 1];
+  const [, lora, blocks = ''] = /^(.*\S)\s*(\[[^[\]]*:[^[\]]*\])\s*$/.exec(text) ?? [text, text];
+  const found = /^(.+)=(-?[\d.]+(?:e-?\d+)?)$/i.exec(lora);
+  return found && !/\.safetensors$/i.test(found[2]) ? [found[1], Number(found[2]), blocks] : [lora, 1, blocks];
 }
 
-const withScale = (name, scale) => (scale === 1 ? name : `${name}=${scale}`);
+const withScale = (name, scale, blocks = '') => `${name}${scale === 1 ? '' : `=${scale}`}${blocks}`;
+
+// ---- factors of a LoRA's blocks: '[0-9:0.5,12:0,rest:1]' <-> {0: 0.5, …, 12: 0, rest: 1}
+
+const SLIDERS = 8; // most sliders for a LoRA's blocks
+
+function blockFactors(text) {
+  const factors = {};
+  for (const [, first, last = first, factor] of text.matchAll(/(\w+)(?:\s*-\s*(\d+))?\s*:\s*([^\s,\]]+)/g)) {
+    if (first === 'rest') factors.rest = Number(factor);
+    else for (let block = Number(first); block <= Number(last); block += 1) factors[block] = Number(factor);
+  }
+  return factors;
+}
+
+function blocksText(factors) {
+  const runs = [];
+  for (const block of Object.keys(factors).filter((name) => name !== 'rest').map(Number).sort((one, other) => one - other)) {
+    const before = runs.at(-1), factor = factors[block];
+    if (before && before.last === block - 1 && before.factor === factor) before.last = block;
+    else runs.push({ first: block, last: block, factor });
+  }
+  const parts = runs.filter(({ factor }) => factor !== 1).map(({ first, last, factor }) => `${first === last ? first : `${first}-${last}`}:${factor}`);
+  if ((factors.rest ?? 1) !== 1) parts.push(`rest:${factors.rest}`);
+  return parts.length ? `[${parts.join(',')}]` : '';
+}
+
+// Blocks in at most SLIDERS groups: {title, blocks, share}. found: the answer of `loras/blocks`
+function blockGroups(found) {
+  const inside = found.filter(({ block }) => block !== null), rest = found.find(({ block }) => block === null);
+  const size = Math.ceil(inside.length / SLIDERS), groups = [];
+  for (let at = 0; at < inside.length; at += size) {
+    const part = inside.slice(at, at + size), first = part[0].block, last = part.at(-1).block;
+    groups.push({ title: first === last ? `Block ${first}` : `Blocks ${first}–${last}`, blocks: part.map(({ block }) => block), share: part.reduce((sum, { share }) => sum + share, 0) });
+  }
+  return rest ? [...groups, { title: 'Other layers', blocks: ['rest'], share: rest.share }] : groups;
+}
 
 // ---- values of fields ----
 
@@ -285,20 +322,64 @@ class FillingElement extends WorkbenchElement {
   // The setting `loras` as a list with sliders. known(name): the library's entry of a LoRA, if any
   loraLines(known) {
     return html`<ul class="lora-lines">${this.filling.get('loras').map((text, index) => {
-      const [name, scale] = lorasScale(text), lora = known(name);
+      const [name, scale, blocks] = lorasScale(text), lora = known(name);
       const title = lora?.title ?? name.split('/').at(-1);
       const about = lora?.verdict ?? { tone: 'faint', claim: lora?.base_model ?? '' };
       return html`<li data-id="lora-${name}"><span class="one-line" title="${name}"><b>${title}</b> <span class="fine ${about.tone}" title="${about.evidence ?? ''}">${about.claim}</span></span>
         <input class="input" value="${scale.toFixed(2)}" inputmode="decimal" aria-label="Scale of ${title}" data-at="${index}" data-change="scale">${
+        button('', 'mix', { kind: 'quiet square small', name: 'settings', label: `Blocks of ${title}`, value: name, pressed: Boolean(this.mixing?.[name]) || blocks !== '' })}${
         button('', 'without', { kind: 'quiet square small', name: 'close', label: `Remove ${title}`, value: index })}
-        <input type="range" min="${SCALES[0]}" max="${SCALES[1]}" step="${SCALES[2]}" value="${scale}" data-at="${index}" data-input="scale" aria-label="Scale of ${title}, slider"></li>`;
+        <input type="range" min="${SCALES[0]}" max="${SCALES[1]}" step="${SCALES[2]}" value="${scale}" data-at="${index}" data-input="scale" aria-label="Scale of ${title}, slider">${this.mixing?.[name] && this.mixer(index, name, blocks, title)}</li>`;
     })}</ul>`;
+  }
+
+  // Sliders for the blocks of a LoRA. Each also shows the block's share of the LoRA's change.
+  mixer(index, name, text, title) {
+    const found = this.mixing[name], factors = blockFactors(text), full = name.includes('/') ? name : `runs/${name}`;
+    if (found.problem) return html`<p class="fine bad">${sentence(found.problem)}</p>`;
+    if (!found.groups) return html`<p class="fine faint" role="status">Reading the file…</p>`;
+    return html`<div class="mixer" role="group" aria-label="Blocks of ${title}">${found.groups.map(({ title: group, blocks, share }, at) => {
+      const factor = factors[blocks[0]] ?? 1, mixed = blocks.some((block) => (factors[block] ?? 1) !== factor);
+      return html`<label title="${(share * 100).toFixed(1)} % of the LoRA's change"><span class="fine">${group}</span><span class="share" style="--share:${share / found.most}"></span><input type="range" min="0" max="1.5" step="0.05" value="${factor}" data-at="${index}" data-group="${at}" data-input="blockScale"
+        aria-label="${group} of ${title}"><span class="fine tabular">${mixed ? 'mixed' : factor.toFixed(2)}</span></label>`;
+    })}<div class="row tight"><span class="fine faint">The bars show where the LoRA changes the model.</span><span class="spacer"></span>${text && button('Reset', 'resetBlocks', { kind: 'link fine', value: index })}${
+      linkTo('Compare', address('compare', 'new', full, ...(text ? [`${full}${text}`] : found.groups.slice(0, SLIDERS).map(({ blocks }) => `${full}${blocksText(Object.fromEntries(blocks.map((block) => [block, 0])))}`))), {
+        kind: 'link fine', title: text ? 'With and without these factors' : 'With each group of blocks off' })}</div></div>`;
+  }
+
+  async mix(target) {
+    const name = target.dataset.value;
+    this.mixing ??= {};
+    if (this.mixing[name]) delete this.mixing[name];
+    else {
+      this.mixing[name] = {};
+      this.redraw();
+      const found = await page.transport.call('loras/blocks', { lora: name }).catch((problem) => problem);
+      const groups = Array.isArray(found) && blockGroups(found);
+      this.mixing[name] = groups ? { groups, most: Math.max(...groups.map(({ share }) => share)) || 1 } : { problem: found.message };
+    }
+    this.redraw();
+  }
+
+  blockScale(target) {
+    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), [name, scale, text] = lorasScale(loras[at]);
+    const { blocks } = this.mixing[name].groups[Number(target.dataset.group)];
+    const factors = { ...blockFactors(text), ...Object.fromEntries(blocks.map((block) => [block, Number(target.value)])) };
+    loras[at] = withScale(name, scale, blocksText(factors));
+    this.filling.set('loras', loras);
+  }
+
+  resetBlocks(target) {
+    const loras = [...this.filling.get('loras')], at = Number(target.dataset.value), [name, scale] = lorasScale(loras[at]);
+    loras[at] = withScale(name, scale);
+    this.filling.set('loras', loras);
   }
 
   scale(target) {
     const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), scale = Number(target.value);
     if (!Number.isFinite(scale)) return;
-    loras[at] = withScale(lorasScale(loras[at])[0], scale);
+    const [name, , blocks] = lorasScale(loras[at]);
+    loras[at] = withScale(name, scale, blocks);
     this.filling.set('loras', loras);
   }
 
@@ -324,7 +405,7 @@ class FillingElement extends WorkbenchElement {
     }
     if (setting.kind === 'texts') {
       const choices = setting.source ? filling.choices(setting) ?? [] : [];
-      return html`<textarea class="input" rows="${Math.max(setting.rows, setting.source ? 1 : 2)}" ${marks} placeholder="${placeholder}" data-input="typed">${
+      return html`<textarea class="input" rows="${Math.min(8, Math.max(setting.rows, setting.source ? 1 : 2, value?.length ?? 0))}" ${marks} placeholder="${placeholder}" data-input="typed">${
         text}</textarea>${choices.length ? html`<select class="input" name="${setting.name}" aria-label="Add to ${setting.title}" data-change="added"><option value="">Add…</option>${
         choices.map((one) => html`<option value="${one.value}">${one.title}</option>`)}</select>` : ''}`;
     }

@@ -29,7 +29,7 @@ class OneLora extends WorkbenchElement {
   facts(lora) {
     const rows = [
       ['Trigger word', lora.trigger], ['Model', lora.model_title || 'unknown'], ['Rank', lora.rank > 0 && lora.strength], ['Steps', lora.steps?.toLocaleString('en-US')], ['Size', bytes(lora.bytes)],
-      ['Created', ago(lora.created)], ...lora.fit, ...lora.made_of.map((one) => ['Made of', `${one.weight} × ${one.name}`]),
+      ['Created', ago(lora.created)], ...lora.fit, ...lora.made_of.map((one) => ['Made of', `${one.weight} × ${one.name}${one.blocks}`]),
       ['On the Hub', lora.published && html`<a class="link" href="${lora.published}" target="_blank" rel="noopener">${lora.published.replace(/^https?:\/\//, '')}</a>`], ['Name', html`<span class="mono">${lora.name}</span>`],
     ];
     return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>

@@ -54,6 +54,8 @@ def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     weight.wait_for()
     page.get_by_label("Scale of lion, slider").fill("0.5")
     page.wait_for_function("(field) => field.value === '0.50'", arg=weight.element_handle())
+    page.get_by_label("Blocks of lion").click()
+    page.get_by_role("group", name="Blocks of lion").locator("input[type=range]").first.fill("0")
     page.select_option("wb-lora-task select[name=loras]", "loras/boat")
     page.get_by_label("Remove boat").click()
     page.get_by_label("Scale of boat", exact=True).wait_for(state="detached")
@@ -64,7 +66,7 @@ def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     page.click("wb-lora-task .primary")
     page.click(".lora-work :text('Open')")
     page.wait_for_selector("wb-lora h2:text('both')")
-    page.wait_for_selector("wb-lora .lora-facts:has-text('0.5 × ')")
+    page.wait_for_selector("wb-lora .lora-facts:has-text('0.5 × '):has-text('[0:0]')")
 
 
 def test_what_is_moved_to_the_bin_comes_back_by_undo(site: Site, page: Page) -> None:

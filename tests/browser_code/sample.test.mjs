@@ -3,15 +3,28 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { elements } from './elements.mjs';
 
-const { lorasScale, withScale, sizeOptions, lengthOptions, sceneLines, withLast, pageRange, choosing } = elements([
-  'lorasScale', 'withScale', 'sizeOptions', 'lengthOptions', 'sceneLines', 'withLast', 'pageRange', 'choosing']);
+const { lorasScale, withScale, blockFactors, blocksText, blockGroups, sizeOptions, lengthOptions, sceneLines, withLast, pageRange, choosing } = elements([
+  'lorasScale', 'withScale', 'blockFactors', 'blocksText', 'blockGroups', 'sizeOptions', 'lengthOptions', 'sceneLines', 'withLast', 'pageRange', 'choosing']);
 
 test('a LoRA is a name with a scale, which is left out where it is 1', () => {
-  assert.deepEqual(lorasScale('runs/ring=0.8'), ['runs/ring', 0.8]);
-  assert.deepEqual(lorasScale('runs/ring@200'), ['runs/ring@200', 1]);
-  assert.deepEqual(lorasScale('/loras/a=b.safetensors'), ['/loras/a=b.safetensors', 1]);
-  assert.deepEqual(lorasScale('/loras/a=b.safetensors=-1.5'), ['/loras/a=b.safetensors', -1.5]);
+  assert.deepEqual(lorasScale('runs/ring=0.8'), ['runs/ring', 0.8, '']);
+  assert.deepEqual(lorasScale('runs/ring@200'), ['runs/ring@200', 1, '']);
+  assert.deepEqual(lorasScale('/loras/a=b.safetensors'), ['/loras/a=b.safetensors', 1, '']);
+  assert.deepEqual(lorasScale('/loras/a=b.safetensors=-1.5'), ['/loras/a=b.safetensors', -1.5, '']);
+  assert.deepEqual(lorasScale('runs/ring=0.8[0-9:0.5, rest:0]'), ['runs/ring', 0.8, '[0-9:0.5, rest:0]']);
+  assert.deepEqual(lorasScale('/loras/a[1]=2'), ['/loras/a[1]', 2, '']);
   assert.deepEqual([withScale('ring', 1), withScale('ring', 0.4)], ['ring', 'ring=0.4']);
+});
+
+test('factors of blocks are read, changed and written as ranges', () => {
+  const factors = blockFactors('[0-2:0.5, 7:0,rest:0]');
+  assert.deepEqual(factors, { 0: 0.5, 1: 0.5, 2: 0.5, 7: 0, rest: 0 });
+  assert.equal(blocksText({ ...factors, 1: 1, 8: 0 }), '[0:0.5,2:0.5,7-8:0,rest:0]');
+  assert.equal(blocksText({ 3: 1, rest: 1 }), '');
+  const found = [...Array(30).keys()].map((block) => ({ block, share: 1 / 32 }));
+  const groups = blockGroups([...found, { block: null, share: 2 / 32 }]);
+  assert.deepEqual(groups.map(({ blocks }) => blocks.length), [4, 4, 4, 4, 4, 4, 4, 2, 1]);
+  assert.deepEqual([groups[7].title, groups[8].blocks], ['Blocks 28–29', ['rest']]);
 });
 
 test("the model's own size comes first; one that is set is listed, whatever it is", () => {

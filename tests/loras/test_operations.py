@@ -17,7 +17,7 @@ from workbench import jobs
 from workbench.clips.records import file_sha256
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.loras import library, tasks
+from workbench.loras import library, tasks, view
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
 from workbench.loras.opened import ModelWeights
@@ -105,6 +105,22 @@ def test_a_merge_adds_up_exactly_whatever_ranks_alphas_and_layers(workspace: Wor
         "sha256": file_sha256(b),
         "weight": -2.0,
     }
+
+
+def test_factors_of_blocks_become_part_of_a_merge(workspace: Workspace) -> None:
+    a = put_lora(workspace, "a", on((QUERY, 2), (VALUE, 3)), alpha=6.0)
+    found = do(merge, workspace, MergeSettings(loras=("loras/a=2[1:-0.25]",), name="mixed"))
+    added, mixed = deltas(a), deltas(made(workspace, found))
+    near(mixed[QUERY], 2 * added[QUERY])
+    near(mixed[VALUE], -0.5 * added[VALUE])
+    assert "2 x a[1:-0.25]" in library.notes(library.find(workspace, "loras/mixed"))["summary"]
+    shares = {block: (layers, share) for block, layers, share in view.blocks(a)}
+    energy = {name: float(one.norm() ** 2) for name, one in added.items()}
+    assert shares[1] == (1, pytest.approx(energy[VALUE] / sum(energy.values()), rel=1e-4))
+    with pytest.raises(ConfigError, match=r"a factor for 2, but its blocks are 0 to 1"):
+        do(merge, workspace, MergeSettings(loras=("loras/a[2:0]",)))
+    with pytest.raises(ConfigError, match="a conversion keeps a LoRA's own strength"):
+        do(convert, workspace, ConvertSettings(lora="loras/a=0.5", format="comfyui"))
 
 
 def test_stock_diffusers_loads_a_merge_with_several_ranks_right(workspace: Workspace) -> None:

@@ -95,6 +95,28 @@ def test_weights_trained_beside_a_lora_come_and_go_with_it(
         assert np.array_equal(generate(sampler, workspace, "ann/rings").frames, found.frames)
 
 
+def test_blocks_of_a_lora_have_their_own_strengths(
+    sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path
+) -> None:
+    lora = write_lora(tmp_path / "one.safetensors", 1)
+    tensors = load_file(lora)
+    for name, tensor in tensors.items():
+        if "lora_B" in name:
+            tensor *= 0.5 if "blocks.0." in name else 0.0
+    save_file(tensors, tmp_path / "baked.safetensors", metadata_of(lora))
+    whole = generate(sampler, workspace, f"{lora}")
+    mixed = generate(sampler, workspace, f"{lora}[0:0.5, 1:0]")
+    assert mixed.record["loras"][0]["blocks"] == "[0:0.5,1:0]"
+    assert np.array_equal(mixed.frames, generate(sampler, workspace, f"{tmp_path}/baked.safetensors").frames)
+    assert not np.array_equal(mixed.frames, whole.frames)
+    assert np.array_equal(generate(sampler, workspace, f"{lora}").frames, whole.frames), "the next request has none"
+    half = generate(sampler, workspace, f"{lora}=0.5").frames
+    assert np.array_equal(generate(sampler, workspace, f"{lora}[0-99:0.5]").frames, half)
+    with pytest.raises(ConfigError, match=r"has a factor for 7-9, but its blocks are 0 to 1: name some of these"):
+        generate(sampler, workspace, f"{lora}[7-9:0]")
+    assert np.array_equal(generate(sampler, workspace).frames, generate(sampler, workspace, f"{lora}=0").frames)
+
+
 def test_a_lora_of_the_hub_is_fetched_and_checked(
     sampler: Sampler, workspace: Workspace, write_lora: WriteLora, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

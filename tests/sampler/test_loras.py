@@ -15,6 +15,7 @@ from workbench.sampler.loras import (
     available_loras,
     read_header,
     resolve,
+    split_lora,
     split_scale,
 )
 from workbench.workspace import Workspace
@@ -57,6 +58,38 @@ def test_name_and_scale(text: str, expected: tuple[str, float]) -> None:
 def test_bad_scales_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="SCALE, as in ring=0.8") as error:
         split_scale(text)
+    assert "loras" in error.value.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "scale", "blocks"),
+    [
+        ("ring=0.8[0-9:0.5, 12:0]", "ring", 0.8, "[0-9:0.5,12:0]"),
+        ("ring [ rest : 0 , 3 - 4 : 1.5 ]", "ring", 1.0, "[3-4:1.5,rest:0]"),
+        ("/a[1]/x.safetensors=2", "/a[1]/x.safetensors", 2.0, ""),
+        ("/a/x[1]", "/a/x[1]", 1.0, ""),
+        ("https://huggingface.co/you/cats=0.5[0:0]", "you/cats", 0.5, "[0:0]"),
+    ],
+)
+def test_factors_of_blocks(text: str, name: str, scale: float, blocks: str) -> None:
+    found = split_lora(text)
+    assert (found.name, found.scale, str(found.blocks)) == (name, scale, blocks)
+    assert split_lora(str(found)) == found
+    assert split_scale(text) == (name, scale)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "why"),
+    [
+        ("0-9:strong", "'0-9:strong': write ranges of blocks"),
+        ("9-0:1", "ends before it begins"),
+        ("0-5:1, 3:0", "'3:0', which names a block twice"),
+        (":0", "':0': write ranges"),
+    ],
+)
+def test_bad_factors_of_blocks_are_refused(blocks: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as error:
+        split_lora(f"ring[{blocks}]")
     assert "loras" in error.value.problems
 
 

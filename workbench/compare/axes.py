@@ -17,7 +17,7 @@ from workbench.errors import ConfigError
 from workbench.families.model import Model
 from workbench.runs.checkpoints import LORA, folder_of
 from workbench.runs.run import EXPORT as EXPORT_FILE
-from workbench.sampler.loras import split_scale
+from workbench.sampler.loras import split_lora
 from workbench.sampler.settings import INPUT_FILES, SampleSettings
 from workbench.workspace import Workspace
 from workbench.workspace.records import key_of
@@ -157,8 +157,8 @@ def _changes(workspace: Workspace, run: str, choice: dict[str, str], base: Sampl
     kept = list(base.loras)
     if "checkpoints" not in choice and "loras" not in choice:
         kept, compared = [], kept
-    scaled = [(name, own * scale) for name, own in map(split_scale, compared)]
-    loras = kept + [f"{name}={value:g}" for name, value in scaled if value]
+    scaled = [lora._replace(scale=lora.scale * scale) for lora in map(split_lora, compared)]
+    loras = kept + [str(lora) for lora in scaled if lora.scale]
     read: dict[str, tuple[str, Callable[[str], Any]]] = {
         "guidance": ("guidance_scale", float),
         "steps": ("steps", int),

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     Tensors = Mapping[str, torch.Tensor]
 
+BLOCK = re.compile(r"(?:(?:visual_)?transformer_)?blocks\.(\d+)\.")  # of the main blocks, in diffusers' names
 TENSOR = re.compile(
     r"(?P<layer>.+?)[._](?P<matrix>lora_A|lora_B|lora_down|lora_up|lora_mid|lora\.down|lora\.up|lora_linear_layer\.down|"
     r"lora_linear_layer\.up|lora_magnitude_vector)(?:\.(?!weight|bias)\w+)?(?:\.(?P<kind>weight|bias))?"
@@ -84,6 +85,12 @@ ORIGINS = {
 # diffusers' names for the usual layers of a block.
 ATTENTION, FEED_FORWARD = ("to_q", "to_k", "to_v", "to_out.0"), ("ff.net.0.proj", "ff.net.2")
 BLOCK = re.compile(r"(?:(?:visual_)?transformer_|double_)?blocks[._](\d+)[._](.+)")
+
+
+def block_number(layer: str) -> int | None:
+    """Return the main block that a layer belongs to by diffusers' name of it; None for layers outside the blocks."""
+    match = BLOCK.match(layer)
+    return int(match[1]) if match else None
 
 
 def without_prefixes(name: str) -> str:

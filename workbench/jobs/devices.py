@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -200,8 +201,19 @@ def gpus_of(choice: str) -> list[Device]:
     return [first] if INDEXED.fullmatch(_resolved(choice)[0]) else gpus() if first.is_gpu else []
 
 
+CPU_SECONDS = 1.0  # least time that the CPU's load is measured over: several views ask in the same moment
+_cpu = {"at": -CPU_SECONDS, "busy": 0.0}  # time.monotonic() of the last measurement, percent
+
+
+def _cpu_busy() -> float:
+    """Return the CPU's load in percent since the last measurement, which is at least CPU_SECONDS old."""
+    if (now := time.monotonic()) - _cpu["at"] >= CPU_SECONDS:
+        _cpu.update(at=now, busy=psutil.cpu_percent())
+    return _cpu["busy"]
+
+
 def load(device: Device) -> Load:
-    """Return how busy the device is. The CPU's figure covers the time since the last call.
+    """Return how busy the device is.
 
     Only torch reports an AMD GPU's memory, so it is None in a process without torch. Apple's GPU shares the
     machine's memory.
@@ -219,4 +231,4 @@ def load(device: Device) -> Load:
                 held = nvml.nvmlDeviceGetMemoryInfo(handle)
                 busy = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
                 return Load(busy, held.used / GIGABYTE, held.total / GIGABYTE)
-    return Load(psutil.cpu_percent(), (memory.total - memory.available) / GIGABYTE, memory.total / GIGABYTE)
+    return Load(_cpu_busy(), (memory.total - memory.available) / GIGABYTE, memory.total / GIGABYTE)

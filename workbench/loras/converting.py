@@ -136,6 +136,13 @@ def convert(workspace: Workspace, settings: ConvertSettings, report: Report, ste
     """Write a LoRA, or the two of a pair of experts, in another format. Raises ConfigError, CannotWrite."""
     names = [name for name in (settings.lora, settings.low_noise) if name.strip()]
     loras = [one for name in names for one in opened(workspace, [name], report)]
+    if scaled := next((name for name, one in zip(names, loras, strict=True) if one.scale != 1 or one.blocks), ""):
+        setting = "lora" if scaled is names[0] else "low_noise"
+        raise ConfigError.of(
+            setting,
+            f"{setting} is {scaled[:120]!r}, but a conversion keeps a LoRA's own strength: convert what "
+            f"`workbench loras merge '{scaled[:120]}'` makes",
+        )
     if settings.low_noise.strip():
         model = common_model(loras)
         known = (find_model(model).model,) if model else loras[0].family.models

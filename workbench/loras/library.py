@@ -106,6 +106,7 @@ class LoraSource(BaseModel):
 
     name: str
     weight: float = 1.0
+    blocks: str = ""
     sha256: str = ""
 
 

@@ -215,7 +215,7 @@ def merge(workspace: Workspace, settings: MergeSettings, report: Report, step: S
     loras = opened(workspace, settings.loras, report)
     model = common_model(loras)
     lora, error = summed(loras, RankLimit(rank=settings.rank), base_for(loras, model, report), step)
-    parts = " + ".join(f"{one.scale:g} x {one.title}" for one in loras)
+    parts = " + ".join(one.terms for one in loras)
     loss = "exact" if error is None else f"{percent(error)} of the change is lost"
     provenance = Provenance(
         title=title_from(settings.name, loras, "-merged" if len(loras) == 1 else ""),
@@ -281,13 +281,15 @@ def summed(
     for done, layer in enumerate(layers):
         step(done, len(layers))
         with_layer = [lora for lora in loras if f"{layer}.{DOWN}" in lora.weights.tensors]
-        changes = [change(lora.weights, layer, lora.scale, base) for lora in with_layer]
+        changes = [change(lora.weights, layer, lora.scale_of(layer), base) for lora in with_layer]
         up, down, layer_lost, layer_total = _added(changes, layer, limit)
         lost, total = lost + layer_lost, total + layer_total
         downs = [lora.weights.tensors[f"{layer}.{DOWN}"] for lora in with_layer]
         dtype = reduce(torch.promote_types, (one.dtype for one in downs))  # wide enough for all of them
         up, down = pair_of(up, down, (up.shape[0], *downs[0].shape[1:]), dtype)
-        biases = [one for lora in with_layer if (one := bias_change(lora.weights, layer, lora.scale)) is not None]
+        biases = [
+            one for lora in with_layer if (one := bias_change(lora.weights, layer, lora.scale_of(layer))) is not None
+        ]
         found.append((layer, up, down, sum(biases[1:], biases[0]).to(up.dtype) if biases else None))
     step(len(layers), len(layers))
     merged = replace(lora_of_layers(found, "a merge"), expert=common_expert(loras))
@@ -424,7 +426,7 @@ def fuse(workspace: Workspace, settings: FuseSettings, report: Report, step: Ste
         write_json(new / FUSED, record)
 
     target = new_folder(workspace.root / MODELS, title_from(settings.name, loras, "-fused"), fill)
-    parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
+    parts = " + ".join(lora.terms for lora in loras)
     left = f"{survival.share:.0%} of the change survives the rounding"
     return OperationResult(str(target), f"{known.title} with {parts} fused ({left}): use {target} as the model")
 
@@ -447,7 +449,7 @@ def survives(workspace: Workspace, settings: SurvivesSettings, report: Report, s
             survival.add(_rounded(before + added, how) - _rounded(before, how), added)
     step(len(weights), len(weights))
     shares = {how: survival.share for how, survival in formats.items()}
-    parts = " + ".join(f"{lora.scale:g} x {lora.title}" for lora in loras)
+    parts = " + ".join(lora.terms for lora in loras)
     left = ", ".join(f"{share:.0%} in {how}" for how, share in shares.items())
     poor = [how for how, share in shares.items() if share < WORTH_FUSING]
     remedy = f"; with a model in {' or '.join(poor)}, load the LoRA beside it instead" if poor else ""
@@ -549,8 +551,8 @@ def _added_to(name: str, loras: list[Opened], base: ModelWeights) -> torch.Tenso
     added = None
     for lora in loras:
         if f"{layer}.{DOWN}" in lora.weights.tensors and kind == "weight":
-            one = matrix(change(lora.weights, layer, lora.scale, base)).reshape(base[name].shape)
-        elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale)) is not None:
+            one = matrix(change(lora.weights, layer, lora.scale_of(layer), base)).reshape(base[name].shape)
+        elif kind == "bias" and (bias := bias_change(lora.weights, layer, lora.scale_of(layer))) is not None:
             one = bias
         else:
             continue

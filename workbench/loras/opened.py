@@ -33,9 +33,19 @@ from workbench.families.lora_files import (
     read_lora,
     unwrapped,
 )
-from workbench.families.lora_names import FIT_LIMIT, FORCE, UNKNOWN, Sizes, misfits, unknown_names, unread
+from workbench.families.lora_names import (
+    FIT_LIMIT,
+    FORCE,
+    UNKNOWN,
+    Sizes,
+    block_number,
+    misfits,
+    unknown_names,
+    unread,
+)
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
+from workbench.sampler.block_scales import BlockScales
 from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
 from workbench.workspace import Workspace, lora_names
 
@@ -52,7 +62,7 @@ Report = Callable[[str], None]
 class Opened:
     """One LoRA with its weights.
 
-    name, scale: as given.
+    name, scale, blocks: as given.
     title: for people, and for names derived from it.
     model: for `find_model`; "" if unknown.
     base_model: the model as the file names it.
@@ -74,16 +84,30 @@ class Opened:
     expert: str = ""
     training: Mapping[str, str] = field(default_factory=dict)
     test: str = ""
+    blocks: BlockScales = BlockScales()
+
+    @property
+    def terms(self) -> str:
+        """The LoRA with its scale in a formula: "0.8 x ring", with factors of blocks behind."""
+        return f"{self.scale:g} x {self.title}{self.blocks}"
+
+    def scale_of(self, layer: str) -> float:
+        """Return the scale of one layer."""
+        return self.scale * self.blocks.factor(block_number(f"{layer}."))
 
     def record(self) -> dict[str, Any]:
         """Return its entry for `made_of` in another LoRA's lora.json."""
-        return {"name": self.name, "file": self.path.name, "sha256": file_sha256(self.path), "weight": self.scale}
+        scaled = {"blocks": str(self.blocks)} if self.blocks else {}
+        file = {"file": self.path.name, "sha256": file_sha256(self.path)}
+        return {"name": self.name, **file, "weight": self.scale, **scaled}
 
 
 def opened(workspace: Workspace, texts: Sequence[str], report: Report = print) -> list[Opened]:
     """Open the LoRAs that LORA=SCALE texts name, downloading from the Hub. Raises ConfigError, ModelUnavailable."""
     found = [_open(workspace, lora) for lora in _fetched(workspace, texts, report)]
     for one in found:
+        if unused := one.blocks.unused(block_number(f"{layer}.") for layer in one.weights.layers):
+            raise ConfigError.of("loras", f"the LoRA {one.name} has a factor for {unused}")
         strange, layers = unread(one.weights), one.weights.layers
         if len(strange) > (1 - FIT_LIMIT) * (len(strange) + len(layers)):
             raise unknown_names(strange, f"one trainer, or import it with {FORCE}")
@@ -124,6 +148,7 @@ def _open(workspace: Workspace, lora: Lora, model: str = "", expert: str = "") -
         title=known.title if known is not None else f"{stem} {expert}".rstrip(),
         path=lora.file,
         scale=lora.scale,
+        blocks=lora.blocks,
         family=family,
         weights=weights,
         model=(known.model if known is not None else "") or model_named(base),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.display.quantities import percent
-from workbench.families import lora_names
+from workbench.errors import ConfigError
+from workbench.families import lora_check, lora_names
 from workbench.loras.library import LibraryLora, notes
 from workbench.runs.analysis.diagnosis import CLAIMS
 from workbench.runs.listing import summary_of
@@ -16,6 +19,27 @@ from workbench.runs.listing import summary_of
 def match(lora: LibraryLora) -> list[tuple[str, str]]:
     """Return (label, value) lines on how an imported LoRA matched its model; [] for others."""
     return lora_names.lines(notes(lora).get("match") or {})
+
+
+def blocks(path: Path) -> list[tuple[int | None, int, float]]:
+    """Return (block, layers, share of the change) of each transformer block that a file's LoRA changes.
+
+    The layers outside the blocks come last, as None. Raises ConfigError if it is not a LoRA file.
+    """
+    try:
+        tensors, metadata = lora_check.read(path)
+        changes = lora_check.changes(tensors, metadata)
+    except lora_check.Damaged as error:
+        raise ConfigError.of("lora", f"lora is {path.name}, but {error}: choose another file") from None
+    found = dict[int | None, tuple[int, float]]()
+    for name, change in changes.items():
+        match = lora_check.PREFIX.match(name)
+        block = lora_names.block_number(f"{name[match.end() if match else 0 :]}.")
+        layers, norm = found.get(block, (0, 0.0))
+        found[block] = layers + 1, norm + change.norm**2
+    total = sum(norm for _, norm in found.values()) or 1.0
+    order = sorted(found, key=lambda block: math.inf if block is None else block)
+    return [(block, found[block][0], found[block][1] / total) for block in order]
 
 
 def link(lora: LibraryLora) -> str:

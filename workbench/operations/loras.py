@@ -49,6 +49,9 @@ class Source(Snapshot):
     weight: float
     """Its weight in a merge, or its scale when fused."""
 
+    blocks: str = ""
+    """Factors of its scale for single blocks, as in [0-9:0.5]; "" if there were none."""
+
     sha256: str
     """SHA-256 of its file; "" if unknown."""
 
@@ -151,7 +154,7 @@ class Lora(Snapshot):
         yield from super().lines()
         yield from (line for line in lora_names.lines(self.match or {}) if line[0] != "rank")
         for one in self.made_of:
-            yield "made of", f"{one.weight:g} x {one.name}  {one.sha256[:16]}"
+            yield "made of", f"{one.weight:g} x {one.name}{one.blocks}  {one.sha256[:16]}"
 
 
 class Details(Lora):
@@ -195,6 +198,19 @@ class Check(Snapshot):
     def text(self) -> Iterator[str]:
         yield f"{self.sentence[:1].upper()}{self.sentence[1:]}."
         yield from (f"  {one}." for one in self.details)
+
+
+class Block(Snapshot):
+    """What a LoRA changes in one transformer block."""
+
+    block: int | None
+    """Number of the block, counted from 0; null for the layers outside the blocks."""
+
+    layers: Annotated[int, Shown(right=True)]
+    """Number of layers that it changes there."""
+
+    share: Annotated[float, Shown("share of the change", lambda share: f"{share:.1%}", right=True)]
+    """Share of the whole change, 0 to 1, by squared Frobenius norms."""
 
 
 class Format(Snapshot):
@@ -301,18 +317,33 @@ def _video(path: Path) -> LoraVideo:
     return LoraVideo(file=str(path), prompt=str(record.get("prompt", "")), width=width, height=height)
 
 
+LoraFile = Annotated[
+    str,
+    Field(
+        title="LoRA",
+        description="A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors "
+        "file.",
+        json_schema_extra={"source": "loras", "path": True},
+    ),
+]
+
+
+@operation()
+def blocks(workspace: Workspace, lora: LoraFile) -> list[Block]:
+    """Show how a LoRA's change is distributed over the transformer blocks.
+
+    This says where the weights changed, not how it looks: compare samples with blocks off, as in --lora ring[0-9:0].
+    """
+    return [
+        Block(block=one, layers=layers, share=share)
+        for one, layers, share in view.blocks(checked_file(workspace, lora))
+    ]
+
+
 @operation(exit_code=lambda found: 0 if found.good or found.code == "no test" else ExitCode.BAD_DATA)
 def check(
     workspace: Workspace,
-    lora: Annotated[
-        str,
-        Field(
-            title="LoRA",
-            description="A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors "
-            "file.",
-            json_schema_extra={"source": "loras", "path": True},
-        ),
-    ],
+    lora: LoraFile,
     *,
     test: Annotated[
         str,

@@ -39,10 +39,11 @@ from workbench.families.lora_files import (
     without_alpha,
     without_layers,
 )
-from workbench.families.lora_names import check_fit, match_report
+from workbench.families.lora_names import block_number, check_fit, match_report
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
+from workbench.sampler.block_scales import BlockScales
 from workbench.sampler.loras import Lora, read_header
 from workbench.workspace import from_json, write_bytes
 from workbench.workspace.lora_names import ALSO
@@ -99,10 +100,18 @@ class Adapters:
         if names:
             self._pipeline.enable_lora()
             self._pipeline.set_adapters(names, [scale for *_, scale in active if scale])
+            try:
+                for lora, (adapter, *_) in zip(loras, active, strict=True):
+                    if lora.blocks and lora.scale:
+                        self._scale_blocks(lora, adapter)
+            except BaseException:
+                self._deactivate()
+                raise
         else:
             self._deactivate()
         return [
             {"name": lora.name, **facts, "scale": lora.scale}
+            | ({"blocks": str(lora.blocks)} if lora.blocks else {})
             | ({"also_trained_sha256": file_sha256(also)} if also is not None else {})
             for lora, (_, facts, _), also in zip(loras, active, beside, strict=True)
         ]
@@ -168,6 +177,21 @@ class Adapters:
         }
         return adapter, facts
 
+    def _scale_blocks(self, lora: Lora, adapter: str) -> None:
+        """Apply a LoRA's factors of blocks to an adapter that was just activated at one scale. Raises ConfigError."""
+        layers = [
+            (block_number(f"{name}."), module)
+            for name, module in self._pipeline.transformer.named_modules()
+            if adapter in getattr(module, "scaling", ())
+        ]
+        if unused := lora.blocks.unused(block for block, _ in layers):
+            raise ConfigError.of("loras", f"the LoRA {lora.name} has a factor for {unused}")
+        for block, module in layers:
+            if factor := lora.blocks.factor(block):
+                module.scaling[adapter] *= factor
+            else:  # a DoRA at scale 0 would still change the weights' magnitudes
+                module.set_adapter([one for one in module.active_adapters if one != adapter])
+
     # ---- deactivating
 
     def _deactivate(self) -> None:
@@ -230,13 +254,13 @@ class AlsoTrained:
     def __init__(self, transformer: Any) -> None:
         self._transformer = transformer
         self._own: dict[str, torch.Tensor] = {}  # the model's own weights, while they are replaced
-        self._active: list[tuple[Path, int, float]] = []
+        self._active: list[tuple[Path, int, float, BlockScales]] = []
 
     def apply(self, loras: Sequence[Lora]) -> list[Path | None]:
         """Activate the weights beside exactly these LoRAs and return each LoRA's file or None. Raises ConfigError."""
         files = [file_beside(lora.file) if lora.scale else None for lora in loras]
         found = [(path, lora) for path, lora in zip(files, loras, strict=True) if path is not None]
-        wanted = [(path, path.stat().st_mtime_ns, lora.scale) for path, lora in found]
+        wanted = [(path, path.stat().st_mtime_ns, lora.scale, lora.blocks) for path, lora in found]
         if wanted != self._active:
             self.restore()
             parameters = self._parameters()
@@ -271,11 +295,11 @@ def _sums(
             own = parameters[name].data if name in parameters else None
             if own is None or own.shape != trained.shape:
                 raise ConfigError.of("loras", NOT_AS_TRAINED.format(lora=lora.name, weight=name))
-            trained = trained.to(own.device)
-            if lora.scale == 1 and name not in sums:
+            trained, scale = trained.to(own.device), lora.scale * lora.blocks.factor(block_number(name))
+            if scale == 1 and name not in sums:
                 sums[name] = trained
             else:
-                sums[name] = sums.get(name, own).float() + lora.scale * (trained.float() - own.float())
+                sums[name] = sums.get(name, own).float() + scale * (trained.float() - own.float())
     return sums
 
 

@@ -1,6 +1,7 @@
 """LoRA files: find them by name, fetch them from the Hub, check their headers. No torch.
 
-Settings name a LoRA as WHAT=SCALE; the scale defaults to 1. WHAT is
+Settings name a LoRA as WHAT=SCALE; the scale defaults to 1, and may be followed by factors of single blocks
+(block_scales.py). WHAT is
 
     ring                            the export of a run; also runs/ring, runs/ring@250, loras/NAME (see lora_names)
     /folder/file.safetensors        a file; also files written by torch (.pt, .bin, .ckpt)
@@ -17,6 +18,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from workbench.errors import ConfigError
@@ -29,6 +31,7 @@ from workbench.families.lora_files import (
     is_of_torch,
 )
 from workbench.hub import HubLost
+from workbench.sampler.block_scales import BlockScales, parse_blocks
 from workbench.workspace import SLUG, Workspace, lora_names, named_paths, safetensors_header
 from workbench.workspace.safetensors_header import MOST_BYTES, Header
 
@@ -55,6 +58,7 @@ class Lora:
     name: str
     path: Path | None
     scale: float
+    blocks: BlockScales = BlockScales()
 
     @property
     def file(self) -> Path:
@@ -78,11 +82,11 @@ def resolve(workspace: Workspace, texts: Sequence[str]) -> list[Lora]:
     """
     found = []
     for text in texts:
-        name, scale = split_scale(text)
+        name, scale, blocks = split_lora(text)
         path = _file(workspace, name)
         if path is not None and not is_of_torch(path):  # reading torch's files would need torch
             read_header(path)
-        found.append(Lora(name, path, scale))
+        found.append(Lora(name, path, scale, blocks))
     return found
 
 
@@ -140,17 +144,44 @@ def absolute(workspace: Workspace, texts: Sequence[str]) -> tuple[str, ...]:
     """Make the files' paths absolute, for processes with another working directory. Raises ConfigError."""
     kept = []
     for text in texts:
-        name, scale = split_scale(text)
-        path = _local(workspace, name)
-        kept.append(text if path is None and not ADDRESS.fullmatch(text.strip()) else f"{path or name}={scale:g}")
+        lora = split_lora(text)
+        path = _local(workspace, lora.name)
+        asis = path is None and not ADDRESS.fullmatch(text.strip())
+        kept.append(text if asis else str(lora._replace(name=str(path or lora.name))))
     return tuple(kept)
+
+
+class NamedLora(NamedTuple):
+    """A LoRA as settings name it."""
+
+    name: str
+    scale: float
+    blocks: BlockScales = BlockScales()
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.scale:g}{self.blocks}"
+
+
+BLOCKS = re.compile(r"(?P<lora>.*\S)\s*\[(?P<blocks>[^\[\]]*:[^\[\]]*)\]\s*")
+
+
+def split_lora(text: str) -> NamedLora:
+    """Split "ring=0.8[0-9:0.5]" into name, scale (1 by default) and factors of blocks. Raises ConfigError."""
+    if (match := BLOCKS.fullmatch(text)) is None:
+        return NamedLora(*split_scale(text))
+    try:
+        return NamedLora(*split_scale(match["lora"]), parse_blocks(match["blocks"]))
+    except ValueError as error:
+        raise _refusal(f"{text[:120]!r} with {error}") from None
 
 
 def split_scale(text: str) -> tuple[str, float]:
     """Split "ring=0.8" into ("ring", 0.8); the scale defaults to 1. A Hub URL becomes OWNER/NAME:FILE@REVISION.
 
-    Raises ConfigError.
+    Factors of blocks are left out (`split_lora` keeps them). Raises ConfigError.
     """
+    if (match := BLOCKS.fullmatch(text)) is not None:
+        text = match["lora"]
     name, equals, tail = text.strip().rpartition("=")
     if not equals or is_lora_file(tail) or (ADDRESS.match(text.strip()) and not _is_number(tail)):
         name, tail = text.strip(), "1"

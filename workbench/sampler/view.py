@@ -15,7 +15,7 @@ from workbench.display.quantities import duration
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_names
 from workbench.families.lora_files import is_lora_file
-from workbench.sampler.loras import split_scale
+from workbench.sampler.loras import split_lora
 from workbench.sampler.queue import Progress, RequestState
 from workbench.sampler.samples import Sample
 from workbench.sampler.settings import SampleSettings
@@ -100,6 +100,7 @@ def applied_loras(record: Mapping[str, Any]) -> list[AppliedLora]:
         scale, rank, alpha = (
             f"{lora[key]:g}" if isinstance(lora.get(key), int | float) else "" for key in ("scale", "rank", "alpha")
         )
+        scale += str(lora.get("blocks") or "")
         left_out = "; ".join(lora_names.left_out(reason) for reason in lora.get("left_out") or [])
         name = short_name(str(lora.get("name", "?")))
         found.append(AppliedLora(name, scale, fits, rank, alpha, made_for, left_out))
@@ -195,7 +196,7 @@ def loras_of(settings: SampleSettings) -> str:
 def short_name(lora: str) -> str:
     """Shorten a LoRA setting to its name, with the scale if it is not 1."""
     try:
-        name, scale = split_scale(lora)
+        name, scale, blocks = split_lora(lora)
     except ConfigError:
         return lora
     if checkpoint := CHECKPOINT.search(name):
@@ -204,7 +205,7 @@ def short_name(lora: str) -> str:
         path = Path(name)
         name = path.parent.name if path.name == "lora.safetensors" else path.stem
     name = name.removeprefix("runs/").removeprefix("loras/")
-    return name if scale == 1 else f"{name} at {scale:g}"
+    return (name if scale == 1 else f"{name} at {scale:g}") + str(blocks)
 
 
 def task_of(model: str) -> str:
