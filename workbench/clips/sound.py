@@ -1,4 +1,4 @@
-"""Read and write the sound of video files.
+"""Read, write and measure the sound of video files.
 
 Time 0 of a sound is the video's first picture, whatever timestamps the file has: sound that starts later is preceded by
 silence, gaps are filled with silence, and earlier sound is left out. Our own files carry AAC: every browser plays it.
@@ -7,12 +7,14 @@ silence, gaps are filled with silence, and earlier sound is left out. Our own fi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.clips.video_files import JUMP_BACK, opened
+from workbench.clips.records import Sound
+from workbench.clips.video_files import JUMP_BACK, opened, probe
 from workbench.errors import DataError
 from workbench.workspace import replacing
 
@@ -141,6 +143,78 @@ def _resampled(pieces: Iterable[Samples], own_rate: int, rate: int, layout: str)
         yield one.to_ndarray().astype("float32", copy=False)
 
 
+def track_of(path: Path) -> Sound | None:
+    """Return what a video's header says about its sound, None without a sound. Raises DataError."""
+    with opened(path) as (container, pictures):
+        if (track := _track(container)) is None:
+            return None
+        seconds = _end(track, pictures)
+        if pictures.frames and pictures.average_rate:  # the last block of AAC can go beyond the last picture
+            seconds = min(seconds, pictures.frames / float(pictures.average_rate))
+        return Sound(seconds=round(max(0.0, seconds), 3), rate=track.rate, channels=track.channels)
+
+
+def _end(track: Any, pictures: Any) -> float:
+    """Return where a sound track ends according to the header, in seconds after the first picture."""
+    end = ((track.start_time or 0) + (track.duration or 0)) * track.time_base
+    return float(end - (pictures.start_time or 0) * pictures.time_base)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+FULL = 0.999  # from here on a sample counts as clipped
+LEAST_DB = -120.0  # digital silence
+LONG, LOOK = 600.0, 0.1  # seconds: of longer videos, `waveform` reads so much of each part
+WAVE_RATE = 8000  # samples a second
+
+
+class Loudness(NamedTuple):
+    """How loud a sound is.
+
+    seconds: its length. rms: root mean square in dB of full scale. clipped: share of samples at full scale.
+    """
+
+    seconds: float
+    rms: float
+    clipped: float
+
+
+def loudness(path: Path, tick: Callable[[], None] = lambda: None) -> Loudness | None:
+    """Measure a video's sound, None without one. Raises DataError."""
+    import numpy as np
+
+    if (about := track_of(path)) is None:
+        return None
+    channels = min(2, about.channels)
+    squares, clipped, count = 0.0, 0, 0
+    for piece in sound_chunks(path, rate=about.rate, channels=channels):
+        squares += float(np.square(piece, dtype=np.float64).sum())
+        clipped += int((np.abs(piece) >= FULL).sum())
+        count += piece.size
+        tick()
+    rms = 10 * math.log10(max(squares / max(1, count), 10 ** (LEAST_DB / 10)))
+    return Loudness(round(count / channels / about.rate, 3), round(rms, 1), round(clipped / max(1, count), 5))
+
+
+def waveform(path: Path, steps: int) -> list[int]:
+    """Return the largest level in each of so many equal parts of a video, 0 to 100; [] without a sound.
+
+    Of very long videos, only the beginning of each part is read. Raises DataError.
+    """
+    import numpy as np
+
+    if track_of(path) is None or not (seconds := probe(path).seconds):
+        return []
+    part = seconds / steps
+    if seconds > LONG:
+        looks = (read_sound(path, start=step * part, seconds=LOOK, rate=WAVE_RATE, channels=1) for step in range(steps))
+        peaks = [float(np.abs(look).max(initial=0.0)) for look in looks]
+    else:
+        samples = read_sound(path, seconds=seconds, rate=WAVE_RATE, channels=1)[0]
+        peaks = [float(np.abs(one).max(initial=0.0)) for one in np.array_split(samples, steps)]
+    return [min(100, round(100 * peak)) for peak in peaks]
+
+
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -206,3 +280,72 @@ def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, c
         except (av.FFmpegError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise DataError(f"{video.name} cannot be given a sound ({reason}): use an mp4") from error
+
+
+LATE = 0.05  # seconds that a sound may go on after the last picture
+
+
+def is_canonical(path: Path, seconds: float) -> bool:
+    """Whether a video's sound can stay: one AAC track, intact and no longer than the pictures. Raises DataError."""
+    with opened(path) as (container, pictures):
+        track = _track(container)
+        if (
+            track is None
+            or len(container.streams.audio) > 1
+            or (track.codec_context.name, track.channels in LAYOUTS, track.rate in RATES) != ("aac", True, True)
+            or _end(track, pictures) > seconds + LATE
+        ):
+            return False
+        rate, channels = track.rate, track.channels
+    try:
+        return any([piece.shape[1] for piece in sound_chunks(path, rate=rate, channels=channels)])
+    except DataError:
+        return False
+
+
+def carry(
+    source: Path, target: Path, spans: Sequence[tuple[float, float]], tick: Callable[[], None] = lambda: None
+) -> bool:
+    """Give the mp4 at `target` the sound that `source` has in some spans, one after the other, at most in stereo.
+
+    Args:
+        spans: (start, end) of each in seconds after the first picture of `source`, in order.
+        tick: Called now and then, as a heartbeat.
+
+    Returns:
+        Whether there was any sound; without, the file stays as it is.
+
+    Raises:
+        DataError: The sound of `source` is damaged. CannotWrite.
+    """
+    with opened(source) as (container, _):
+        if (track := _track(container)) is None:
+            return False
+        rate = next((one for one in RATES if one >= track.rate), RATES[-1])
+        channels = min(2, track.channels)
+    pieces = _in_spans(source, spans, rate, channels, tick)
+    if (first := next(pieces, None)) is None:
+        return False
+    mux_sound(target, target, itertools.chain([first], pieces), rate, channels)
+    return True
+
+
+def _in_spans(
+    source: Path, spans: Sequence[tuple[float, float]], rate: int, channels: int, tick: Callable[[], None]
+) -> Iterator[Samples]:
+    """Yield the sound in some spans. Each but the last is padded with silence to its full length."""
+    import numpy as np
+
+    for number, (start, end) in enumerate(spans):
+        left = round((end - start) * rate)
+        for piece in sound_chunks(source, start=start, rate=rate, channels=channels):
+            tick()
+            if (kept := piece[:, :left]).shape[1]:
+                yield kept
+            left -= kept.shape[1]
+            if not left:
+                break
+        while left and number + 1 < len(spans):
+            silence = min(CHUNK, left)
+            yield np.zeros((channels, silence), np.float32)
+            left -= silence
