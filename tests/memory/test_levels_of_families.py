@@ -1,11 +1,12 @@
-"""Every memory level on every miniature of HunyuanVideo 1.5, Kandinsky 5, LTX-Video, LTX-2, Mochi and Wan: gradients
-against those of the plain model.
+"""Every memory level on every miniature of HunyuanVideo 1.5, Kandinsky 5, LTX-Video, LTX-2 (with sound, too), Mochi and
+Wan: gradients against those of the plain model.
 
 CogVideoX's are compared in whole sessions (tests/trainer/test_memory_levels.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,19 @@ import torch
 from tests.families.stock import told_nothing
 from workbench.families import families
 from workbench.families.base import Family
-from workbench.families.model_inputs import ModelInputs
+from workbench.families.model_inputs import ModelInputs, SoundInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.trainer.trainable import apply_memory_levels
 
 pytestmark = pytest.mark.long
 
-CPU = torch.device("cpu")
+CPU, HEARD = torch.device("cpu"), "with sound"
 CASES = [
     (family, variant)
     for family in families()
     if family.name in ("hunyuan15", "kandinsky5", "ltx", "ltx2", "mochi", "wan")
-    for variant in family.toys
+    for variant in (*family.toys, *([f"{family.toys[2]} {HEARD}"] if family.name == "ltx2" else []))
 ]
 # One of each kind at every change, the others before a release.
 USUAL = {
@@ -36,6 +37,7 @@ USUAL = {
     ("ltx", "text"),
     ("ltx", "image-0.9.5"),
     ("ltx2", "image-2.3"),
+    ("ltx2", f"text-2.3 {HEARD}"),
     ("wan", "image-2.1"),
     ("wan", "5b-image"),
     ("wan", "a14b"),
@@ -55,7 +57,8 @@ class Variant:
     """A miniature with one batch, whose second clip is not shown its first frame where the model takes one."""
 
     def __init__(self, family: Family, folder: Path, variant: str) -> None:
-        self.family, model = family, family.toy(folder, variant)
+        self.learned = {"sound": "picture+sound"} if variant.endswith(HEARD) else {}
+        self.family, model = family, family.toy(folder, variant.removesuffix(f" {HEARD}"))
         self.folder = Path(model.source)
         shape = family.latents_shape(self.folder, model.frames, model.height, model.width)
         random = torch.Generator().manual_seed(0)
@@ -72,11 +75,14 @@ class Variant:
         self.schedule = family.noise_schedule(self.folder, CPU)
         times = self.schedule.timesteps(torch.tensor([0.2, 0.8]), shape)
         self.inputs = ModelInputs(latents, text, noise, times, given, model.fps)
+        if self.learned:
+            sound = SoundInputs(*(torch.randn(2, 17, 4, generator=random) for _ in range(2)), times.flip(0))
+            self.inputs = replace(self.inputs, sound=sound)
         self.loss, self.plain = self.gradients()
 
     def gradients(self, **values: Any) -> tuple[float, Gradients]:
         """Loss and gradients with these memory settings, of a LoRA that was moved away from zero."""
-        settings = TrainSettings().changed(rank=2, targets="attention+feed-forward", **values)
+        settings = TrainSettings().changed(rank=2, targets="attention+feed-forward", **self.learned, **values)
         transformer = self.family.load_transformer(self.folder, CPU, torch.float32)
         self.family.use_attention(transformer, settings.attention, CPU)
         named = lora.attach(self.family, transformer, settings, 0)
@@ -85,7 +91,8 @@ class Variant:
             if "lora_B" in name:
                 parameter.data = torch.randn(parameter.shape, generator=random) * 0.1
         apply_memory_levels(self.family, transformer, settings, CPU)
-        each = self.family.loss(transformer.train(), self.schedule, self.inputs)
+        each, heard = self.family.losses(transformer.train(), self.schedule, self.inputs)
+        each = each if heard is None else each + heard
         each.mean().backward()
         found = {name: one.grad for name, one in transformer.named_parameters() if one.grad is not None}
         return each.mean().item(), found

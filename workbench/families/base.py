@@ -43,6 +43,7 @@ from workbench.families.model_inputs import (
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.recipes import Recipe, recipes_of
+from workbench.families.sound import Sound
 from workbench.families.told import BESIDE, NAMES, Told
 from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
@@ -129,8 +130,9 @@ class Family(ABC):
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
-    # Pattern for layers that the training loss does not depend on, such as those of a sound: they get no LoRA.
-    unreached_layers: ClassVar[str] = ""
+    # Value of the setting `sound` -> pattern for layers that the loss then does not depend on: they get no LoRA. The
+    # keys are what the model can learn; {}: the picture, with all layers.
+    unreached_layers: ClassVar[Mapping[str, str]] = {}
 
     # ---- image-to-video training
 
@@ -256,6 +258,7 @@ class Family(ABC):
         supported = {setting for setting, names in needs.items() if any(kinds.get(name) == "" for name in names)}
         # By default the base model's prediction can replace the target, and a mask can weight the loss per latent cell.
         own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
+        own |= {"sound": OwnSetting(), "sound_weight": OwnSetting()} if len(self.unreached_layers) > 1 else {}
         return own | {name: OwnSetting() for name in sorted(supported)}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
@@ -565,6 +568,28 @@ class Family(ABC):
         """
         raise NotImplementedError
 
+    # ---- sound, of models that make it together with the picture
+
+    def sound_rate(self, folder: Path) -> int:
+        """Return the samples per second that `encode_sound` takes; 0 for models without sound."""
+        return 0
+
+    def load_sound_encoder(self, folder: Path, device: torch.device) -> Any:
+        """Load the autoencoder of sound, frozen."""
+        raise NotImplementedError
+
+    def encode_sound(self, encoder: Any, samples: torch.Tensor) -> Tensors:
+        """Encode a clip's sound, float32 [2, samples], to {"sound": [1, tokens, channels]}, normalized."""
+        raise NotImplementedError
+
+    def load_sound_decoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
+        """Load what `decode_sound` needs, as one module, frozen; None for models without sound."""
+        return None
+
+    def decode_sound(self, decoder: Any, latents: torch.Tensor) -> Sound:
+        """Decode a sound's latents [1, tokens, channels]."""
+        raise NotImplementedError
+
     # ---- latents in files: docs/file_formats.md, samples
 
     def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -743,6 +768,24 @@ class Family(ABC):
         target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
         return self.error(self.predict(transformer, schedule, inputs), target, inputs.given, weights)
 
+    def losses(
+        self,
+        transformer: Any,
+        schedule: NoiseSchedule,
+        inputs: ModelInputs,
+        base: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return the loss of each clip as `loss`, and that of its sound, [B] each. A pure function.
+
+        If the sound alone is learned, its loss is the first. The second is None without a sound beside the picture.
+        """
+        return self.loss(transformer, schedule, inputs, base, weights), None
+
+    def predictions(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> tuple[torch.Tensor, ...]:
+        """Return the prediction of each stream that is learned; of one, as `predict`."""
+        return (self.predict(transformer, schedule, inputs),)
+
     def error(
         self,
         predicted: torch.Tensor,
@@ -839,6 +882,10 @@ class Family(ABC):
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
         """Generate one clip's latents [1, *latents_shape] as the stock pipelines do. Raises ConfigError."""
         return Denoising(self, transformer, inputs).run()
+
+    def denoise_with_sound(self, transformer: Any, inputs: DenoiseInputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Generate one clip's latents as `denoise`, and those of its sound [1, tokens, channels]; None without one."""
+        return self.denoise(transformer, inputs), None
 
     # ---- model cards
 

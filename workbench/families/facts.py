@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,7 +45,6 @@ class Linear:
     on: what it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
         vector per clip, such as the timestep.
     shared: another layer before it reads the same input.
-    reached: the training loss depends on it.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Linear:
     outputs: int
     on: On = "video"
     shared: bool = False
-    reached: bool = True
 
     @property
     def in_blocks(self) -> bool:
@@ -111,6 +109,7 @@ class ModelFacts:
     patch, patch_frames: latent pixels per side and latent frames of one token.
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
     presets: value of the setting `targets` -> endings of layer names, without ALL_LINEAR.
+    unreached: value of the setting `sound` -> pattern for layers that the training loss does not depend on.
     on_disk: the sizes were read from the model's files.
     text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
     position_bytes: bytes of position embeddings, per token and unit of width.
@@ -145,6 +144,7 @@ class ModelFacts:
     in_channels: int
     presets: Mapping[str, tuple[str, ...]]
     on_disk: bool
+    unreached: Mapping[str, str] = field(default_factory=dict)
     text_joint: bool = True
     timed_bytes: int = 0
     position_bytes: int = 0
@@ -256,7 +256,6 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
                 *shape,
                 input_of(name),
                 shared=re.fullmatch(family.shared_layers, name) is not None,
-                reached=not re.fullmatch(family.unreached_layers, name),
             )
             for name, shape in transformer.layers.items()
             if not name.endswith("embed")  # a lookup table
@@ -270,6 +269,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         channels=channels,
         in_channels=in_channels,
         presets=family.lora_targets,
+        unreached=family.unreached_layers,
         on_disk=folder is not None,
         text_joint=family.text_joint,
         timed_bytes=family.timed_number * (model.task == "image-to-video" and in_channels == channels),

@@ -1,22 +1,27 @@
-"""The LTX-2 family: 2.0 (19B), 2.3 (22B) and folders of 2.5, from text and images. It trains the picture alone.
+"""The LTX-2 family: 2.0 (19B), 2.3 (22B) and folders of 2.5, from text and images, with sound.
 
 Sources: diffusers' LTX2Pipeline and LTX2ImageToVideoPipeline, which this matches; Lightricks' LTX-2 repository at
 400fd31, its ltx-trainer for the loss (text_to_video.py, flexible.py, timestep_samplers.py) and ltx-pipelines for the
 guidance (constants.py); the configs of diffusers' scripts/convert_ltx2_to_diffusers.py.
 
 One transformer makes picture and sound, in two streams that attend to each other in every block. Flow matching:
-x = (1 - s) clean + s noise; the transformer gets 1000 s and predicts noise - clean. The authors' trainer leaves the
-sound out of a run without sound: the picture's stream then attends to itself and to its caption, and no layer of the
-sound's stream or between the streams is computed. diffusers always computes a sound, so here it gets one token of
-zeros, with attention between the streams off (isolate_modalities), which gives the same prediction. Layers that the
-picture does not need are never trained (`unreached_layers`).
+x = (1 - s) clean + s noise; the transformer gets 1000 s and predicts noise - clean. The authors' trainer leaves a
+stream out of a run that does not learn it: the other then attends to itself and to its caption, and no layer of the
+missing stream or between the streams is computed. diffusers always computes both, so here the missing one gets one
+token of zeros, with attention between the streams off (isolate_modalities), which gives the same prediction. Layers
+that a run's loss does not need are never trained (`unreached_layers`).
+
+A run that learns picture and sound draws noise and s for each stream apart, s from the density for its own number of
+tokens, and adds the two errors (flexible.py, _process_modality and compute_loss; the older text_to_video.py drew one s
+for both). Attention between the streams is told the other stream's s. A sound is a spectrogram (`sound`) of the mean of
+its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies.
 
 s is drawn logit-normal around a mean that rises with the number of tokens, then stretched so that its 0.5% and 99.9%
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
 and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
 
-A sample needs a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
-after the picture's, and dropped at the end. Only a clip that is changed (`source`) is denoised without one. Guidance is
+A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
+after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance is
 what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
 blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled.
 
@@ -44,8 +49,24 @@ from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, part_folder
-from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors, gemma_parts
-from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings, float64_device, shifted
+from workbench.families.model_inputs import (
+    CallInputs,
+    CaptionTokens,
+    Given,
+    ModelInputs,
+    PromptEncoder,
+    Tensors,
+    gemma_parts,
+)
+from workbench.families.noise_schedules import (
+    AS_PUBLISHED,
+    FlowSchedule,
+    NoiseSchedule,
+    NoiseSettings,
+    float64_device,
+    shifted,
+)
+from workbench.families.sound import Sound, spectrogram
 from workbench.families.usage import UsageExtras
 from workbench.workspace import read_json
 
@@ -121,7 +142,8 @@ BETWEEN = ("audio_to_video_attn", "video_to_audio_attn")
 ATTENTIONS = (*(f"{stream}attn{number}" for stream in STREAMS for number in (1, 2)), *BETWEEN)
 IN_BLOCK = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in (*ATTENTION, "to_gate_logits"))
 IN_BLOCK += tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
-PICTURE = tuple(f"attn{number}.{name}" for number in (1, 2) for name in ATTENTION)
+ATTENDING = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in ATTENTION)
+FEEDING_FORWARD = tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
 EMBEDDINGS = {  # diffusers' name -> the authors'
     "time_embed": "adaln_single",
     "audio_time_embed": "audio_adaln_single",
@@ -251,7 +273,7 @@ class JointDenoising(Denoising):
         super().__init__(family, transformer, inputs)
         options = StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, inputs.device, inputs.scheduler)
         self._sound_steps = family.sampler_steps(options)
-        self._sound: torch.Tensor | None = None
+        self.sound: torch.Tensor | None = None  # its latents, [1, tokens, channels]
         self._direction: torch.Tensor | None = None
 
     def _predicted(
@@ -259,7 +281,7 @@ class JointDenoising(Denoising):
     ) -> torch.Tensor:
         inputs = self.inputs
         if step == 0 and inputs.source is None:
-            self._sound = self.family.sound_noise(inputs)
+            self.sound = self.family.sound_noise(inputs)
         both = partial(self._both, latents, timestep, given)
         prompt = both(inputs.text)
         if not inputs.guidance.guides(step, steps):
@@ -269,7 +291,7 @@ class JointDenoising(Denoising):
         negative, others = both(inputs.negative_text), []  # the others with their shares
         if perturbed := perturbed_block(self.transformer.config):
             others.append((self.PERTURBED_SCALE, both(inputs.text, perturbed=perturbed)))
-        if self._sound is not None:
+        if self.sound is not None:
             others.append((self.MODALITY_SCALE - 1, both(inputs.text, isolated=True)))
         scale, level = inputs.guidance.scale_at(step, steps, float(timestep)), float(timestep) / 1000
 
@@ -283,8 +305,8 @@ class JointDenoising(Denoising):
             share = inputs.guidance.rescale or self.RESCALE
             return (noisy - clean * (share * factor + 1 - share)) / level
 
-        if self._sound is not None:
-            self._direction = combined(1, self._sound, self.AUDIO_SCALE)
+        if self.sound is not None:
+            self._direction = combined(1, self.sound, self.AUDIO_SCALE)
         return combined(0, latents.float(), scale)
 
     def _both(
@@ -294,14 +316,14 @@ class JointDenoising(Denoising):
         inputs = self.inputs
         given = given and given.to(inputs.device, inputs.dtype)
         call = CallInputs(latents.to(inputs.dtype), text, timestep.expand(1), given, inputs.fps)
-        sound = None if self._sound is None else self._sound.to(inputs.dtype)
+        sound = None if self.sound is None else self.sound.to(inputs.dtype)
         picture, sound = self.family.both(self.transformer, call, sound, **more)
         return picture.float(), sound.float()
 
     def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._sound is not None:
+        if self.sound is not None:
             assert self._direction is not None
-            self._sound = self._sound_steps.step(index, self._direction, self._sound, self.inputs.noise)[0]
+            self.sound = self._sound_steps.step(index, self._direction, self.sound, self.inputs.noise)[0]
         return super()._step(index, predicted, latents)
 
 
@@ -318,7 +340,7 @@ class LTX2(Family):
     models = MODELS
     layer_names = NAMES
     lora_formats = FORMATS
-    lora_targets = {"attention": PICTURE, "attention+feed-forward": (*PICTURE, *FEED_FORWARD)}
+    lora_targets = {"attention": ATTENDING, "attention+feed-forward": (*ATTENDING, *FEEDING_FORWARD)}
     schedulers = ("Euler",)
     toys = ("text", "image", "text-2.3", "image-2.3", "text-2.5")
     pipelines = {
@@ -331,7 +353,11 @@ class LTX2(Family):
     more_text = ("audio_embeds",)
     clip_layers = r"(time_embed|prompt_adaln)\..+|.*(audio|a2?v_cross_attn)_.+"
     shared_layers = r".*\.attn1\.(to_[kv]|to_gate_logits)|.*\.attn2\.to_gate_logits"
-    unreached_layers = r".*(audio|a2?v_cross_attn|keyframes_abs_pos)_.+"
+    unreached_layers = {
+        "picture": r".*(audio|a2?v_cross_attn|keyframes_abs_pos)_.+",
+        "picture+sound": r"keyframes_abs_pos_.+",
+        "sound": r"(?!(.*\.)?audio_(?!to_|a2v_)).+",  # all but the sound's own
+    }
     saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
     float32_latents = True
     auto_for_float32 = "bfloat16"
@@ -455,6 +481,45 @@ class LTX2(Family):
         """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
 
+    # ---- sound
+
+    def sound_rate(self, folder: Path) -> int:
+        return int(config(folder, "audio_vae")["sample_rate"])
+
+    def load_sound_encoder(self, folder: Path, device: torch.device) -> Any:
+        """Load the autoencoder in float32, as the authors' trainer does (process_videos.py)."""
+        import torch
+
+        return self._part(folder, "audio_vae", device, torch.float32)
+
+    def encode_sound(self, encoder: Any, samples: torch.Tensor) -> Tensors:
+        import torch
+
+        sizes = encoder.config
+        heard = spectrogram(
+            samples.to(encoder.latents_mean.device), sizes.sample_rate, sizes.mel_bins, sizes.mel_hop_length
+        )
+        with torch.no_grad():
+            mean = encoder.encode(heard[None]).latent_dist.mode()
+        tokens = mean.transpose(1, 2).flatten(2)
+        return {"sound": (tokens - encoder.latents_mean) / encoder.latents_std}
+
+    def load_sound_decoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+        """Load the autoencoder and the vocoder, as one module."""
+        import torch
+
+        return torch.nn.ModuleDict({name: self._part(folder, name, device, dtype) for name in ("audio_vae", "vocoder")})
+
+    def decode_sound(self, decoder: Any, latents: torch.Tensor) -> Sound:
+        import torch
+
+        vae, vocoder = decoder["audio_vae"], decoder["vocoder"]
+        clean = latents.to(vae.latents_mean.device) * vae.latents_std.float() + vae.latents_mean.float()
+        with torch.no_grad():
+            unpacked = clean.unflatten(2, (vae.config.latent_channels, -1)).transpose(1, 2)
+            waves = vocoder(vae.decode(unpacked.to(vae.latents_mean.dtype), return_dict=False)[0])
+        return Sound(waves[0].float().cpu().numpy(), vocoder.config.output_sampling_rate)
+
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
@@ -473,6 +538,40 @@ class LTX2(Family):
         """Return the prediction for the picture without a sound."""
         return self.both(transformer, inputs)[0]
 
+    def losses(
+        self,
+        transformer: Any,
+        schedule: NoiseSchedule,
+        inputs: ModelInputs,
+        base: torch.Tensor | None = None,
+        weights: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        sound = inputs.sound
+        if sound is None:
+            return super().losses(transformer, schedule, inputs, base, weights)
+        *picture, heard = self.predictions(transformer, schedule, inputs)
+        of_sound = self.error(heard, schedule.target(sound.latents, sound.noise, sound.timesteps))
+        if sound.alone:
+            return of_sound, None
+        target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
+        return self.error(picture[0], target, inputs.given, weights), of_sound
+
+    def predictions(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> tuple[torch.Tensor, ...]:
+        sound, dtype = inputs.sound, transformer.dtype
+        if sound is None:
+            return super().predictions(transformer, schedule, inputs)
+        noisy = schedule.mix(sound.latents, sound.noise, sound.timesteps).to(dtype)
+        text = {name: tensor.to(dtype) for name, tensor in inputs.text.items()}
+        if sound.alone:  # one token stands for the picture, and one for its caption
+            picture = noisy.new_zeros(len(noisy), transformer.config.in_channels, 1, 1, 1)
+            text["prompt_embeds"] = text["prompt_embeds"][:, :1] * 0
+            call = CallInputs(picture, text, sound.timesteps, None, inputs.fps)
+            return (self.both(transformer, call, noisy, isolated=True)[1],)
+        picture = self.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
+        given = inputs.given and inputs.given.to(picture.device, dtype)
+        call = CallInputs(picture.to(dtype), text, inputs.timesteps, given, inputs.fps)
+        return self.both(transformer, call, noisy, times=sound.timesteps)
+
     def both(
         self,
         transformer: Any,
@@ -480,6 +579,7 @@ class LTX2(Family):
         sound: torch.Tensor | None = None,
         isolated: bool = False,
         perturbed: int = 0,
+        times: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
 
@@ -487,8 +587,10 @@ class LTX2(Family):
             sound: Noisy, [B, tokens, C]; None for the picture alone.
             isolated: The streams do not attend to each other.
             perturbed: A block to compute without self-attention; 0 for none.
+            times: Of the sound, [B]; None for the picture's.
         """
-        latents, times, given, text = inputs.latents, inputs.timesteps, inputs.given, inputs.text["prompt_embeds"]
+        latents, own, given, text = inputs.latents, inputs.timesteps, inputs.given, inputs.text["prompt_embeds"]
+        times = own if times is None else times
         count, (frames, height, width) = len(latents), latents.shape[2:]
         alone, sizes = sound is None, transformer.config
         if sound is None:
@@ -504,9 +606,10 @@ class LTX2(Family):
             audio_hidden_states=sound,
             encoder_hidden_states=text,
             audio_encoder_hidden_states=words,
-            timestep=given.times_of_tokens(times, frames, height * width) if given is not None and known else times,
+            timestep=given.times_of_tokens(own, frames, height * width) if given is not None and known else own,
             audio_timestep=times,
-            sigma=times,
+            sigma=own,
+            audio_sigma=times,
             num_frames=frames,
             height=height,
             width=width,
@@ -548,7 +651,11 @@ class LTX2(Family):
         return torch.randn(shape, generator=inputs.noise).transpose(1, 2).flatten(2).to(inputs.device)
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
-        return JointDenoising(self, transformer, inputs).run()
+        return self.denoise_with_sound(transformer, inputs)[0]
+
+    def denoise_with_sound(self, transformer: Any, inputs: DenoiseInputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        loop = JointDenoising(self, transformer, inputs)
+        return loop.run(), loop.sound
 
     # ---- model cards
 
@@ -610,13 +717,15 @@ class LTX2(Family):
             "transformer": transformer,
             "vae": vae,
             "audio_vae": diffusers.AutoencoderKLLTX2Audio(
-                base_channels=4, ch_mult=(1,), num_res_blocks=1, resolution=32, latent_channels=2, mel_bins=8
+                base_channels=4, ch_mult=(1, 1, 1), num_res_blocks=1, resolution=32, latent_channels=2, mel_bins=8
             ),
-            "vocoder": LTX2Vocoder(16, 8, 2, [4, 4], [2, 2], [3], [[1, 3, 5]]),
+            "vocoder": LTX2Vocoder(16, 8, 2, [32, 30], [16, 15], [3], [[1, 3, 5]]),  # 240 samples a spectrum, as 2.0
             "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(
                 use_dynamic_shifting=True, shift_terminal=0.1, **shifts
             ),
         }
+        parts["audio_vae"].latents_mean.fill_(0.2)
+        parts["audio_vae"].latents_std.fill_(0.8)
         kind = diffusers.LTX2ImageToVideoPipeline if variant.startswith("image") else diffusers.LTX2Pipeline
         return kind(**parts), {"frames": 17, "height": 64, "width": 64}
 

@@ -116,6 +116,26 @@ class CallInputs:
 
 
 @dataclass(frozen=True)
+class SoundInputs:
+    """The sound of a batch: the second stream of a model that makes picture and sound. Noise and time are its own.
+
+    latents: clean [B, tokens, channels].
+    noise: [B, tokens, channels].
+    timesteps: [B], from the model's noise schedule for so many tokens.
+    alone: only the sound is learned; neither stream attends to the other.
+    """
+
+    latents: torch.Tensor
+    noise: torch.Tensor
+    timesteps: torch.Tensor
+    alone: bool = False
+
+    def rows(self, indices: torch.Tensor) -> SoundInputs:
+        """Return some clips of the batch, by their indices [N]."""
+        return SoundInputs(self.latents[indices], self.noise[indices], self.timesteps[indices], self.alone)
+
+
+@dataclass(frozen=True)
 class ModelInputs:
     """A batch for `Family.loss`, on the transformer's device.
 
@@ -123,6 +143,7 @@ class ModelInputs:
     noise: [B, ...].
     timesteps: [B], from the model's noise schedule.
     fps: frame rate of the clips.
+    sound: for `Family.losses`; None for clips without a sound, and for runs that do not learn it.
     """
 
     latents: torch.Tensor
@@ -131,6 +152,7 @@ class ModelInputs:
     timesteps: torch.Tensor
     given: Given | None = None
     fps: float = 8.0
+    sound: SoundInputs | None = None
 
     def rows(self, indices: torch.Tensor) -> ModelInputs:
         """Return some clips of the batch, by their indices [N]."""
@@ -141,6 +163,7 @@ class ModelInputs:
             noise=self.noise[indices],
             timesteps=self.timesteps[indices],
             given=self.given and self.given.rows(indices),
+            sound=self.sound and self.sound.rows(indices),
         )
 
 

@@ -98,7 +98,7 @@ class RunSizes:
         Chooses layers the way peft does. An invalid pattern trains nothing here; the run itself refuses it.
         """
         targets = self.settings.targets
-        if not linear.reached:
+        if re.fullmatch(self.facts.unreached.get(self.settings.sound, ""), linear.name):
             return 0
         numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
         if (chosen := chosen_blocks(self.settings.blocks, self.facts.blocks)) is not None:

@@ -28,7 +28,7 @@ from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
 from workbench.runs.data import Batches, RunClip, TrainingData, datasets_of, load_data, read_mask
 from workbench.runs.frozen_loras import check_frozen
-from workbench.runs.settings import TrainSettings, chosen_blocks
+from workbench.runs.settings import HAS_EFFECT, TrainSettings, chosen_blocks
 from workbench.settings import value_text
 from workbench.workspace import SLUG, Workspace, lora_names, named_paths, read_object
 from workbench.workspace.folders import Bin
@@ -69,6 +69,7 @@ def check(workspace: Workspace, settings: TrainSettings) -> Shape:
         _check_slider(settings, resolved)
     if settings.best_point != "off":
         _check_best_point(settings, resolved)
+    _check_sound(settings)
     if settings.blocks and settings.method != "full":
         chosen_blocks(settings.blocks, resolved.facts.blocks)
     check_frozen(workspace, settings, resolved)
@@ -181,6 +182,26 @@ def _check_best_point(settings: TrainSettings, resolved: ResolvedModel) -> None:
         why = f"{model.title} predicts codes, whose distance from a clip cannot be measured"
     if why:
         raise ConfigError.about(f"best_point is {settings.best_point}, but {why}: set best_point to off")
+
+
+def _check_sound(settings: TrainSettings) -> None:
+    """Refuse what works on the picture's predictions alone, in runs that learn a sound."""
+    if settings.sound == "picture":
+        return
+    refused: list[tuple[str, Any]] = [("regularization_target", "clips"), ("outside_weight", 0.0)]
+    if settings.sound == "sound":
+        refused += [("loss_mask", "off"), ("preservation_weight", 0.0), ("best_point", "off")]
+    if settings.is_slider:
+        raise ConfigError.about(
+            f"sound is {settings.sound}, but a slider learns from predictions of the picture: set sound to picture"
+        )
+    for name, off in refused:
+        in_effect = name not in HAS_EFFECT or HAS_EFFECT[name](settings.model_dump())
+        if in_effect and (value := getattr(settings, name)) != off:
+            raise ConfigError.about(
+                f"{name} is {value_text(value)}, which works on the picture, but sound is {settings.sound}: set {name} "
+                f"to {value_text(off)}, or sound to picture"
+            )
 
 
 def _check_slider(settings: TrainSettings, resolved: ResolvedModel) -> None:

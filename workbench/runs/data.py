@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -26,6 +26,7 @@ from workbench import jobs
 from workbench.clips.buckets import Bucket, assign, choose, parse_bucket
 from workbench.clips.frame_plan import FramePlan, Shape, Taking, shape_of, take
 from workbench.clips.records import Clip, clip_file, damage, file_sha256, read_clips, read_info
+from workbench.clips.sound import has_sound
 from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.latents_file import Fit
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOCK = "dataset.lock.json"
+ROUNDED = 2  # frames by which planned frames differ from the clip's own pace, since each is the nearest
 NEARLY = 4 / 255  # video compression may move black and white by this much
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
@@ -65,6 +67,7 @@ class RunClip:
     told: companion files used for conditioning. Their names change with their content.
     mask: SHA-256 of its mask's file; "" if no mask is used.
     soften: by how many pixels the mask's edges are blurred.
+    heard: the run learns its sound.
     """
 
     path: Path
@@ -82,6 +85,7 @@ class RunClip:
     told: tuple[str, ...] = ()
     mask: str = ""
     soften: float = 0.0
+    heard: bool = False
 
     @property
     def name(self) -> str:
@@ -114,6 +118,7 @@ class RunClip:
             **({"told": list(self.told)} if self.told else {}),
             **({"mask": self.mask} if self.mask else {}),
             **({"mask_soften": self.soften} if self.mask and self.soften else {}),
+            **({"sound": True} if self.heard else {}),
         }
 
 
@@ -156,6 +161,7 @@ class TrainingData:
         """Return a few clips of the largest shape to measure with: at least a batch, and a held-out clip."""
         largest = max(self.buckets, key=lambda bucket: bucket.frames * bucket.height * bucket.width)
         train = [item for item in self.train if item.bucket == largest] or list(self.train)
+        train.sort(key=lambda item: not item.heard)  # clips with sound take more memory
         bucket = train[0].bucket
         return replace(
             self,
@@ -238,6 +244,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
         if settings.tells or settings.has_pairs:
             items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
+        items, mute = _with_sound(settings, role, source.name, items)
+        left_out += mute
         contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
@@ -245,9 +253,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
         dropped += left_out
     if settings.reference:
         _check_references(settings, model, [*roles["train"], *roles["known"], *roles["held_out"]])
-    shapes = {item.bucket for item in roles["train"]}
-    beside = [item for item in roles["known"] if item.bucket not in shapes]
-    dropped += [f"{item.name}: no new clip has its shape, {item.bucket}" for item in beside]
+    shapes = {(item.bucket, item.heard) for item in roles["train"]}
+    dropped += [f"{item.name}: {_beside(item, shapes)}" for item in roles["known"] if _beside(item, shapes)]
     held_out = _measured(settings, roles["train"], roles["held_out"])
     if settings.held_out and not held_out:
         few = counted(len({item.sha256 for item in roles["train"]}), "clip")
@@ -255,7 +262,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     aside = {item.sha256 for item in held_out}
     return TrainingData(
         train=tuple(item for item in roles["train"] if item.sha256 not in aside),
-        regularization=tuple(item for item in roles["known"] if item.bucket in shapes),
+        regularization=tuple(item for item in roles["known"] if not _beside(item, shapes)),
         held_out=tuple(held_out),
         buckets=buckets,
         dropped=tuple(dropped),
@@ -480,6 +487,58 @@ def _check_references(settings: TrainSettings, model: Model, items: Sequence[Run
             )
 
 
+def _with_sound(
+    settings: TrainSettings, role: Role, dataset: str, items: list[RunClip]
+) -> tuple[list[RunClip], list[str]]:
+    """Mark the clips whose sound the run learns; return them, and why others are left out.
+
+    Raises DataError if a run is to learn sound from a dataset without any.
+    """
+    if settings.sound == "picture":
+        return items, []
+    moving = [item for item in items if not item.plan.clip.is_latents and len(item.plan.indices) > 1]
+    audible = {path for path in {item.path for item in moving} if has_sound(path)}
+    if role == "train" and not audible:
+        use = (
+            "import its files again" if settings.sound == "sound" else "import its files again, or set sound to picture"
+        )
+        raise DataError.about(f"sound is {settings.sound}, but no clip of {dataset} has a sound track: {use}")
+    items = [replace(item, heard=item.path in audible) for item in items]
+    if settings.sound != "sound":
+        return items, []
+    mute = dict.fromkeys(item.name for item in items if not item.heard)
+    why = "it has no sound, which is all that the run learns (sound)"
+    return [item for item in items if item.heard], [f"{name}: {why}" for name in mute]
+
+
+def _beside(item: RunClip, shapes: Collection[tuple[Bucket, bool]]) -> str:
+    """Say why a regularization clip cannot share a batch with new clips; "" if it can.
+
+    shapes: (bucket, with a sound to learn) of the new clips
+    """
+    if (item.bucket, item.heard) in shapes:
+        return ""
+    if (item.bucket, not item.heard) in shapes:
+        return f"no new clip of its shape is {'with' if item.heard else 'without'} sound, as it is"
+    return f"no new clip has its shape, {item.bucket}"
+
+
+def sound_span(item: RunClip) -> tuple[float, float, float]:
+    """Return where the sound of a clip's planned frames starts, how long it is there, and how long it should be, in s.
+
+    The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound is then
+    as much faster or slower, and higher or lower, as the movement.
+    """
+    indices, rate = item.plan.indices, item.plan.clip.fps
+    wanted, start = len(indices) / item.plan.fps, indices[0] / rate
+    moving = indices.index(indices[-1])  # a still at the end has the pace of what moves before it
+    expected = moving * rate / item.plan.fps
+    taken = indices[-1] - indices[0]
+    if not moving or abs(taken - expected) <= ROUNDED:
+        return start, wanted, wanted
+    return start, wanted * taken / expected, wanted
+
+
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:
     """Return the error for a dataset without a usable clip."""
     of_concept = "dataset" if dataset == settings.dataset else "more_datasets"
@@ -546,14 +605,14 @@ def _even_share(position: int, share: Fraction) -> tuple[int, bool]:
     return before, math.floor((position + 1) * share) > before
 
 
-def _groups(train: Sequence[RunClip], bucket: Bucket) -> list[Group]:
+def _groups(train: Sequence[RunClip], bucket: Bucket, heard: bool) -> list[Group]:
     """Return a bucket's groups. A group's share of a pass is split among buckets in proportion to its clips."""
     repeated = [item for item in train for _ in range(item.repeats)]
     shares = {item.group: Fraction(str(item.share)) for item in repeated}
     found = []
     for name, share in shares.items():
         everywhere = [item for item in repeated if item.group == name]
-        here = [item for item in everywhere if item.bucket == bucket]
+        here = [item for item in everywhere if (item.bucket, item.heard) == (bucket, heard)]
         amount = len(repeated) * share / sum(shares.values()) * len(here) / len(everywhere)
         if here:
             found.append(Group(name, here, amount))
@@ -570,7 +629,8 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    All clips of a batch have the same shape (bucket). Within a bucket, every clip is used once, in a new order, before
+    All clips of a batch have the same shape (bucket), and either all or none a sound to learn: these are buckets apart.
+    Within a bucket, every clip is used once, in a new order, before
     any is used again; clips left over at the end of a pass start the next batch, so none is lost and no padding is
     needed. Over a pass, every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted
     by sampling, each is a group with its own order, and groups take turns according to their shares.
@@ -578,13 +638,15 @@ class Batches:
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:
         self._size, self._seed = settings.batch_size, settings.seed
-        used = [bucket for bucket in data.buckets if any(item.bucket == bucket for item in data.train)]
+        present = {(item.bucket, item.heard) for item in data.train}
+        used = [one for bucket in data.buckets for one in ((bucket, False), (bucket, True)) if one in present]
         self._streams, self._images = list[Stream](), list[bool]()
-        for bucket in used:
-            known = [item for item in data.regularization if item.bucket == bucket]
-            name, share = "" if len(used) == 1 else f" in {bucket}", settings.regularization_share
+        for bucket, heard in used:
+            known = [item for item in data.regularization if (item.bucket, item.heard) == (bucket, heard)]
+            name = "" if len(used) == 1 else f" in {bucket}{' with sound' if heard else ''}"
+            share, groups = settings.regularization_share, _groups(data.train, bucket, heard)
             self._images.append(bucket.for_images)
-            self._streams.append(Stream(_groups(data.train, bucket), known, share, settings.seed, name))
+            self._streams.append(Stream(groups, known, share, settings.seed, name))
         self._per_pass = [stream.per_pass(self._size) for stream in self._streams]
         if settings.picture_share is not None and len(set(self._images)) > 1:
             wanted, now = Fraction(str(settings.picture_share)), self._pictures

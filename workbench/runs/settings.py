@@ -58,6 +58,14 @@ class ModelSettings(NamesModel):
     the details; each learns from its own range of noise levels. both: two runs, one after the other, whose results are
     used together."""
 
+    sound: Literal["picture", "picture+sound", "sound"] = field("picture", title="What it learns", own=True)
+    """What to learn from the clips, for models that make picture and sound. picture+sound: both at once; clips without
+    sound teach the picture alone. sound: the sound alone, such as a voice or a kind of noise; clips without sound are
+    left out. Samples always have both."""
+
+    sound_weight: float = field(1.0, title="Sound loss weight", low=0.0, high=100.0, advanced=True, own=True)
+    """Weight of the sound's loss beside the picture's. The authors of LTX-2 use 1."""
+
     start_from: str | None = field(None, title="Continue from a LoRA", source="exported_runs", advanced=True, path=True)
     """Continue from the weights of an existing LoRA: a run's name or a .safetensors file from this or another
     trainer."""
@@ -761,6 +769,8 @@ OTHER_NAMES = {
     "mask_floor": "unmasked weight, mask min value, masked training",
     "mask_soften": "mask blur, feather, masked training",
     "snr_gamma": "min snr gamma",
+    "sound": "audio, with audio, audio to video, joint audio video training, voice, train audio",
+    "sound_weight": "audio loss weight, audio loss multiplier",
     "expert": "dit high, dit low, high noise model, low noise model, min timestep, max timestep, train high noise",
     "timestep_density": "weighting scheme, timestep sampling, timestep type, sigmoid, noise level sampling",
     "timestep_shift": "discrete flow shift, flow shift, sigma shift, noise schedule",
@@ -860,6 +870,7 @@ def _prompts(values: Values) -> bool:
 EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
     ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
     ("first_frame_share", lambda values: not _tells(values)),
+    ("sound_weight", lambda values: values["sound"] == "picture+sound"),
     ("reference_downscale", lambda values: bool(values["reference"])),
     (
         "condition_frames image_latent_scale preview_images",

@@ -413,9 +413,8 @@ def time_limit_fact(status: Status, stops_at: float) -> Fact:
     return Fact("stops_at", "stops at its time limit", f"{moment(stops_at)}, near step {reached:,} of {status.total:,}")
 
 
-def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator[Fact]:
-    """Yield the newest numbers of the metrics."""
-    held_out, last = curves.held_out, curves.last
+def _loss_facts(curves: Curves) -> Iterator[Fact]:
+    held_out = curves.held_out
     if curves.smoothed is not None:
         yield Fact("loss", "loss, smoothed", loss_text(curves.smoothed))
     if held_out:
@@ -425,9 +424,15 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
     if len(held_out) > 1:
         best = min(held_out, key=lambda step: held_out[step])
         yield Fact("lowest_held_out_loss", "lowest held-out loss", f"{loss_text(held_out[best])} at step {best}")
-    if outside := [value for _, value in curves.held_out_outside.points()]:
-        value = f"{loss_text(outside[0])} → {loss_text(outside[-1])}" if len(outside) > 1 else loss_text(outside[0])
-        yield Fact("held_out_outside", "held-out loss outside the masks", value)
+    for kind, of_what in (("outside", "outside the masks"), ("sound", "of the sound")):
+        if values := [loss_text(value) for _, value in getattr(curves, f"held_out_{kind}").points()]:
+            yield Fact(f"held_out_{kind}", f"held-out loss {of_what}", " → ".join([*values[:1], *values[1:][-1:]]))
+
+
+def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator[Fact]:
+    """Yield the newest numbers of the metrics."""
+    last = curves.last
+    yield from _loss_facts(curves)
     for side in ("inside", "outside"):
         if points := getattr(curves, f"visible_{side}").points():
             levels = points[-1][1]

@@ -144,6 +144,14 @@ def main_charts(curves: Curves, best: int | None, forecast: Forecast | None = No
         chart("Held-out loss by noise level", _noise_lines(curves)),
         chart("Change of the output", change),
     ]
+    heard = curves.held_out_sound.points()
+    if of_steps := curves.sound_loss.smoothed():
+        found.insert(
+            1,
+            chart(
+                "Loss of the sound", [line("smoothed", of_steps, "faint"), line("held-out", heard, "accent", "dots")]
+            ),
+        )
     if curves.points:
         found.append(_best_point_chart(curves, forecast))
     if inside := curves.visible_inside.points():
@@ -214,6 +222,7 @@ def compared_charts(runs: Sequence[tuple[str, Curves]]) -> list[dict[str, Any]]:
     detrended = all(one.detrended() for _, one in runs)  # the same for all, or they could not be compared
     kinds: tuple[tuple[str, Callable[[Curves], Sequence[tuple[float, float]]], str], ...] = (
         ("Held-out loss", lambda one: one.held_out_losses.points(), "dots"),
+        ("Held-out loss of the sound", lambda one: one.held_out_sound.points(), "dots"),
         ("Held-out loss outside the masks", lambda one: one.held_out_outside.points(), "dots"),
         ("Visible effect inside the masks", lambda one: one.visible_inside.points(), "dots"),
         ("Visible effect outside the masks", lambda one: one.visible_outside.points(), "dots"),

@@ -8,6 +8,9 @@ Besides the caption, image-to-video models get the noised first frame or the cli
 training code (SAT diffusion_video.py): the first frame is noised before it is encoded, with a sigma drawn from
 exp(N(mean, deviation)) for every clip and step, and is dropped now and then.
 
+A sound has noise and a noise level of its own, drawn apart from the picture's. A run that learns the sound alone has no
+other.
+
 If a run sets the conditioning itself (settings `given`, `control` and `reference`), each batch draws one kind of given
 frames for all its clips. Measurements and previews always use the kind with the largest share.
 """
@@ -22,7 +25,7 @@ from typing import Any
 import torch
 
 from workbench.families.model import Model
-from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.model_inputs import Given, ModelInputs, SoundInputs, Tensors
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
 from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
@@ -34,6 +37,7 @@ from workbench.trainer.encoder import (
     FIRST_FRAME,
     MASK,
     OPPOSITE,
+    SOUND,
     TOLD,
     TOLD_NOTHING,
     Encoder,
@@ -44,7 +48,7 @@ from workbench.trainer.encoder import (
     view_of,
     views_of,
 )
-from workbench.trainer.evaluation import EvaluationInput
+from workbench.trainer.evaluation import EvaluationInput, sound_shape
 
 # Batches whose first frames are encoded each time the VAE is on a GPU: moving it there and back costs time.
 FRAMES_AHEAD = 16
@@ -84,6 +88,7 @@ class _Read:
     shown: Tensors  # the encoded conditioning; {} if none was drawn or its view is not read ahead
     mask: torch.Tensor | None
     opposite: Tensors | None
+    sound: SoundInputs | None  # with noise quantiles in place of timesteps
 
 
 class BatchInputs:
@@ -154,6 +159,7 @@ class BatchInputs:
             timesteps=self.schedule.timesteps(to_device(read.quantiles, self._device), read.shape),
             given=given,
             fps=read.items[0].plan.fps,
+            sound=None if read.sound is None else self._sound_inputs(read.sound),
         )
         weights = to_device(torch.tensor([item.weight for item in read.items]), self._device)
         mask = None if read.mask is None else to_device(read.mask, self._device)
@@ -161,13 +167,14 @@ class BatchInputs:
         if read.opposite is not None:
             posterior = to_device(read.posterior, self._device)
             opposite = self._family.sample_latents(self._on_device(read.opposite), posterior)
-        return Batch(read.items, inputs, read.quantiles, weights, mask, opposite)
+        quantiles = read.sound.timesteps if read.sound is not None and read.sound.alone else read.quantiles
+        return Batch(read.items, inputs, quantiles, weights, mask, opposite)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
-        """Return the inputs of a batch with a random preservation prompt in place of each caption."""
+        """Return the inputs of a batch with a random preservation prompt for each caption, and without its sound."""
         generator = self._generator("preservation prompts", step, micro)
         chosen = torch.randint(len(prompts), (len(batch.items),), generator=generator).tolist()
-        return replace(batch.inputs, text=self.embeddings([prompts[index] for index in chosen]))
+        return replace(batch.inputs, text=self.embeddings([prompts[index] for index in chosen]), sound=None)
 
     def _next(self, number: int) -> _Read:
         """Return the batch with this number, counted over the whole run. Loader threads read ahead."""
@@ -203,7 +210,22 @@ class BatchInputs:
             shown=self._shown(items, flipped, kind),
             mask=self._masks(items, flipped),
             opposite=self._views(items, flipped, OPPOSITE) if settings.has_pairs else None,
+            sound=self._sound(items, step, micro) if items[0].heard else None,
         )
+
+    def _sound(self, items: Sequence[RunClip], step: int, micro: int) -> SoundInputs:
+        """Return the clips' sounds with noise and noise quantiles, on the CPU."""
+        latents = self._views(items, [False] * len(items), SOUND)[SOUND]
+        drawn = torch.randint(LEVELS, (len(items),), generator=self._generator("sound timesteps", step, micro))
+        noise = self._noise(len(items), latents.shape[1:], "sound noise", step, micro)
+        return SoundInputs(latents, noise, (drawn + 0.5) / LEVELS, self._settings.sound == "sound")
+
+    def _sound_inputs(self, sound: SoundInputs) -> SoundInputs:
+        """Move sounds to the device, and turn their quantiles into timesteps."""
+        latents, noise, quantiles = (
+            to_device(one, self._device) for one in (sound.latents, sound.noise, sound.timesteps)
+        )
+        return SoundInputs(latents, noise, self.schedule.timesteps(quantiles, sound_shape(latents)), sound.alone)
 
     # ---- conditioning
 
@@ -288,6 +310,8 @@ class BatchInputs:
                 given=self._fixed_given(item),
                 fps=item.plan.fps,
                 mask=self._masks([item], [False]),
+                sound=to_device(self._encoder.clip(Piece(item, SOUND))[SOUND], self._device) if item.heard else None,
+                sound_alone=self._settings.sound == "sound",
             )
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
@@ -430,6 +454,10 @@ class BatchInputs:
     def noise(self, item: RunClip, purpose: str) -> torch.Tensor:
         """Sample standard normal noise in the shape of a clip's latents; the same purpose gives the same noise."""
         return to_device(self._noise(1, self.latents_shape(item), purpose), self._device)
+
+    def sound_noise(self, sound: torch.Tensor, purpose: str) -> torch.Tensor:
+        """Sample standard normal noise in the shape of a sound's latents; the same purpose gives the same noise."""
+        return to_device(self._noise(len(sound), sound.shape[1:], purpose), self._device)
 
     def _generator(self, purpose: str, *indices: int) -> torch.Generator:
         return torch.Generator().manual_seed(seed_for(self._settings.seed, purpose, *indices))

@@ -19,6 +19,7 @@ A clip has one entry per view:
     opposite                    the other half of a slider's pair
     text                        the caption's embeddings of a clip that is stored as latents, taken from its file
     mask                        the loss weight of each latent cell; needs no model
+    sound                       the clip's sound, as long as its planned frames, of runs that learn it
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, 
 from workbench.fit.constants import CAPTIONS_AT_ONCE, PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
-from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
+from workbench.runs.data import RunClip, TrainingData, load_data, read_mask, sound_span
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import FORMATS
 from workbench.workspace import Workspace, named_paths, write_bytes
@@ -63,6 +64,7 @@ TOLD_NOTHING, WITH_CONTROL, WHOLE = f"{TOLD} {NOTHING}", f", {CONTROL}", "whole"
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the prior drift measurement
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # precision -> torch dtype
 FIRST_FRAME = "first_frame"  # the only tensor of a "first frame" entry: uint8 [1, 3, H, W]
+SOUND = "sound"  # a view, and the only tensor of its entry: [1, tokens, channels]
 MASK = "mask"  # the only tensor of a "mask" entry: 0 to 1, shaped as latents with one channel
 MEMORY_BYTES = 2 * 1024**3  # of cache entries kept in memory
 CHECKSUM = "sha256"  # in an entry's metadata: the hash of its tensors' names, dtypes, shapes and bytes
@@ -168,6 +170,7 @@ class Encoder:
         self._text = "".join(part_identity(model, folder, part) for part in texts)
         self._vae = part_identity(model, folder, "vae")
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
+        self._sound = part_identity(model, folder, "audio_vae") if "audio_vae" in parts else ""
         self._whole = family.told_as_one(model)
         self._loaded: tuple[str, Any] = ("", None)  # name and encoder
         self._users = 0
@@ -199,6 +202,8 @@ class Encoder:
             what: dict[str, Any] = {"view": view, "mask": item.mask, "soften": item.soften, "flipped": flipped}
             what |= {"indices": plan.indices, "resize": plan.resize, "crop": plan.crop, "family": self.family.name}
             return key_of(what | {"shape": self.family.latents_shape(self.folder, *size)})
+        if view == SOUND:
+            return key_of({"view": view, "clip": item.sha256, "span": sound_span(item), "encoder": self._sound})
         if view == TOLD_NOTHING:
             return key_of({"view": view, "size": size, "vae": self._vae, "dtype": f"torch.{self._vae_dtype}"})
         what = {
@@ -263,6 +268,7 @@ class Encoder:
         """Encode every view that is not in the cache, then free the VAE."""
         keyed = {self.clip_key(*piece): piece for piece in pieces}
         missing = [piece for key, piece in keyed.items() if key not in self.cache]
+        missing.sort(key=lambda piece: piece.view == SOUND)  # one encoder after the other
         if not missing:
             return
         if any(piece.view != "mask" for piece in missing):
@@ -287,6 +293,10 @@ class Encoder:
         if view == "mask":
             mask = torch.from_numpy(read_mask(item))[None, None]
             return {MASK: self.family.mask_cells(self.folder, mask.flip(-1) if flipped else mask)}
+        if view == SOUND:
+            with self.kept_loaded():
+                encoder = self._part("sound encoder", lambda: self.family.load_sound_encoder(self.folder, self.device))
+                return self.family.encode_sound(encoder, read_clip_sound(item, self.family.sound_rate(self.folder)))
         if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
             try:
                 tensors = load(item.path.read_bytes())
@@ -544,6 +554,19 @@ def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
     return as_clip(pixels)
 
 
+def read_clip_sound(item: RunClip, rate: int) -> torch.Tensor:
+    """Read the sound of a clip's planned frames: float32 [2, samples] in [-1, 1]. Raises DataError."""
+    import torch
+
+    from workbench.clips.sound import read_sound
+
+    start, there, wanted = sound_span(item)
+    # Sound that is to become faster is read at a lower rate, which has as many samples in all.
+    samples = read_sound(item.path, start=start, seconds=there, rate=round(rate * wanted / there))
+    found, count = torch.from_numpy(samples), round(wanted * rate)
+    return torch.nn.functional.pad(found[:, :count], (0, max(0, count - found.shape[1])))
+
+
 def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:
     """Scale a clip [1, 3, F, H, W] down and up again, frame by frame (SAT diffusion_video.py, lr_scale)."""
     from torch.nn.functional import interpolate
@@ -607,6 +630,7 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
                 own = tuple(view for view in own if view in FIRST_FRAME_VIEWS)
             own += tuple(told_views(settings, item, whole)) if TOLD in views else ()
             own += ("mask",) if item.mask else ()
+            pieces += [Piece(item, SOUND)] if item.heard else []
             own += (OPPOSITE,) if settings.has_pairs and item.role == "train" else ()
             for view in (*own, "text") if item.given_text else own:
                 pieces += [Piece(item, view, flip) for flip in ((False, True) if both and item.flippable else (False,))]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from workbench.families.base import Family
-from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.model_inputs import Given, ModelInputs, SoundInputs, Tensors
 from workbench.families.noise_schedules import NoiseSchedule, float64_device
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.data import RunClip, read_mask, seed_for
@@ -39,6 +39,8 @@ class EvaluationInput:
     moments: the VAE's moments of the clip, batch of 1, on the device; None for a caption alone.
     given:   the conditioning, batch of 1; None for models without any.
     mask:    a masked clip's loss weight per latent cell, batch of 1.
+    sound:   the latents of the clip's sound, batch of 1, on the device, in runs that learn it.
+    sound_alone: the run learns nothing else.
     """
 
     name: str
@@ -48,27 +50,56 @@ class EvaluationInput:
     given: Given | None = None
     fps: float = 8.0
     mask: torch.Tensor | None = None
+    sound: torch.Tensor | None = None
+    sound_alone: bool = False
 
     def to(self, device: torch.device) -> EvaluationInput:
         text = {name: tensor.to(device) for name, tensor in self.text.items()}
         moments = self.moments and {name: tensor.to(device) for name, tensor in self.moments.items()}
-        return replace(self, text=text, moments=moments, given=self.given and self.given.to(device))
+        sound = None if self.sound is None else self.sound.to(device)
+        return replace(self, text=text, moments=moments, given=self.given and self.given.to(device), sound=sound)
 
     def noised(
-        self, schedule: NoiseSchedule, latents: torch.Tensor, noise: torch.Tensor, quantile: float
+        self,
+        schedule: NoiseSchedule,
+        latents: torch.Tensor,
+        noise: torch.Tensor,
+        quantile: float,
+        sound_noise: torch.Tensor | None = None,
     ) -> ModelInputs:
-        """Return the model's inputs at a noise quantile."""
+        """Return the model's inputs at a noise quantile; the sound's, too, if there is noise for it."""
         exact = torch.tensor([quantile], dtype=torch.float64, device=float64_device(noise.device))
         timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
-        return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps)
+        sound = None
+        if self.sound is not None and sound_noise is not None:
+            times = schedule.timesteps(exact, sound_shape(self.sound)).to(noise.device)
+            sound = SoundInputs(self.sound, sound_noise, times, self.sound_alone)
+        return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps, sound)
 
     def sampled(
-        self, family: Family, schedule: NoiseSchedule, quantile: float, generator: torch.Generator, device: torch.device
+        self,
+        family: Family,
+        schedule: NoiseSchedule,
+        quantile: float,
+        generator: torch.Generator,
+        device: torch.device,
+        of_sound: torch.Generator | None = None,
     ) -> ModelInputs:
-        """Sample latents, or take zeros without a clip, and noise; return the model's inputs at a noise quantile."""
+        """Sample latents, or take zeros without a clip, and noise; return the model's inputs at a noise quantile.
+
+        of_sound: to sample the noise of the sound; without it, the inputs are the picture's alone
+        """
         posterior, noise = (torch.randn(1, *self.shape, generator=generator).to(device) for _ in range(2))
         latents = torch.zeros_like(noise) if self.moments is None else family.sample_latents(self.moments, posterior)
-        return self.noised(schedule, latents, noise, quantile)
+        sound_noise = None
+        if self.sound is not None and of_sound is not None:
+            sound_noise = torch.randn(self.sound.shape, generator=of_sound).to(device)
+        return self.noised(schedule, latents, noise, quantile, sound_noise)
+
+
+def sound_shape(latents: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of a sound [B, tokens, channels] as noise schedules take that of latents: (channels, tokens)."""
+    return latents.shape[2], latents.shape[1]
 
 
 BAND_MIDDLES = tuple((2 * band + 1) / (2 * BANDS) for band in range(BANDS))
@@ -79,12 +110,14 @@ PURE_NOISE = 1.0
 class HeldOut(NamedTuple):
     """The mean loss of held-out clips, inside their masks if they have any.
 
-    bands:   the loss in each noise band, low to high.
+    bands:   the loss in each noise band, low to high; of the sound, if the run learns nothing else.
     outside: the loss outside the masks, over all bands; None if no clip is masked.
+    sound:   the loss of the sounds beside the pictures, over all bands; None if the run learns none.
     """
 
     bands: tuple[float, ...]
     outside: float | None = None
+    sound: float | None = None
 
     @property
     def loss(self) -> float:
@@ -105,16 +138,18 @@ def held_out_by_band(
     """
     transformer.eval()
     losses: list[list[float]] = []
-    outside: list[float] = []
+    outside, sounds = list[float](), list[float]()
     for probe in probes:
         assert probe.moments is not None, f"{probe.name} has no clip to measure the loss on"
         generator = torch.Generator().manual_seed(seed_for(seed, f"held-out {probe.name}"))
+        of_sound = torch.Generator().manual_seed(seed_for(seed, f"held-out sound {probe.name}"))
         of_clip = []
         for quantile in BAND_MIDDLES:
             with torch.no_grad():
-                inputs = probe.sampled(family, schedule, quantile, generator, device)
+                inputs = probe.sampled(family, schedule, quantile, generator, device, of_sound)
                 if probe.mask is None:
-                    loss = family.loss(transformer, schedule, inputs)
+                    loss, heard = family.losses(transformer, schedule, inputs)
+                    sounds += [] if heard is None else [heard.item()]
                 else:
                     mask = probe.mask.to(device)
                     target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
@@ -125,7 +160,8 @@ def held_out_by_band(
             of_clip.append(loss.item())
         losses.append(of_clip)
     bands = tuple(sum(band) / len(losses) for band in zip(*losses, strict=True))
-    return HeldOut(bands, sum(outside) / len(outside) if outside else None)
+    others = (sum(values) / len(values) if values else None for values in (outside, sounds))
+    return HeldOut(bands, *others)
 
 
 EFFECT_LEVEL = 0.7

@@ -161,12 +161,13 @@ def train_step(session: Session) -> None:
     # -- one update, unless the loss or the gradient is not finite
     norm = float(accelerator.clip_grad_norm_(session.trainable.parameters, settings.max_grad_norm or math.inf))
     samples_of = [[*zip(one.quantiles.tolist(), one.each.tolist(), strict=True)] for one in own]
-    batches = ranks.in_order([(*one.means.tolist(), of, one.names) for one, of in zip(own, samples_of, strict=True)])
-    losses, preservation_losses, outside_losses, samples, names = zip(*batches, strict=True)
+    mine = zip(own, samples_of, strict=True)
+    batches = ranks.in_order([(*one.means.tolist(), of, one.names, one.heard) for one, of in mine])
+    losses, preservation_losses, outside_losses, sound_losses, samples, names, heard = zip(*batches, strict=True)
     mean_loss = sum(losses) / len(batches)
     # fp16's loss scaling overflows now and then and skips that step, so an infinite norm is normal there.
-    if not math.isfinite(mean_loss) or (session.precision != "fp16" and not math.isfinite(norm)):
-        what = "gradient" if math.isfinite(mean_loss) else "loss"
+    if not math.isfinite(mean_loss + sum(sound_losses)) or (session.precision != "fp16" and not math.isfinite(norm)):
+        what = "gradient" if math.isfinite(mean_loss + sum(sound_losses)) else "loss"
         raise NonFiniteLoss(
             f"the {what} of step {step} is not a number (learning rate {lr:.2e}, clips "
             f"{', '.join(itertools.chain(*names))}): lower the learning rate, or use bf16 instead of fp16. "
@@ -182,6 +183,8 @@ def train_step(session: Session) -> None:
     extra = {"preservation_loss": sum(preservation_losses) / len(batches)} if settings.preservation_weight else {}
     if preserves_outside(settings):
         extra["outside_loss"] = sum(outside_losses) / len(batches)
+    if any(heard):  # a step may take only clips without sound
+        extra["sound_loss"] = sum(sound_losses) / sum(heard)
     session.step = step
     session.step_seconds = 0.9 * session.step_seconds + 0.1 * seconds if session.step_seconds else seconds
     session.write(
@@ -392,12 +395,14 @@ def export(session: Session) -> None:
         if session.sharded:
             session.ranks.wait()  # all ranks read the file that rank 0 wrote
         with session.accelerator.autocast():
-            # The probe is the first training clip at half noise, with fixed seeds.
-            item, inputs = session.data.train[0], session.inputs
+            # The probe is the first training clip, with sound in a run that learns it, at half noise, with fixed seeds.
+            inputs = session.inputs
+            item = next((one for one in session.data.train if one.heard), session.data.train[0])
             clip = next(inputs.clips([item]))
             assert clip.moments is not None
-            latents = session.family.sample_latents(clip.moments, inputs.noise(item, "probe"))
-            noised = clip.noised(session.schedule, latents, inputs.noise(item, "probe noise"), quantile=0.5)
+            latents, noise = session.family.sample_latents(clip.moments, inputs.noise(item, "probe")), "probe noise"
+            sound = None if clip.sound is None else inputs.sound_noise(clip.sound, "probe sound noise")
+            noised = clip.noised(session.schedule, latents, inputs.noise(item, noise), 0.5, sound)
             change = session.trainable.prove(session.folder, path, {"schedule": session.schedule, "inputs": noised})
     if not session.ranks.first:
         return

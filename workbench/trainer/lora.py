@@ -39,9 +39,9 @@ def attach(
     blocks = family.blocks(transformer)
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
-    if family.unreached_layers:
+    if unreached := family.unreached_layers.get(settings.sound):
         found = _in_blocks(transformer, targets, [transformer])
-        targets = [name for name in found if not re.fullmatch(family.unreached_layers, name)] or ["no layer"]
+        targets = [name for name in found if not re.fullmatch(unreached, name)] or ["no layer"]
     config: Any
     if settings.method == "lokr":
         config = LoKrConfig(
@@ -64,7 +64,7 @@ def attach(
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
         where = f"the blocks {settings.blocks}" if settings.blocks else "this model"
-        where += " that the loss depends on" if family.unreached_layers else ""
+        where += " that the loss depends on" if unreached else ""
         presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
             f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "
@@ -156,7 +156,8 @@ def output(family: Family, transformer: Any, inputs: Mapping[str, Any]) -> torch
     """Return the model's output for fixed inputs, float32."""
     transformer.eval()
     with torch.no_grad():
-        return family.predict(transformer, **inputs).float()
+        found = [one.float() for one in family.predictions(transformer, **inputs)]
+        return found[0] if len(found) == 1 else torch.cat([one.flatten() for one in found])
 
 
 def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Mapping[str, Any]) -> float:
@@ -165,7 +166,7 @@ def prove(family: Family, folder: Path, transformer: Any, path: Path, inputs: Ma
     The file's LoRA replaces the transformer's own. Raises WorkbenchError if it is not the trained one or changes
     nothing.
 
-    inputs: arguments of `family.predict` for a fixed batch
+    inputs: arguments of `family.predictions` for a fixed batch
     """
     trained, lokr = output(family, transformer, inputs), is_lokr(name for name, _ in transformer.named_parameters())
     transformer.delete_adapters(ADAPTER)

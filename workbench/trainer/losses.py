@@ -28,28 +28,33 @@ class Losses(NamedTuple):
     shape: torch.Size  # of the latents
     quantiles: torch.Tensor  # noise quantiles on the host, [B]
     each: torch.Tensor  # the loss of each clip, [B]
-    means: torch.Tensor  # [training loss, preservation loss, loss outside the masks]
+    means: torch.Tensor  # [training loss, preservation loss, loss outside the masks, loss of the sound beside]
+    heard: bool  # whether there was a sound beside the picture
 
 
 def backward(session: Session, step: int, micro: int) -> Losses:
     """Accumulate the gradients of one batch."""
     settings, accelerator = session.settings, session.accelerator
     batch = session.inputs.batch(step, micro)
-    weights = batch.weights
+    weights, of_sound, sound = batch.weights, batch.weights, batch.inputs.sound
     if settings.loss_weighting == "min-snr":
-        weights = weights * session.schedule.min_snr_weights(batch.inputs.timesteps, settings.snr_gamma)
+        by_snr = partial(session.schedule.min_snr_weights, gamma=settings.snr_gamma)
+        of_sound = of_sound if sound is None else of_sound * by_snr(sound.timesteps)
+        weights = of_sound if sound is not None and sound.alone else weights * by_snr(batch.inputs.timesteps)
     if settings.lora_dropout:
         torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
     if settings.is_slider:
         each = slider.backward(session, batch, weights, step, micro, partial(base_prediction, session))
         loss = (each * weights).mean()
-        outside = torch.zeros_like(loss)
+        outside = heard = torch.zeros_like(loss)
     else:
         with accelerator.autocast():
-            each, each_outside = clip_losses(session, batch)
+            each, each_outside, each_sound = clip_losses(session, batch)
             loss = (each * weights).mean()
             outside = torch.zeros_like(loss) if each_outside is None else (each_outside * weights).mean()
+            heard = torch.zeros_like(loss) if each_sound is None else (each_sound * of_sound).mean()
         total = loss if each_outside is None else loss + settings.outside_weight * outside
+        total = total if each_sound is None else total + settings.sound_weight * heard
         accelerator.backward(total / settings.gradient_accumulation)
     preserved = torch.zeros_like(loss)
     if settings.preservation_weight:
@@ -57,12 +62,15 @@ def backward(session: Session, step: int, micro: int) -> Losses:
         inputs = session.inputs.preservation(batch, session.preservation_prompts, step, micro)
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
-    means, names = torch.stack([loss, preserved, outside]).detach(), [item.name for item in batch.items]
-    return Losses(names, batch.inputs.latents.shape, batch.quantiles, each.detach(), means)
+    means, names = torch.stack([loss, preserved, outside, heard]).detach(), [item.name for item in batch.items]
+    beside = sound is not None and not sound.alone
+    return Losses(names, batch.inputs.latents.shape, batch.quantiles, each.detach(), means, beside)
 
 
-def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return the loss of each clip, [B], and its distance from the base model outside its mask, [B] or None.
+def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+    """Return the loss of each clip, its distance from the base model outside its mask, and the loss of its sound.
+
+    Each is [B]; the second is None without masks, the third without sounds beside the pictures.
 
     A masked clip's loss is sum(w e^2) / sum(w) with w = floor + (1 - floor) mask; its distance is
     sum((1 - mask) (v - v_base)^2) / sum(1 - mask).
@@ -75,13 +83,15 @@ def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Ten
         base = base_prediction(session, inputs)
     targets = training_targets(session, batch, base)
     if base is None or mask is None:
-        return family.loss(session.transformer, session.schedule, inputs, targets, weights), None
+        each, heard = family.losses(session.transformer, session.schedule, inputs, targets, weights)
+        return each, None, heard
     if targets is None:
         targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
     predicted = family.predict(session.transformer, session.schedule, inputs)
     return (
         family.error(predicted, targets, inputs.given, weights),
         family.error(predicted, base.to(targets), inputs.given, 1 - mask),
+        None,
     )
 
 

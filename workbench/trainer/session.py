@@ -265,7 +265,7 @@ class Session:
         self.effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
         self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
         self.prior_drift = None
-        if self.has_base_model and not self.idle:
+        if self.has_base_model and not self.idle and settings.sound != "sound":  # drift is the picture's
             own, others = self.inputs.drift_inputs(self.preservation_prompts)
             if others:
                 self.prior_drift = PriorDrift(self.family, self.schedule, own, others, settings.seed, self.device)
@@ -394,6 +394,7 @@ class Session:
                 )
                 line = {"held_out_loss": found.loss, "held_out_bands": list(found.bands)}
                 line |= {} if found.outside is None else {"held_out_outside": found.outside}
+                line |= {} if found.sound is None else {"held_out_sound": found.sound}
             if self.prior_drift is not None:
                 own, others = self.prior_drift.measure(self.bare_transformer, self.base_model)
                 line |= {"change_own": own, "change_others": others}

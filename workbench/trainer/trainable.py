@@ -73,8 +73,8 @@ class Trainable:
         self.part = part
         found: Named = []
         if self.full:
-            named = transformer.named_parameters()
-            found = [one for one in named if not re.fullmatch(family.unreached_layers, one[0])]
+            unreached = family.unreached_layers.get(settings.sound, "")
+            found = [one for one in transformer.named_parameters() if not re.fullmatch(unreached, one[0])]
         else:
             found = lora.attach(family, transformer, settings, seed)
             found += _also(transformer, settings.train_also)
@@ -186,7 +186,7 @@ class Trainable:
         The transformer cannot be used afterwards. Raises WorkbenchError if the export is not the trained model or
         changes nothing.
 
-        inputs: arguments of `family.predict` for a fixed batch
+        inputs: arguments of `family.predictions` for a fixed batch
         """
         if not self.full:
             return lora.prove(self.family, folder, self.transformer, exported, inputs)

@@ -276,6 +276,7 @@ class Curves:
 
     losses, rates: training loss and learning rate, for plots, like all series here.
     held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
+    sound_loss, held_out_sound: training and held-out loss of the sounds that are learned beside the pictures.
     visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
     own_changes, other_changes: change of the output for own captions and for preservation prompts.
     points: measurements of effect and drift, which tell the best point.
@@ -297,7 +298,8 @@ class Curves:
         self.bands = [Series(BAND_POINTS) for _ in range(BANDS)]
         self._detrending = Detrending()
         self.held_out: dict[int, float] = {}
-        self.held_out_outside = Series(BAND_POINTS)
+        self.held_out_outside, self.held_out_sound = Series(BAND_POINTS), Series(BAND_POINTS)
+        self.sound_loss = Series(CHART_POINTS)
         self.visible_inside, self.visible_outside = Series(BAND_POINTS), Series(BAND_POINTS)
         self.changes: dict[int, tuple[float, float]] = {}
         self.points: list[Point] = []
@@ -330,7 +332,7 @@ class Curves:
             self.held_out[step] = line["held_out_loss"]
             self.held_out_losses.add(step, line["held_out_loss"])
         self.points += points_of([line])
-        for name in ("held_out_outside", "visible_inside", "visible_outside"):
+        for name in ("held_out_outside", "sound_loss", "held_out_sound", "visible_inside", "visible_outside"):
             if name in line:
                 getattr(self, name).add(step, line[name])
         for series, loss in zip(self.held_out_bands, line.get("held_out_bands", ()), strict=False):
@@ -366,6 +368,8 @@ class Curves:
             "loss, smoothed": self.losses.smoothed(),
             "loss, held-out clips": self.held_out_losses.points(),
             "loss, held-out clips outside their masks": self.held_out_outside.points(),
+            "loss of the sound, smoothed": self.sound_loss.smoothed(),
+            "loss of the sound, held-out clips": self.held_out_sound.points(),
             "visible effect inside the masks, levels of 255": self.visible_inside.points(),
             "visible effect outside the masks, levels of 255": self.visible_outside.points(),
             "effect": [(one.step, one.effect) for one in self.points],
