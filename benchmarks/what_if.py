@@ -102,9 +102,7 @@ def run_of(workspace: Workspace, case: str, seed: int) -> Run:
         "seed": seed,
         "batch_size": BATCH,
     }
-    settings: TrainSettings = demo.teach(CONCEPTS[case], demo.KNOWN).changed(
-        **quiet, held_out=0 if case == "clip" else 2
-    )
+    settings: TrainSettings = demo.teach(CONCEPTS[case], demo.KNOWN).changed(**quiet, held_out=0)
     if case == "setting":
         settings = settings.changed(learning_rate=SLOW)
     return Run.create(workspace, settings, "base")

@@ -27,7 +27,7 @@ class RunWhatIf extends RunTab {
     if (found.activity) {
       return html`${title}<div class="task" role="status">${progress(found.share, found.activity)}<div class="row"><span class="minor live">${found.activity}</span><span class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
     }
-    if (!found.changes.length) return html`${title}${found.message ? alarm(found.message) : ''}`;
+    if (!found.changes.length) return html`${title}${alarm(`${found.message || 'It has not ended.'} Ask the same again to go on.`)}`;
     const first = found.changes[0].measures.map(({ name }) => name), points = (name, value) => (name === 'held_out_loss' ? value.toFixed(4) : `${(100 * value).toFixed(1)}%`);
     return html`${title}${found.changes.map(({ sentence: said, verdict }) => html`<div class="verdict ${verdict === 'told' ? '' : 'idle'}"><span class="${verdict === 'told' ? 'warn' : 'faint'}">${icon(verdict === 'told' ? 'warn' : 'wait')}</span><div class="text">${said}</div></div>`)}
       <div class="table-frame"><table class="table"><thead><tr><th scope="col">Change</th>${first.map((name) => html`<th scope="col" class="right">${MEASURED[name]}</th>`)}</tr></thead><tbody><tr><td>As it was</td>${
@@ -38,11 +38,11 @@ class RunWhatIf extends RunTab {
   }
 
   // Videos from the same noise, as it was and with each change.
-  sheet({ videos, changes }) {
+  sheet({ videos, changes, width, height }) {
     if (!videos.length) return '';
     const columns = ['As it was', ...changes.map(({ change }) => capital(change))];
     return html`<header><h3>Side by side</h3><span class="fine faint">same prompt and seed</span><span class="spacer"></span><wb-scrubber .clock=${this.draft}></wb-scrubber></header><div class="previews small" style="--columns:${columns.length}">${
-      columns.map((title) => html`<span class="column one-line" title="${title}">${title}</span>`)}${videos.map(({ prompt, before, after }) => html`<p class="prompt one-line" title="${prompt}">${prompt}</p>${[before, ...after].map((file, index) => video(file, columns[index], { clock: this.draft }))}`)}</div>`;
+      columns.map((title) => html`<span class="column one-line" title="${title}">${title}</span>`)}${videos.map(({ prompt, before, after }) => html`<p class="prompt one-line" title="${prompt}">${prompt}</p>${[before, ...after].map((file, index) => video(file, columns[index], { clock: this.draft, width, height }))}`)}</div>`;
   }
 
   type(target) { drafts.keep(this.draft, { [target.name]: target.value }); }

@@ -113,6 +113,12 @@ class WhatIf(JobSnapshot):
     videos: Annotated[tuple[WhatIfVideo, ...], HIDDEN]
     """For each prompt and seed, the videos side by side."""
 
+    width: Annotated[int, HIDDEN]
+    """Width of the videos in pixels; 0 without any."""
+
+    height: Annotated[int, HIDDEN]
+    """Height of them."""
+
     answered: Annotated[float | None, Shown(text=moment)]
     """When it was answered, as Unix time; null until then."""
 
@@ -191,6 +197,8 @@ def _shown(workspace: Workspace, run: Run, key: str) -> WhatIf:
         share=status.step / status.total if going and status.total else None,
         changes=tuple(map(_change, answer.changes)) if answer else (),
         videos=_videos(run.folder / asking.KEPT / key, answer) if answer else (),
+        width=answer.width if answer else 0,
+        height=answer.height if answer else 0,
         answered=answer.time if answer else None,
     )
 

@@ -152,7 +152,7 @@ class Changed(BaseModel):
 class Answer(BaseModel):
     """The answer to a question, as stored with its run.
 
-    prompts: of the videos, by their numbers.
+    prompts: of the videos, by their numbers; width, height: their size, 0 without any.
     asked:   the changes in the order of the question, which that of the videos' files follows.
     changes: what they did, the one that matters most first.
     """
@@ -165,6 +165,8 @@ class Answer(BaseModel):
     repeats: int
     seeds: int
     prompts: list[str]
+    width: int = 0
+    height: int = 0
     asked: list[str]
     changes: list[Changed]
     seconds: float
@@ -343,9 +345,7 @@ def answer(job: CountedJob) -> None:
         found = [
             _compared(job.folder, sample, settings, number, measured) for number in range(1, len(settings.changes) + 1)
         ]
-    prompts = tuple(
-        read_object(path.with_suffix(".json"))["prompt"] for path in counterfactual.videos_of(job.folder, 0)
-    )
+    made = [read_object(path.with_suffix(".json")) for path in counterfactual.videos_of(job.folder, 0)]
     target = run.folder / KEPT / job.folder.name.rpartition("-")[2]
     target.mkdir(parents=True, exist_ok=True)
     for number in range(len(arms)):
@@ -359,7 +359,9 @@ def answer(job: CountedJob) -> None:
         steps=steps,
         repeats=settings.repeats,
         seeds=settings.seeds,
-        prompts=list(prompts),
+        prompts=[one["prompt"] for one in made],
+        width=made[0]["width"] if made else 0,
+        height=made[0]["height"] if made else 0,
         asked=list(settings.changes),
         changes=sorted(found, key=_rank),
         seconds=round(time.monotonic() - began, 1),
