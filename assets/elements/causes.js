@@ -85,7 +85,7 @@ class Causes extends WorkbenchElement {
     const most = Math.max(...found.clips.map(({ score }) => Math.abs(score)), 1e-9);
     const rows = (list, title) => (list.length ? html`<h3>${title}</h3><ul class="cause-rows">${list.map((one) => this.row(one, most))}</ul>` : '');
     return html`<div class="verdict ${found.sure ? '' : 'idle'}"><span class="${found.sure ? 'warn' : 'faint'}">${icon(found.sure ? 'warn' : 'wait')}</span><div class="text">${found.sentence}</div></div>
-      ${found.sure ? html`<div class="row">${button(`Remove ${caused.length === 1 ? 'this clip' : `these ${caused.length} clips`} from the dataset`, 'leaveOut', { kind: 'small' })}${linkTo('Train again', fromAddress(found.run), { kind: 'small' })}</div>` : ''}
+      ${found.sure ? html`<div class="row">${button(`Remove ${caused.length === 1 ? 'this clip' : `these ${caused.length} clips`} from the dataset`, 'leaveOut', { kind: 'small' })}${button('Try without', 'tryWithout', { kind: 'small' })}${linkTo('Train again', fromAddress(found.run), { kind: 'small' })}</div>` : ''}
       ${rows(caused, 'Caused it')}${rows(speak.slice(0, CAUSES_SHOWN), 'Speak for it')}${rows(against.slice(-CAUSES_SHOWN).reverse(), 'Speak against it')}
       <p class="fine faint">${count(found.clips.length, 'clip')} of ${found.run} compared at ${found.steps.length === 1 ? 'step' : 'steps'} ${found.steps.join(', ')}; agreement of two halves of the noise ${found.agreement.toFixed(2)}.${
         found.missing.length ? ` No longer there: ${found.missing.join(', ')}.` : ''}</p>`;
@@ -101,6 +101,13 @@ class Causes extends WorkbenchElement {
 
   choose(target) { this.chosen = target.value; this.redraw(); }
   stop() { return this.act('samples/stop-causes', { id: this.found.id }); }
+
+  // Train a stretch of the run again without the named clips, and show what becomes of the mark.
+  async tryWithout() {
+    const { run, sample, box, frames, clips } = this.found, named = clips.filter(({ part }) => part === 'caused it').map(({ clip }) => clip);
+    const asked = await this.act('runs/what-if', { name: run, without_clip: [named.join(',')], sample, box, frames });
+    if (asked) window.location.hash = address('train', run, 'what-if');
+  }
 
   async leaveOut() {
     const caused = this.found.clips.filter(({ part, file }) => part === 'caused it' && file), [{ dataset: name } = {}] = caused;

@@ -62,8 +62,8 @@ class RunPage extends WorkbenchElement {
   run() {
     const { now, name } = this;
     const tab = (part, text, number = '') => [address('train', name, ...(part ? [part] : [])), text, number];
-    const pages = [tab('', 'Overview'), tab('checkpoints', 'Checkpoints', now.checkpoints.length || ''), tab('settings', 'Settings'), tab('log', 'Log'), tab('notes', 'Notes')];
-    const open = { overview: 'wb-run-overview', checkpoints: 'wb-run-checkpoints', settings: 'wb-run-settings', log: 'wb-run-log', notes: 'wb-run-notes' }[this.tab] ?? 'wb-run-overview';
+    const pages = [tab('', 'Overview'), tab('checkpoints', 'Checkpoints', now.checkpoints.length || ''), tab('settings', 'Settings'), tab('what-if', 'What if'), tab('log', 'Log'), tab('notes', 'Notes')];
+    const open = { overview: 'wb-run-overview', checkpoints: 'wb-run-checkpoints', settings: 'wb-run-settings', 'what-if': 'wb-run-what-if', log: 'wb-run-log', notes: 'wb-run-notes' }[this.tab] ?? 'wb-run-overview';
     return html`<div class="section run-head">${this.head()}${this.progress()}${this.facts()}</div>${this.verdict()}${this.stacks ? html`<section class="section" aria-label="Stacks"><header><h2>Stacks</h2><span
       class="spacer"></span>${button('Close', 'closeStacks', { kind: 'quiet small' })}</header><pre class="log" tabindex="0">${this.stacks}</pre></section>` : ''}${
       tabs(pages, address('train', name, ...(this.tab === 'overview' ? [] : [this.tab])), 'Run')}${
@@ -132,6 +132,7 @@ class RunPage extends WorkbenchElement {
       this.offered('new run') && ['Copy settings to a new run', 'copy', '', 'plus'],
       ['Compare with another run', 'compare', '', 'compare'],
       this.offered('report') && ['Write a report', 'report', '', 'list'],
+      now.step > 0 && ['Film of all previews', 'film', '', 'play'],
       now.report && ['Download the report', 'download', now.report.file, 'download'],
       now.lora && ['Download the LoRA', 'downloadLora', '', 'download'],
       now.state === 'running' && now.headline !== 'waiting' && ['Show what it is doing', 'showStacks', '', 'find'],
@@ -243,6 +244,11 @@ class RunPage extends WorkbenchElement {
   async report() {
     const done = await this.act('runs/report', { name: this.name }, { said: 'Report written, as one self-contained file.' });
     if (done) await saveFile(done.file);
+  }
+
+  async film() {
+    const done = await this.act('runs/film', { name: this.name }, { said: ({ steps }) => `${count(steps.length, 'step')} in one video.` });
+    if (done) await saveFile(done.file, `${this.name}.mp4`);
   }
 
   async download(target) { await saveFile(target.dataset.value); }

@@ -73,6 +73,10 @@ def test_the_clips_that_caused_a_sample_are_shown_and_removed(
     shown.get_by_role("button", name="Find what caused the mark").click()
     expect(page.get_by_text("no run of this workspace trained a LoRA of this sample")).to_be_visible(timeout=LONG)
 
+    # -- the run that is asked to do without the clip is gone
+    shown.get_by_role("button", name="Try without").click()
+    expect(page.get_by_text("there is no run 'one'")).to_be_visible(timeout=LONG)
+
     # -- the named clip is removed, and comes back
     shown.get_by_role("button", name="Remove this clip from the dataset").click()
     expect(page.get_by_text(f"1 clip removed from {dataset.name}.")).to_be_visible(timeout=LONG)

@@ -87,6 +87,7 @@ FILLED |= {"runs bin", "loras bin", "loras formats"}
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove", "loras survives"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
 ELSEWHERE |= {f"samples {verb}" for verb in ("causes", "stop-causes")}  # they need a run's LoRA
+ELSEWHERE |= {f"runs {verb}" for verb in ("what-if", "stop-what-if", "film")}  # tests/trainer, tests/runs
 # They need other clips, findings or tasks. Their operations are tested in tests/dataset_builder and tests/operations.
 ELSEWHERE |= {
     f"dataset {verb}"

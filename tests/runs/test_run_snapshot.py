@@ -180,3 +180,27 @@ def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
     assert [(one.step, one.bytes > 0) for one in snapshot(run).checkpoints] == [
         (step, step != listed[0]) for step in listed
     ]
+
+
+def test_a_full_gpu_whose_steps_take_ten_times_as_long_has_spilled_into_the_machines_memory(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = write_run(workspace, "cats")
+    alive(run)
+    writer = MetricsWriter(run.folder, 200)
+    for step in range(201, 221):
+        writer.write(step=step, loss=0.5, lr=1e-4, seconds=2.0 if step < 211 else 30.0)
+    writer.close()
+
+    def spilling(used: float, device: str = "GPU 0") -> bool:
+        monkeypatch.setattr(snapshots, "machine_load", lambda: (device, Load(50.0, used, 24.0)))
+        return any("moved part of it into the machine's memory" in note.text for note in snapshot(run).notes)
+
+    assert spilling(23.7)
+    assert not spilling(12.0)  # something else slows it down
+    assert not spilling(23.7, "processor, 8 cores")
+    writer = MetricsWriter(run.folder, 220)
+    for step in range(221, 226):
+        writer.write(step=step, loss=0.5, lr=1e-4, seconds=2.0)
+    writer.close()
+    assert not spilling(23.7)  # it is over

@@ -57,7 +57,7 @@ class SettingsCommand(click.Command):
             if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
                 section = GENERAL
                 if isinstance(option, SettingOption):
-                    section = FIRST if many and not option.spec.advanced else option.spec.section
+                    section = FIRST if many and not option.spec.advanced else option.spec.section or GENERAL
                 sections.setdefault(section, []).append(record)
         general = sections.pop(GENERAL, [])
         last = [] if many else [(GENERAL, general)]

@@ -22,6 +22,7 @@ START = "start"  # the file that starts the page
 LATER = (
     "clip",
     "mask",
+    "what_if",
     "new_run",
     "grid",
     "compare",

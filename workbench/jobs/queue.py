@@ -62,6 +62,7 @@ PLACES = (
     ".measuring/*",
     "cache/reconstructions/*",
     "cache/causes/*",
+    ".what-if/*",
 )
 
 

@@ -40,7 +40,7 @@ File = Annotated[str, Field(description="Path of the file.", json_schema_extra={
 class Partner(Snapshot):
     """A companion file of a clip."""
 
-    COLUMNS: ClassVar[tuple[str, ...]] = ("name", "kind", "frames", "width", "height", "state")
+    COLUMNS: ClassVar[tuple[str, ...]] = ("clip", "name", "kind", "frames", "width", "height", "state", "file")
 
     clip: str
     """Id of the clip."""

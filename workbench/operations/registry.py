@@ -58,7 +58,7 @@ NOUNS = {
     "clips": Noun("dataset", "/datasets/{name}", modules=("clips", "clip_plans", "companions")),
     "settings": Noun("", ""),
     "machine": Noun("", "", "never"),
-    "runs": Noun("runs", "/runs/{name}", modules=("run_list", "runs")),
+    "runs": Noun("runs", "/runs/{name}", modules=("run_list", "runs", "what_if")),
     "progress": Noun("", "/runs/{name}"),
     "plans": Noun("", "/plans"),
     "targets": Noun("targets", "/targets/{name}", "never"),

@@ -18,7 +18,7 @@ from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
 from workbench.runs import checkpoints
 from workbench.runs.failures import STACKS
-from workbench.runs.previews import LiveSample, Preview
+from workbench.runs.previews import LiveSample, Preview, write_film
 from workbench.runs.report import write_report
 from workbench.runs.run import DECODING, Run, remove_run, removed_runs, rename_run, restore_run
 from workbench.runs.settings import TrainSettings
@@ -245,6 +245,16 @@ class Report(Snapshot):
     """Path of the report, a self-contained HTML file with the videos inside."""
 
 
+class Film(Snapshot):
+    """The previews of one prompt and seed, step after step, as one video."""
+
+    file: str
+    """Path of the mp4."""
+
+    steps: tuple[int, ...]
+    """The steps that it shows; 0 is the base model."""
+
+
 class Decoding(JobSnapshot):
     """A job that decodes previews saved as latents."""
 
@@ -289,6 +299,17 @@ def stacks(run: NamedRun) -> Stacks:
 def report(run: NamedRun) -> Report:
     """Write a run's report as one self-contained HTML file."""
     return Report(file=str(write_report(run)))
+
+
+@operation(changes=True)
+def film(
+    run: NamedRun,
+    *,
+    video: Annotated[int, Field(ge=1, description="Number of the preview, from 1: prompts times seeds.")] = 1,
+) -> Film:
+    """Write the previews of one prompt and seed, from the base model to the last step, as one video to share."""
+    file, steps = write_film(run.folder, video - 1)
+    return Film(file=str(file), steps=tuple(steps))
 
 
 # ---- new runs and commands

@@ -6,6 +6,7 @@ previews/step-00000250/0.safetensors            a preview kept as latents
 previews/step-00000250/control-0.mp4            a control: a preservation prompt, which the LoRA should not affect
 previews/step-00000250/live-0.mp4               a live sample
 previews/step-00000000/input-0.mp4 reconstruction-0.mp4    a training clip, and its VAE reconstruction
+previews/film-0.mp4                             the previews of the first prompt and seed, step after step
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.clips import media
-from workbench.errors import DataError
+from workbench.errors import ConfigError, DataError
 from workbench.settings import Settings, field, parse
 from workbench.workspace import read_object, step_folders
 
@@ -212,3 +213,44 @@ def read_previews(run: Path) -> RunPreviews:
 
 def _record(video: Path) -> dict[str, Any]:
     return read_object(video.with_suffix(".json"))
+
+
+# ---- a film to share: one prompt and seed, step after step
+
+FILM_HEIGHT = 240  # smaller videos are enlarged, so that the step can be read
+
+
+def write_film(run: Path, index: int = 0) -> tuple[Path, list[int]]:
+    """Write the previews of a number as one mp4, in which each says its step; return it and the steps.
+
+    Raises ConfigError if there are fewer than two steps, DataError, CannotWrite.
+    """
+    import numpy as np
+    from PIL import Image, ImageDraw, ImageFont
+
+    shown = [one for one in all_previews(run) if one.index == index]
+    if len(shown) < 2:
+        known = ", ".join(str(number + 1) for number in sorted({one.index for one in all_previews(run)})) or "none"
+        raise ConfigError.of(
+            "video", f"{run.name} has no two previews of video {index + 1} to film: choose from {known}"
+        )
+    frames, steps, last = [], [], shown[-1].step
+    for one in shown:
+        pictures = [picture for _, picture in media.decode(one.video)]
+        factor = -(-FILM_HEIGHT // len(pictures[0]))
+        if frames and frames[0].shape[:2] != tuple(factor * side for side in pictures[0].shape[:2]):
+            continue  # the size of previews was changed
+        steps.append(one.step)
+        for picture in pictures:
+            enlarged = Image.fromarray(picture.repeat(factor, 0).repeat(factor, 1))
+            width, height = enlarged.size
+            canvas, font = ImageDraw.Draw(enlarged), ImageFont.load_default(max(12, height // 18))
+            text = f"step {one.step:,}" if one.step else "base model"
+            canvas.text(
+                (height // 30, height - height // 18), text, "white", font, "ls", stroke_width=2, stroke_fill="black"
+            )
+            canvas.rectangle((0, height - height // 60, width * one.step // max(1, last), height), "white")
+            frames.append(np.asarray(enlarged))
+    path = run / FOLDER / f"film-{index}.mp4"
+    media.encode(np.stack(frames), path, float(shown[0].record.get("fps") or 8.0))
+    return path, steps

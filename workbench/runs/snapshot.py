@@ -297,8 +297,11 @@ class SnapshotReader:
             known.append(Fact("training_time", "training time", duration(training_seconds(run.folder, sessions))))
         if stops_at is not None:
             known.append(time_limit_fact(status, stops_at))
+        spilling = None
         if status.state.alive:
-            known.append(load_fact(*machine_load()))
+            device, busy = machine_load()
+            known.append(load_fact(device, busy))
+            spilling = spilled(curves, device, busy) if status.state is State.RUNNING else None
         elif status.ended_at:
             known.append(Fact("ended", "ended", moment(status.ended_at)))
         if lora:
@@ -311,7 +314,7 @@ class SnapshotReader:
             width=width,
             lora=lora,
             facts=tuple(known),
-            notes=tuple(notes(run.folder, status, settings, parent, sessions)),
+            notes=(*filter(None, [spilling]), *notes(run.folder, status, settings, parent, sessions)),
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,
@@ -460,6 +463,25 @@ def load_fact(device: str, load: Load) -> Fact:
     busy = "" if load.utilization is None else f"{load.utilization:.0f}%"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
     return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
+
+
+SLOWED, FULL = 10.0, 0.95  # times the fastest step; share of a GPU's memory
+
+
+def spilled(curves: Curves, device: str, load: Load) -> Note | None:
+    """Say so if a full GPU's driver seems to have moved memory into the machine's, instead of letting the run fail.
+
+    Windows does that. Nothing reports it, but steps take ten and more times as long (ai-toolkit, issue 794).
+    """
+    used = load.memory_used_gb
+    if device.startswith("processor") or used is None or used < FULL * load.memory_total_gb or curves.slowed < SLOWED:
+        return None
+    return Note(
+        f"The GPU's memory is full ({used:.1f} of {load.memory_total_gb:.0f} GB) and a step takes {curves.slowed:.0f} "
+        "times as long as before: the driver has probably moved part of it into the machine's memory. Close what else "
+        "uses the GPU, or stop the run and start one with blocks_to_swap, gradient_checkpointing or smaller batches.",
+        "bad",
+    )
 
 
 def notes(

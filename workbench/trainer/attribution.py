@@ -26,6 +26,8 @@ from workbench.clips.frame_plan import Shape, plan
 from workbench.clips.records import Clip, file_sha256
 from workbench.errors import ConfigError, DataError
 from workbench.families import settle
+from workbench.families.base import Family
+from workbench.families.model import Model
 from workbench.jobs.devices import Device
 from workbench.runs import checkpoints
 from workbench.runs.data import RunClip, load_data, read_lock, seed_for
@@ -60,6 +62,41 @@ class Question(NamedTuple):
     width: int
     box: Sequence[int] = ()
     frames: Sequence[int] = ()
+
+
+def sample_clip(model: Model, asked: Question) -> RunClip:
+    """Return a sample's video as if it were a clip of a run, in its own size and with its prompt as caption."""
+    video, rule = asked.video, model.frame_rule
+    clip = Clip(
+        file_name=f"samples/{video.name}",
+        text=asked.caption,
+        fps=asked.fps,
+        frames=asked.frames_count,
+        height=asked.height,
+        width=asked.width,
+    )
+    frames = max(count for count in (1, *rule.legal()) if count <= asked.frames_count)
+    planned = plan(clip, Shape(frames, asked.height, asked.width, asked.fps, rule))
+    if planned.dropped:
+        raise DataError(f"{video.name} cannot be used: {planned.dropped}")
+    bucket = Bucket(frames, asked.height, asked.width)
+    return RunClip(video, file_sha256(video), asked.caption, planned, "train", bucket)
+
+
+def marked_cells(family: Family, folder: Path, item: RunClip, asked: Question) -> torch.Tensor | None:
+    """Return the loss weight of each latent cell for the marked part of a sample; None without a mark."""
+    if not asked.box and not asked.frames:
+        return None
+    mask = torch.zeros(1, 1, len(item.plan.indices), item.bucket.height, item.bucket.width)
+    left, top, width, height = asked.box or (0, 0, item.bucket.width, item.bucket.height)
+    first, last = asked.frames or (0, asked.frames_count - 1)
+    for number, index in enumerate(item.plan.indices):
+        if first <= index <= last:
+            mask[:, :, number, top : top + height, left : left + width] = 1
+    cells = family.mask_cells(folder, mask)
+    if not cells.any():
+        raise ConfigError.of("frames", "the marked frames are not among those that the model sees: mark more")
+    return cells
 
 
 class Compared(NamedTuple):
@@ -121,22 +158,8 @@ class Gradients:
             raise DataError(f"no clip that {run.name} trained on is still in its datasets: restore them from the bin")
 
     def as_clip(self, asked: Question) -> RunClip:
-        """Return a sample's video as if it were a clip of the run, in its own size and with its prompt as caption."""
-        video, rule = asked.video, self.model.frame_rule
-        clip = Clip(
-            file_name=f"samples/{video.name}",
-            text=asked.caption,
-            fps=asked.fps,
-            frames=asked.frames_count,
-            height=asked.height,
-            width=asked.width,
-        )
-        frames = max(count for count in (1, *rule.legal()) if count <= asked.frames_count)
-        planned = plan(clip, Shape(frames, asked.height, asked.width, asked.fps, rule))
-        if planned.dropped:
-            raise DataError(f"{video.name} cannot be used: {planned.dropped}")
-        bucket = Bucket(frames, asked.height, asked.width)
-        return RunClip(video, file_sha256(video), asked.caption, planned, "train", bucket)
+        """Return a sample's video as if it were a clip of the run."""
+        return sample_clip(self.model, asked)
 
     def load(self, items: Sequence[RunClip]) -> None:
         """Encode what the cache lacks of these clips and their captions, then load the model."""
@@ -174,18 +197,7 @@ class Gradients:
 
     def marked(self, item: RunClip, asked: Question) -> torch.Tensor | None:
         """Return the loss weight of each latent cell for the marked part of a sample; None without a mark."""
-        if not asked.box and not asked.frames:
-            return None
-        mask = torch.zeros(1, 1, len(item.plan.indices), item.bucket.height, item.bucket.width)
-        left, top, width, height = asked.box or (0, 0, item.bucket.width, item.bucket.height)
-        first, last = asked.frames or (0, asked.frames_count - 1)
-        for number, index in enumerate(item.plan.indices):
-            if first <= index <= last:
-                mask[:, :, number, top : top + height, left : left + width] = 1
-        cells = self.family.mask_cells(self.folder, mask)
-        if not cells.any():
-            raise ConfigError.of("frames", "the marked frames are not among those that the model sees: mark more")
-        return cells
+        return marked_cells(self.family, self.folder, item, asked)
 
     def of(self, item: RunClip, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return the sketched gradients of a clip's loss at the present weights, [DRAWS, SIZE].

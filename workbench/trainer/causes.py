@@ -130,8 +130,8 @@ def request(
         sample=sample.id,
         run=run,
         steps=tuple(_steps(workspace, run, last)),
-        box=tuple(_checked_box(sample, box)),
-        frames=tuple(_checked_frames(sample, frames)),
+        box=tuple(checked_box(sample, box)),
+        frames=tuple(checked_frames(sample, frames)),
         device=device,
     )
     _check_run(Run.open(workspace, run))
@@ -195,7 +195,8 @@ def _steps(workspace: Workspace, run: str, last: int | None) -> list[int]:
     return sorted({saved[-1 - round(index * (len(saved) - 1) / max(1, count - 1))] for index in range(count)})
 
 
-def _checked_box(sample: Sample, box: Sequence[int]) -> Sequence[int]:
+def checked_box(sample: Sample, box: Sequence[int]) -> Sequence[int]:
+    """Return a marked box, or () if it is the whole picture. Raises ConfigError if it lies outside the sample."""
     if not box:
         return ()
     width, height = (int(sample.record.get(side) or 0) for side in ("width", "height"))
@@ -208,7 +209,8 @@ def _checked_box(sample: Sample, box: Sequence[int]) -> Sequence[int]:
     return () if (left, top, wide, tall) == (0, 0, width, height) else box
 
 
-def _checked_frames(sample: Sample, frames: Sequence[int]) -> Sequence[int]:
+def checked_frames(sample: Sample, frames: Sequence[int]) -> Sequence[int]:
+    """Return a marked span, or () if it is all frames. Raises ConfigError if it lies outside the sample."""
     if not frames:
         return ()
     count = int(sample.record.get("frames") or 0)

@@ -115,7 +115,7 @@ class Session:
         self._build_previewer()
         if settings.is_slider and not settings.dataset:
             slider.generate_clips(self)
-        self._prepare_weights(resumed)
+        self.prepare_weights(resumed)
         self._open_records()
 
     # ---- building the session, in order
@@ -206,10 +206,10 @@ class Session:
         self.transformer = self.accelerator.prepare_model(transformer, evaluation_mode=self.ranks.count > 1)
         log(f"{self.model.title} on {self.machine} in {self.precision}; training {self.trainable.summary}")
 
-    def _prepare_weights(self, resumed: tuple[Path, dict[str, Any]] | None) -> None:
+    def prepare_weights(self, resumed: tuple[Path, dict[str, Any]] | None) -> None:
         """Build the optimizer, and load the checkpoint that `save` published or the LoRA to start from.
 
-        Raises ResumeRefused.
+        resumed: The checkpoint's folder and state, or None for a run's beginning. Raises ResumeRefused.
         """
         settings, named, self.ema = self.settings, self.trainable.named, None
         self.ranks.begin_alike(self.trainable.parameters)

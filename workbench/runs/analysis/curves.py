@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from workbench.runs.analysis.best_point import Point, points_of
@@ -270,6 +272,8 @@ BANDS = 5  # of noise, equally likely in training, lowest noise first
 BAND_POINTS = 200
 CHART_POINTS = 400  # for series that share a chart, which is rendered again and again during a run
 
+PACE = 5  # steps whose median is the time of a step: one preview or a busy moment does not count
+
 
 class Curves:
     """The numbers of a run so far.
@@ -284,6 +288,7 @@ class Curves:
     held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
     name: the run's name.
     last: the newest training line.
+    fastest: the least seconds of a step, as the median of PACE steps in a row; infinite before so many.
     version: increases whenever anything was read.
     """
 
@@ -307,6 +312,12 @@ class Curves:
         self.held_out_losses, self.own_changes, self.other_changes = (Series(BAND_POINTS) for _ in range(3))
         self.held_out_bands = [Series(BAND_POINTS) for _ in range(BANDS)]
         self.last: dict[str, Any] = {}
+        self._seconds, self.fastest = deque[float](maxlen=PACE), math.inf
+
+    @property
+    def slowed(self) -> float:
+        """How many times longer steps take now than at their fastest; 1 before there are PACE of them."""
+        return median(self._seconds) / self.fastest if math.isfinite(self.fastest) else 1.0
 
     def refresh(self) -> None:
         """Read new lines."""
@@ -316,6 +327,10 @@ class Curves:
         for line in self._reader.lines():
             self._add(line)
             self.version += 1
+            if line.get("seconds"):
+                self._seconds.append(float(line["seconds"]))
+                if len(self._seconds) == PACE:
+                    self.fastest = min(self.fastest, median(self._seconds))
 
     def _add(self, line: dict[str, Any]) -> None:
         step = line["step"]

@@ -1,0 +1,229 @@
+"""Train a stretch of a run again, as it was and with one thing changed, on common random numbers, and measure both.
+
+All trainings begin with the same weights and optimizer state: the run's checkpoint, or step 0. A clip that is left out
+keeps its place, and only its loss counts nothing; a word is left out of captions and nowhere else. So the other clips
+meet the same noise and timesteps at the same steps, and what differs in the end is due to the change. Repeats take
+other seeds for order and noise, each with all changes, and show how much of a difference chance makes. The measurements
+always have the same inputs and noise, those of the unchanged run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from workbench.clips import media
+from workbench.errors import DataError
+from workbench.families.model import Model
+from workbench.jobs.devices import Device
+from workbench.jobs.torch_devices import free_memory
+from workbench.runs import checkpoints
+from workbench.runs.data import RunClip, TrainingData, seed_for
+from workbench.runs.settings import TrainSettings
+from workbench.trainer.attribution import Question, marked_cells, sample_clip
+from workbench.trainer.batch_inputs import BatchInputs
+from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Piece
+from workbench.trainer.evaluation import EffectAndDrift, EvaluationInput, held_out_by_band
+from workbench.trainer.loop import set_arithmetic, train_step
+from workbench.trainer.previewer import step_folder
+from workbench.trainer.session import Session
+from workbench.trainer.what_if import CountedJob
+from workbench.workspace import read_json
+
+PROBES = 8  # clips of each side on which effect and drift are measured
+DRAWS = 4  # samples of the noise for the sample that is asked about
+STOPPED = "Stopped. Trainings that were finished are kept: ask again to go on."
+AS_IT_WAS = 0  # number of the unchanged training
+PER_ARM = 100  # the videos of a training lie in step-N with N = PER_ARM * its number + repeat
+BASE = PER_ARM - 1  # the base model's
+
+
+class Arm(NamedTuple):
+    """A training. `clips` (ids) count nothing in it, and `words` are left out of the captions."""
+
+    settings: TrainSettings
+    clips: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()
+
+
+def clip_id(item: RunClip) -> str:
+    return Path(item.plan.clip.file_name).stem
+
+
+def without_words(caption: str, words: Sequence[str]) -> str:
+    """Return a caption without these words, whatever their case, and without the double spaces that they leave."""
+    for word in words:
+        caption = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", caption, flags=re.IGNORECASE)
+    return re.sub(r"\s+([,.;:!?])", r"\1", " ".join(caption.split())).strip(" ,;")
+
+
+def touched(item: RunClip, arm: Arm) -> bool:
+    """Whether a change concerns this clip."""
+    return clip_id(item) in arm.clips or (
+        not item.given_text and without_words(item.caption, arm.words) != " ".join(item.caption.split())
+    )
+
+
+def changed(data: TrainingData, arm: Arm) -> TrainingData:
+    """Return the data of a training: the same clips in the same places."""
+    items = []
+    for item in data.train:
+        if clip_id(item) in arm.clips:
+            item = replace(item, weight=0.0)
+        if arm.words and touched(item, arm):
+            item = replace(item, caption=without_words(item.caption, arm.words))
+        items.append(item)
+    return replace(data, train=tuple(items))
+
+
+class Probes:
+    """What every training is measured on, with the noise of the unchanged run."""
+
+    def __init__(self, session: Session, arms: Sequence[Arm], asked: Question | None) -> None:
+        """Encode the sample that is asked about and build the inputs.
+
+        arms: all trainings; clips that one of them leaves out are not measured on, unless there are no others
+        """
+        data, family, model = session.data, session.family, session.model
+        kept = tuple(item for item in data.train if not any(clip_id(item) in arm.clips for arm in arms))
+        plain = replace(data, train=kept or data.train)
+        inputs = BatchInputs(session.encoder, model, plain, session.settings, 1, session.defaults)
+        sides = inputs.effect_inputs(session.preservation_prompts, PROBES)
+        about: Any = (family, session.schedule)
+        where: Any = (session.settings.seed, session.device)
+        self._effect = EffectAndDrift(*about, *sides, *where)
+        self._held_out = [probe.to(torch.device("cpu")) for probe in inputs.clips(data.held_out)]
+        self._seed, self._about = session.settings.seed, about
+        self._sample = None
+        if asked is not None:
+            own = [self._as_probe(session, inputs, model, asked)] * DRAWS
+            self._sample = EffectAndDrift(*about, own, [], *where)
+
+    def _as_probe(self, session: Session, inputs: BatchInputs, model: Model, asked: Question) -> EvaluationInput:
+        item, view = sample_clip(model, asked), inputs.view
+        session.encoder.encode_captions([item.caption], lambda *_: None)
+        views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
+        session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
+        (probe,) = inputs.clips([item])
+        return replace(probe, mask=marked_cells(session.family, session.folder, item, asked))
+
+    def measure(self, session: Session) -> dict[str, float]:
+        """Measure a training's weights."""
+        session.beat("measuring")
+        transformer, found = session.bare_transformer, dict[str, float]()
+        with session.weights_in_use(), session.accelerator.autocast():
+            if self._sample is not None:
+                found["sample"] = self._sample.measure(transformer, session.base_model)["effect"]
+            values = self._effect.measure(transformer, session.base_model)
+            found |= {name: values[name] for name in ("effect", "drift") if name in values}
+            if self._held_out:
+                probes: Iterator[EvaluationInput] = (probe.to(session.device) for probe in self._held_out)
+                family, schedule = self._about
+                loss = held_out_by_band(family, transformer, schedule, probes, self._seed, session.device)
+                found["held_out_loss"] = loss.loss
+        return found
+
+
+def trained(
+    job: CountedJob,
+    device: Device,
+    arms: Sequence[Arm],
+    begin: Path | None,
+    repeats: int,
+    samples: int,
+    asked: Question | None,
+    done: Mapping[str, Any],
+) -> Iterator[tuple[int, int, dict[str, float]]]:
+    """Train every arm in every repeat and yield (number of the arm, repeat, what was measured) after each.
+
+    Args:
+        arms: All trainings, the unchanged one first.
+        begin: The checkpoint that all begin with; None for step 0.
+        samples: How many repeats of the unchanged run get videos; the others get them in the first repeat. 0 for none.
+        done: "arm-repeat" of trainings that were finished before.
+    """
+    set_arithmetic(arms[0].settings, device)
+    resumed = None if begin is None else (begin, read_json(begin / checkpoints.STATE))
+    job.begin = int(resumed[1]["step"]) if resumed else 0
+    steps = arms[0].settings.steps - job.begin
+    job.total, probes = steps * len(arms) * repeats, None
+    by_settings: dict[str, list[int]] = {}
+    for number, arm in enumerate(arms):
+        by_settings.setdefault(arm.settings.model_dump_json(), []).append(number)
+    for numbers in by_settings.values():
+        left = [(one, repeat) for one in numbers for repeat in range(repeats) if f"{one}-{repeat}" not in done]
+        if not left and probes is not None:
+            continue
+        with contextlib.closing(Session(job, arms[numbers[0]].settings, device, from_start=True)) as session:
+            session.threads = None
+            probes = probes or Probes(session, arms, asked)
+            start = [parameter.detach().clone() for parameter in session.trainable.parameters]
+            plain, settings = session.data, session.settings
+            texts = [item.caption for one in numbers for item in changed(plain, arms[one]).train if not item.given_text]
+            prompts = session.preview_inputs.prompts if samples else []
+            negative = [session.model.negative_prompt, ""]
+            session.encoder.encode_captions([*dict.fromkeys([*texts, *prompts, *negative])], lambda *_: None)
+            for number, repeat in left:
+                job.base = steps * (number * repeats + repeat)
+                with torch.no_grad():
+                    for parameter, value in zip(session.trainable.parameters, start, strict=True):
+                        parameter.copy_(value)
+                session.step = 0
+                seed = seed_for(settings.seed, "what if", repeat) % 2**31 if repeat else settings.seed
+                session.settings = settings.changed(seed=seed)
+                session.data = changed(plain, arms[number])
+                session.inputs = BatchInputs(
+                    session.encoder, session.model, session.data, session.settings, 1, session.defaults
+                )
+                session.prepare_weights(resumed)
+                while session.step < settings.steps:
+                    job.check_stop(STOPPED)
+                    train_step(session)
+                if repeat < (samples if number == AS_IT_WAS else min(samples, 1)):
+                    _generate(session, PER_ARM * number + repeat, base=asked is not None and number == AS_IT_WAS)
+                yield number, repeat, probes.measure(session)
+        free_memory()
+
+
+def _generate(session: Session, number: int, base: bool) -> None:
+    """Generate the videos of a training, and those of the base model if they are wanted."""
+    prompts = session.preview_inputs.with_embeddings(session.preview_inputs.prompts, session.inputs)
+
+    def report(done: int, total: int) -> None:
+        session.job.beat("generating samples", message=f"denoising step {done} of {total}")
+        session.job.check_stop(STOPPED)
+
+    with session.as_in_use(), session.accelerator.autocast():
+        model, negative = session.bare_transformer, session.inputs.negative()
+        session.previewer.generate(number, model, prompts, negative, report)
+        if base:
+            session.previewer.generate(BASE, model, prompts, negative, report, 0.0)
+
+
+# ---- comparing videos
+
+
+def videos_of(job: Path, number: int, repeat: int = 0) -> list[Path]:
+    """Return the videos of a training in the order of prompts and seeds."""
+    found = step_folder(job, PER_ARM * number + repeat).glob("*.mp4")
+    return sorted((path for path in found if path.stem.isdecimal()), key=lambda path: int(path.stem))
+
+
+def apart(one: Path, other: Path, box: Sequence[int] = (), frames: Sequence[int] = ()) -> float:
+    """Return the mean difference of two videos of one size in levels of 255, inside a box and a span if given."""
+    left, top, width, height = box or (0, 0, 1 << 20, 1 << 20)
+    first, last = frames or (0, 1 << 20)
+    found = []
+    for number, ((_, a), (_, b)) in enumerate(zip(media.decode(one), media.decode(other), strict=False)):
+        if a.shape != b.shape:
+            raise DataError(f"{one.name} and {other.name} have other sizes, so they cannot be compared")
+        if first <= number <= last:
+            part = a[top : top + height, left : left + width], b[top : top + height, left : left + width]
+            found.append(float(abs(part[0].astype("float32") - part[1]).mean()))
+    return sum(found) / max(1, len(found))
