@@ -67,7 +67,7 @@ def test_this_version_has_notes() -> None:
     assert release.version() == __version__
     command = [sys.executable, "scripts/release.py", f"v{__version__}"]
     told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=release.ROOT)
-    assert told.stdout.startswith("The whole loop")
+    assert told.stdout.startswith("Eight model families")
 
 
 # ---- lock

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.sampler.samples import Samples
     from workbench.workspace import Workspace
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["Dataset", "Run", "Samples", "Workspace"]
 
 _MODULES = {
