@@ -87,7 +87,7 @@ def ours(paths: Sequence[Path], folder: Path, cores: int) -> None:
     from workbench.dataset_builder.sources.tree import SourceFile
 
     results = intake.ingest(folder, [SourceFile(path) for path in paths])
-    wrong = [result.sentence for result in results if result.notes != ("sound removed",)]
+    wrong = [result.sentence for result in results if result.notes != ("sound re-encoded",)]
     assert not wrong, wrong[0]
 
 

@@ -6,6 +6,9 @@ function boundedPart({ start, end }, frames) {
   return { start: from, end: Math.max(from + 1, Math.min(Math.round(end), frames)) };
 }
 
+// The outline of a waveform, mirrored at 100: levels go from 0 to 100.
+const wavePath = (levels) => `M0 100${levels.map((level, at) => `L${at + 0.5} ${99 - level}`).join('')}L${levels.length} 100${levels.map((level, at) => `L${at + 0.5} ${101 + level}`).reverse().join('')}Z`;
+
 const CUTTING_KEYS = [['I O', 'start, end at the playhead'], ['M', 'mark a cut'], ['[ ]', 'previous, next mark'], ['+ -', 'zoom the strip']];
 const CLOSEST = 24; // fewest frames that the strip shows
 
@@ -93,7 +96,8 @@ class ClipPage extends WorkbenchElement {
     const used = `frames ${start + 1} to ${end}, ${((end - start) / source.fps).toFixed(1)} s`;
     return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
       this.cropping || crop ? this.cropBox(source) : ''}</div>
-      <div class="film" data-do="jump"><div class="reel" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%">${video(source.strip, 'Frames of the source video')}</div><span class="out" style="left:0;width:${share(Math.max(start, from))}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
+      <div class="film ${source.waveform.length && 'heard'}" data-do="jump"><div class="reel" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%">${video(source.strip, 'Frames of the source video')}</div>${source.waveform.length ? html`<svg class="reel wave" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%" viewBox="0 0 ${source.waveform.length} 200" preserveAspectRatio="none" role="img"
+      aria-label="Loudness of the source video"><path d="${wavePath(source.waveform)}"/></svg>` : ''}<span class="out" style="left:0;width:${share(Math.max(start, from))}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
   source.taken.map(([first, last]) => html`<span class="taken" title="Already a clip" style="left:${share(first)};width:${share(from + last - first)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
       class="chosen" style="left:${share(start)};right:calc(100% - ${share(end)})"></span><span class="playhead"></span></div>
       <div class="dual"><label><span class="unseen">Start</span><input type="range" min="${from}" max="${to}" value="${start}" name="start" data-input="trim" aria-valuetext="Starts at frame ${start + 1}"></label><label><span class="unseen">End</span><input
@@ -312,6 +316,7 @@ class ClipPage extends WorkbenchElement {
       <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() ? '' : state('warn', 'No caption')}
       ${clip.marks.map((text) => state('warn', text))}
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
+  clip.sound ? html`<dt>Sound</dt><dd>${clip.sound.seconds.toFixed(1)} s, ${clip.sound.rate / 1000} kHz, ${{ 1: 'mono', 2: 'stereo' }[clip.sound.channels] ?? count(clip.sound.channels, 'channel')}</dd>` : ''}${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
       ${clip.first_frame ? html`<figure>${video(clip.first_frame, 'The first frame imported with it', { width: clip.width, height: clip.height })}<figcaption class="fine faint">The first frame imported with it</figcaption></figure>` : ''}
       <hr>${shortcuts(['J K', 'next, previous clip'], ...(clip.cuttable ? CUTTING_KEYS : []), ['Ctrl Enter', 'next without a caption'])}</aside>`;

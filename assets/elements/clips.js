@@ -70,8 +70,19 @@ class Clips extends WorkbenchElement {
     const tag = clip.latents_model ? 'latents' : clip.image ? `${clip.width}×${clip.height}` : `${clip.seconds.toFixed(1)} s`;
     return html`<article class="clip" data-id="clip-${clip.id}"><a href="${to}" aria-label="Open ${clip.name}, ${tag}">${video(clip.latents_model ? clip.picture : clip.file, clip.name, { width: clip.width, height: clip.height, tag })}</a>
       <div class="name"><input type="checkbox" data-change="pick" name="${clip.id}" aria-label="Choose ${clip.name}" ?checked=${this.chosen.has(clip.id)}><a class="one-line" href="${to}" tabindex="-1" title="${clip.name}">${clip.name}</a>${
-  clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}${besideWords(clip) && html`<span class="idle" title="${besideWords(clip)}">${icon('link', besideWords(clip))}</span>`}</div>
+  clip.marks.length ? html`<span class="warn" title="${clip.marks.join(', ')}">${icon('warn', `Findings: ${clip.marks.join(', ')}`)}</span>` : ''}${besideWords(clip) && html`<span class="idle" title="${besideWords(clip)}">${icon('link', besideWords(clip))}</span>`}${clip.sound ? this.speaker(clip) : ''}</div>
       ${clip.tags.length ? html`<p class="fine faint">${clip.tags.join(', ')}</p>` : ''}<wb-caption .datasetName=${this.datasetName} .clip=${clip}></wb-caption></article>`;
+  }
+
+  // The mark of a clip with sound plays it.
+  speaker(clip) {
+    const heard = listening.heard?.closest('article')?.dataset.id === `clip-${clip.id}`;
+    return button('', 'hear', { kind: 'quiet small square', name: heard ? 'loud' : 'muted', label: heard ? 'Mute' : `Play the sound of ${clip.name}`, pressed: heard });
+  }
+
+  hear(target) {
+    target.closest('article').querySelector('wb-video').hear();
+    this.redraw();
   }
 
   bulk() {

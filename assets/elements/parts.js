@@ -2,6 +2,8 @@
 
 // ---- icons: lines of 1.6 px on a grid of 16 ----
 const ICONS = {
+  loud: 'M2 6h2.5L8 3v10L4.5 10H2zM10.5 6a3 3 0 0 1 0 4M12.5 4a6 6 0 0 1 0 8',
+  muted: 'M2 6h2.5L8 3v10L4.5 10H2zM11 6.2l3.6 3.6M14.6 6.2 11 9.8',
   home: 'M3 7.5 8 3l5 4.5V13H9.5V9.5h-3V13H3z',
   dataset: 'M2 3h12v10H2zM5 3v10M11 3v10M2 8h3M11 8h3',
   train: 'M2 13h12M3 10l3-4 3 2 4-5',

@@ -5,6 +5,29 @@ const DRIFT = 0.08; // seconds that two videos of a clock may be apart
 const BACKWARD = 1 / 16; // seconds per step when playing backward
 const calm = window.matchMedia('(prefers-reduced-motion: reduce)');
 
+// At most one video is heard, the one whose speaker was pressed last. Whether any should be is remembered: then the first
+// video of a page is heard.
+const listening = {
+  wanted: preferences.read('sound', false),
+  heard: null, // a video element
+
+  hear(video) {
+    if (this.heard) this.heard.muted = true;
+    this.heard = video;
+    if (video) { video.muted = false; video.play().catch(() => {}); }
+    for (const one of WorkbenchVideo.loaded) one.redraw();
+  },
+
+  choose(video) {
+    this.wanted = this.heard !== video;
+    preferences.keep('sound', this.wanted);
+    this.hear(this.wanted ? video : null);
+  },
+};
+
+// Whether a video that has begun to play has a sound. Each browser says it in its own way.
+const hasSound = (video) => Boolean(video.mozHasAudio || video.webkitAudioDecodedByteCount || video.audioTracks?.length);
+
 class Clock {
   static all = new Map();
 
@@ -21,7 +44,9 @@ class Clock {
   speed = 1;
   bounces = false; // play forward and backward in turn
   wish = null; // the time to start at, chosen before a video was loaded
-  get leader() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
+  // The one that is heard, if any: setting its time would be heard, too.
+  get leader() { return (this.videos.has(listening.heard) && listening.heard.readyState >= 2 && listening.heard) || this.first; }
+  get first() { return [...this.videos].find((one) => one.readyState >= 2) ?? [...this.videos][0]; }
   get duration() { return this.leader?.duration || 0; }
   get time() { return this.wish ?? this.leader?.currentTime ?? 0; }
 
@@ -106,7 +131,7 @@ const inSight = new IntersectionObserver((entries) => {
 // Browsers limit how many videos can play. Beyond this number, those out of view are unloaded.
 const MOST_LOADED = 48;
 
-// A silent, looping video or a picture.
+// A looping video, with a speaker if it has a sound, or a picture.
 //   file: path on the server;  label: text for screen readers;  tag: text in its corner
 //   clock: name of its clock, "" to play alone;  still: second at which to stand still
 //   width, height: size of its frames, to reserve space while it loads;  controls: show the browser's controls
@@ -124,7 +149,25 @@ class WorkbenchVideo extends WorkbenchElement {
     const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
     return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted ?loop=${!this.clock || !Clock.named(this.clock).bounces} playsinline
       disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
-      tag && html`<span class="tag">${tag}</span>`}`;
+      tag && html`<span class="tag">${tag}</span>`}${this.speaker}`;
+  }
+
+  get linked() { return Boolean(this.closest('a, button')); } // no place for another button
+  get heard() { return Boolean(this.video) && listening.heard === this.video; }
+  get speaker() {
+    return this.audible && !this.controls && !this.linked ? button('', 'hear', { kind: 'small square speaker', name: this.heard ? 'loud' : 'muted', label: this.heard ? 'Mute' : 'Play the sound', pressed: this.heard }) : '';
+  }
+
+  hear() { listening.choose(this.video); }
+
+  // Show the speaker once the video is known to have a sound.
+  listen() {
+    if (this.audible || !this.video || !hasSound(this.video)) return;
+    this.audible = true;
+    // Browsers pause a video that is heard before a person has done anything on the page.
+    const first = [...document.querySelectorAll('wb-video')].find((one) => one.video && !one.linked);
+    if (listening.wanted && !listening.heard && first === this && navigator.userActivation?.hasBeenActive) listening.hear(this.video);
+    this.redraw();
   }
 
   arrived() { inSight.observe(this); }
@@ -133,7 +176,13 @@ class WorkbenchVideo extends WorkbenchElement {
     inSight.unobserve(this);
     WorkbenchVideo.loaded.delete(this);
     if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
+    this.silence();
     this.video = null;
+  }
+
+  silence() {
+    if (this.heard) listening.hear(null);
+    this.audible = false;
   }
 
   changed(name) {
@@ -169,10 +218,12 @@ class WorkbenchVideo extends WorkbenchElement {
     const video = this.querySelector(':scope > video');
     if (video === this.video) return;
     if (this.video && this.clock) Clock.named(this.clock).remove(this.video);
+    this.silence();
     this.video = video;
     WorkbenchVideo.loaded[video ? 'add' : 'delete'](this);
     if (!video) return;
     video.muted = true;
+    for (const event of ['loadeddata', 'timeupdate']) video.addEventListener(event, () => { if (video === this.video) this.listen(); });
     if (this.still !== undefined && this.still !== null) {
       video.addEventListener('loadedmetadata', () => { video.currentTime = this.still; });
     } else if (this.clock) {

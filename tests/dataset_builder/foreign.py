@@ -31,14 +31,15 @@ def write_video(
     aspect: Fraction | None = None,
     options: dict[str, str] | None = None,
     container: dict[str, str] | None = None,
-    sound: bool = False,
+    sound: bool | np.ndarray = False,
     transfer: int | None = None,
     start: int = 0,
     tracks: int = 1,
 ) -> Path:
     """Encode frames with these options.
 
-    times: the frames' times in seconds, for a variable rate; start: the first number; transfer: 16 is PQ, 18 is HLG
+    times: the frames' times in seconds, for a variable rate; start: the first number; transfer: 16 is PQ, 18 is HLG;
+    sound: a hum, or float32 [channels, samples] at 44,100 Hz
     """
     import av
 
@@ -46,7 +47,9 @@ def write_video(
     rate = Fraction(fps).limit_denominator(1001)
     with av.open(str(path), "w", options=container or {}) as file:
         streams: list[Any] = [file.add_stream(codec, rate=rate, options=options or {}) for _ in range(tracks)]
-        tone = file.add_stream("aac", rate=44100) if sound else None
+        heard = sound if isinstance(sound, np.ndarray) else np.zeros((1, 20 * 1024), np.float32) if sound else None
+        layout = "mono" if heard is None or len(heard) == 1 else "stereo"
+        tone = None if heard is None else file.add_stream("aac", rate=44100, layout=layout)
         for stream in streams:
             stream.width, stream.height, stream.pix_fmt = video.shape[2], video.shape[1], pixels
             context = stream.codec_context
@@ -63,8 +66,8 @@ def write_video(
                 file.mux(stream.encode(frame))
         for stream in streams:
             file.mux(stream.encode())
-        if tone is not None:
-            _hum(file, tone)
+        if tone is not None and heard is not None:
+            _hum(file, tone, heard)
     return path
 
 
@@ -73,16 +76,17 @@ def write_sound(path: Path) -> Path:
     import av
 
     with av.open(str(path), "w") as file:
-        _hum(file, file.add_stream("aac", rate=44100))
+        _hum(file, file.add_stream("aac", rate=44100, layout="mono"), np.zeros((1, 20 * 1024), np.float32))
     return path
 
 
-def _hum(file: Any, stream: Any) -> None:
+def _hum(file: Any, stream: Any, samples: np.ndarray) -> None:
     import av
 
-    for number in range(20):
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
-        frame.sample_rate, frame.pts = 44100, number * 1024
+    for start in range(0, samples.shape[1], 1024):
+        piece = np.ascontiguousarray(samples[:, start : start + 1024])
+        frame = av.AudioFrame.from_ndarray(piece, "fltp", "mono" if len(piece) == 1 else "stereo")
+        frame.sample_rate, frame.pts = 44100, start
         file.mux(stream.encode(frame))
     file.mux(stream.encode())
 
@@ -197,7 +201,7 @@ def write_menagerie(folder: Path) -> None:
     write_video(folder / "stretched.mp4", draw(24, (48, 64)), aspect=Fraction(2))
     write_video(folder / "interlaced.mp4", options={"x264-params": "tff=1"})
     write_video(folder / "fragments.mp4", container={"movflags": "frag_keyframe+empty_moov"})
-    write_video(folder / "talking.mov", sound=True)
+    write_video(folder / "talking.mov", sound=np.zeros((1, 3 * 44100), np.float32))  # longer than the pictures
     write_video(folder / "slow_motion.mp4", draw(48), fps=240)
     write_video(folder / "thousand.mp4", draw(85, (32, 32)), fps=1000)
     write_video(folder / "late.mkv", fps=24, start=2400)

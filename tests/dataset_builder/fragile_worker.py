@@ -12,7 +12,7 @@ from workbench.dataset_builder.ingest import canonical, worker
 
 
 def fragile(
-    source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None]
+    source: Path, target: Path, longest_side: int | None, on_frame: Callable[[], None], keep_sound: bool
 ) -> canonical.CanonicalClip:
     if "crash" in source.name:
         os.abort()
@@ -29,7 +29,7 @@ def fragile(
         end = time.process_time() + 4
         while time.process_time() < end:
             on_frame()
-    return canonical.convert(source, target, longest_side, on_frame)
+    return canonical.convert(source, target, longest_side, on_frame, keep_sound=keep_sound)
 
 
 if __name__ == "__main__":

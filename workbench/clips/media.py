@@ -341,16 +341,20 @@ def encode(frames: Pixels, path: Path, fps: float, comment: str | None = None, c
             writer.write(bt709_frame(picture))
 
 
-def copy_packets(source: Path, target: Path, **options: str) -> None:
-    """Copy the packets of the video stream into a new mp4. Raises DataError, ValueError if an mp4 cannot hold it."""
+def copy_packets(source: Path, target: Path, sound: bool = False, **options: str) -> None:
+    """Copy the packets of the video stream, and of its sound, into a new mp4.
+
+    Raises DataError, ValueError if an mp4 cannot hold them.
+    """
     import av
 
     options = {"movflags": "+faststart", **options}
     with opened(source) as (container, stream), av.open(str(target), "w", "mp4", options) as copy:
-        track: Any = copy.add_stream_from_template(stream)
-        for packet in container.demux(stream):
+        streams = [stream, *(container.streams.audio[:1] if sound else ())]
+        tracks: dict[int, Any] = {one.index: copy.add_stream_from_template(one) for one in streams}
+        for packet in container.demux(*streams):
             if packet.dts is not None:  # the last one is empty
-                packet.stream = track
+                packet.stream = tracks[packet.stream.index]
                 copy.mux(packet)
 
 
@@ -358,7 +362,7 @@ def without_comment(path: Path) -> bytes:
     """Return the bytes of one of our mp4 files without its metadata, deterministically. Raises DataError."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "video.mp4"
-        copy_packets(path, target, fflags="+bitexact")
+        copy_packets(path, target, sound=True, fflags="+bitexact")
         return target.read_bytes()
 
 

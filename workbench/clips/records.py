@@ -37,6 +37,16 @@ Whole = Annotated[int, Field(ge=0, le=10**9)]
 Number = Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
 
 
+class Sound(BaseModel):
+    """The sound track of a clip's file. rate: samples a second."""
+
+    model_config = ConfigDict(frozen=True)
+
+    seconds: Number
+    rate: Whole
+    channels: Whole
+
+
 class Clip(BaseModel):
     """A canonical clip of a dataset: constant fps, upright, square pixels, even size, 8-bit, H.264 yuv420p.
 
@@ -64,6 +74,7 @@ class Clip(BaseModel):
     embeddings: the caption whose embeddings are stored with the latents, None if there are none. Training uses them
         while `text` still equals that caption.
     tags: free-form tags.
+    sound: the sound track in the clip's file; None without one. Clips that were imported before version 1.1 have none.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -89,6 +100,7 @@ class Clip(BaseModel):
     latents_model: str = ""
     embeddings: str | None = None
     tags: tuple[str, ...] = ()
+    sound: Sound | None = None
 
     @field_validator("file_name", "master", "first_frame", *COMPANIONS)
     @classmethod
@@ -261,7 +273,9 @@ def write_clips(dataset: Path, clips: list[Clip]) -> None:
         raise CannotWrite(
             f"cannot write {path}: the current file cannot be read ({current.unreadable}): fix or remove it"
         )
-    lines = [*(clip.model_dump_json().encode() for clip in clips), *(line for _, line, _ in current.damaged)]
+    # A clip without sound has the line that it had before there was sound.
+    records = (clip.model_dump_json(exclude=None if clip.sound else {"sound"}).encode() for clip in clips)
+    lines = [*records, *(line for _, line, _ in current.damaged)]
     write_bytes(path, b"".join(line + b"\n" for line in lines))
 
 

@@ -190,7 +190,7 @@ def conform(
         return _picture(dataset, clip, kind, source, on_frame)
     made = cutting.scratch_file(dataset, ".mp4")
     try:
-        about = convert(source, made, None, on_frame)
+        about = convert(source, made, None, on_frame, keep_sound=False)
         notes = list(about.changes)
         if kind == "reference":
             return {"name": cutting.keep_beside(dataset, made, clip.id, kind), "whole": "", "notes": notes}
@@ -242,7 +242,7 @@ def _picture(dataset: Path, clip: Clip, kind: str, source: Path, on_frame: Calla
     else:  # the last frame of a video
         video = cutting.scratch_file(dataset, ".mp4")
         try:
-            about = convert(source, video, None, on_frame)
+            about = convert(source, video, None, on_frame, keep_sound=False)
             picture = Image.fromarray(media.read_frames(video, [about.frames - 1])[0])
         finally:
             video.unlink(missing_ok=True)

@@ -312,9 +312,11 @@ class Dataset(NotedFolder):
         longest_side: int | None = None,
         columns: Columns = USUAL,
         frame_rate: float | None = None,
+        keep_sound: bool = True,
     ) -> list[ImportResult]:
         """Import files, folders and archives in this process; return a result per file (ingest.intake.import_files)."""
-        return import_files(self.folder, paths, on_progress, layout, longest_side, columns, frame_rate=frame_rate)
+        how = (layout, longest_side, columns)
+        return import_files(self.folder, paths, on_progress, *how, frame_rate=frame_rate, keep_sound=keep_sound)
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """Import in a background task. more: other fields of `ImportSettings`. Raises ConfigError, CannotWrite."""

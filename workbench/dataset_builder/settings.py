@@ -71,6 +71,10 @@ class ImportSettings(Settings):
     )
     """Scale down larger videos and pictures to this, which saves disk space and time. Empty: keep their size."""
 
+    keep_sound: bool = field(True, title="Keep the sound", section=DATA, advanced=True)
+    """Keep the videos' sound tracks, which models with sound train on and the page plays. Off: clips are silent, which
+    saves a little space, and nobody who gets the dataset hears what was said."""
+
     dataset: str = field("", title="Dataset", section=DATA, source="datasets")
     """The dataset to add the clips to: an existing one, or the name of a new one."""
 
@@ -142,8 +146,8 @@ class CheckSettings(NamesModel):
     """The model you will train. Clips are checked against its length and size, captions with its tokenizer."""
 
     pictures: bool = field(True, title="Check the pictures", section=CHECK)
-    """Find near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes and text, and check length and
-    size."""
+    """Find near-duplicates, still, blurred and shaky clips, cuts, black bars, flashes and text, check length and size,
+    and find silent, quiet, distorted and missing sound."""
 
     captions: bool = field(True, title="Check the captions", section=CHECK)
     """Find missing, very short, repeated and too long captions, and check the trigger word."""

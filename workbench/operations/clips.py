@@ -7,12 +7,13 @@ video. Every part is cut from it, so a clip can also be made longer or larger ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, Strict
 
 from workbench.captioners import captioners
-from workbench.clips import frame_plan, records
+from workbench.clips import frame_plan, records, sound
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder.captions import editing
 from workbench.dataset_builder.captions.editing import Rewritten, Search
@@ -23,15 +24,17 @@ from workbench.dataset_builder.history import thumbnail_name
 from workbench.dataset_builder.settings import CaptionSettings, SplitTask
 from workbench.dataset_builder.snapshot import FILTERS, ORDERS, Filter, Order, clip_list
 from workbench.dataset_builder.sources.columns import clean_caption
-from workbench.errors import ConfigError, Unknown
+from workbench.errors import ConfigError, DataError, Unknown
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task
 from workbench.operations.datasets import NAMING, ClipEntry, clip_entry
 from workbench.operations.registry import operation
 from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace
+from workbench.workspace.records import read_once
 
 CAPTIONS, CUTTING = "Captions", "Cutting"
+WAVE_STEPS = 600  # levels in a waveform
 LONGEST_SEARCHED = 300.0  # seconds of source video that `find_cuts` searches at most, since the caller waits
 
 Clip = Annotated[str, Field(description="Id or name of the clip.")]
@@ -179,6 +182,9 @@ class Source(Snapshot):
 
     crop: tuple[int, int, int, int] | None
     """Left, top, width and height of the clip's crop, in pixels; null for the whole frame."""
+
+    waveform: tuple[int, ...]
+    """The loudest moment in each of many equal parts of the source video, 0 to 100; empty without a sound."""
 
     taken: tuple[tuple[int, int], ...]
     """Parts that are other clips already: first frame, frame after the last one."""
@@ -335,8 +341,17 @@ def source(workspace: Workspace, dataset: NamedDataset, clip: Clip) -> Source:
         file=str(master.path),
         strip=str(strip.path),
         tiles=len(strip.times),
+        waveform=tuple(read_once(master.path, waveform_of)),
         taken=tuple((other.start, other.end) for other in others if (other.start, other.end) != (cut.start, cut.end)),
     )
+
+
+def waveform_of(path: Path) -> list[int]:
+    """Return a video's waveform for the clip editor; [] if its sound cannot be read, which the dataset check says."""
+    try:
+        return sound.waveform(path, WAVE_STEPS)
+    except DataError:
+        return []
 
 
 @operation(shell=False)

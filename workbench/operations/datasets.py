@@ -173,12 +173,16 @@ class ClipEntry(Snapshot):
     latents_model: str
     """For precomputed latents, the model whose VAE made them; "" for a video."""
 
+    sound: records.Sound | None
+    """Its sound track: `seconds`, `rate` (samples a second) and `channels`; null without one."""
+
     plan: str
     """What the chosen model uses of it, in words; "" if no model was chosen."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         words = f"{self.width}x{self.height}, {self.frames} frames at {self.fps:g} fps, {duration(self.seconds)}"
         words += f", latents of {self.latents_model}" if self.latents_model else ""
+        words += f", sound of {self.sound.seconds:g} s" if self.sound else ""
         words += f", {self.span[0]:.2f} to {self.span[1]:.2f} s" if self.span else ""
         words += f", cropped to {', '.join(map(str, self.crop))}" if self.crop else ""
         yield "clip", f"{self.name}  ({words}, id {self.id})"

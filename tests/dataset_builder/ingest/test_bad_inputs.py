@@ -87,7 +87,7 @@ def test_a_refused_file_says_why(built: Dataset, name: str, reason: str) -> None
         ("camera.mov", "10-bit colors reduced to 8 bits"), ("full.mp4", "full-range colors converted to video range"),
         ("clear.webm", "transparency removed"), ("two.mp4", "2 video tracks: used the first (64x64 h264)"),
         ("odd.mkv", "cropped by one row or column to an even size"), ("stretched.mp4", "non-square pixels made square"),
-        ("interlaced.mp4", "deinterlaced"), ("talking.mov", "sound removed"),
+        ("interlaced.mp4", "deinterlaced"), ("talking.mov", "sound re-encoded: video copied"),
         ("slow_motion.mp4", "240 fps reduced to 60 fps"),
         ("thousand.mp4", "1000 fps reduced to 58.82 fps: kept every 17th frame"),
         ("picture.mp4", "a picture (PNG) made into a one-frame clip"),
@@ -108,7 +108,8 @@ def test_every_clip_is_canonical_and_has_exact_facts(built: Dataset) -> None:
         about = media.probe(built.path_of(clip))
         assert (about.codec, about.pixel_format, about.bits) == ("h264", "yuv420p", 8)
         assert (about.rotation, about.sample_aspect, about.interlaced, about.hdr) == (0, 1, False, False)
-        assert (about.audio, about.width % 2, about.height % 2) == (False, 0, 0)
+        assert (about.audio, about.width % 2, about.height % 2) == (clip.sound is not None, 0, 0)
+        assert (clip.sound is not None) == (clip.source == "talking.mov")
         assert (about.width, about.height, about.frames) == (clip.width, clip.height, clip.frames)
         assert about.fps == pytest.approx(clip.fps, abs=1e-3)
         assert clip.sha256 == file_sha256(built.path_of(clip))
@@ -289,16 +290,18 @@ def taken(source: Path) -> tuple[CanonicalClip, Path]:
 
 
 @pytest.mark.parametrize(("name", "fps"), [("talking.mp4", 30000 / 1001), ("talking.mov", 24)])
-def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float) -> None:
-    source = write_video(tmp_path / name, noisy(40), fps=fps, sound=True)  # with B-frames, x264's default
-    made, target = taken(source)
-    assert made.changes == ("sound removed: video copied unchanged",)
+@pytest.mark.parametrize(("keep", "note"), [(True, "sound re-encoded"), (False, "sound removed")])
+def test_the_video_is_copied_byte_for_byte(tmp_path: Path, name: str, fps: float, keep: bool, note: str) -> None:
+    source = write_video(tmp_path / name, noisy(40), fps=fps, sound=np.zeros((1, 99_999), np.float32))  # with B-frames
+    target = source.with_name("clip.mp4")
+    made = convert(source, target, keep_sound=keep)
+    assert made.changes == (f"{note}: video copied unchanged",)
     assert streams(target) == streams(source)
     for (one, before), (other, after) in itertools.zip_longest(frames(source), frames(target)):
         assert one == pytest.approx(other, abs=1e-3)
         assert np.array_equal(before, after)
     about = media.probe(target)
-    assert (about.audio, about.frames, about.tracks) == (False, 40, 1)
+    assert (about.audio, about.frames, about.tracks) == (keep, 40, 1)
     assert about.fps == pytest.approx(fps, abs=1e-6)
     assert (made.frames, made.fps) == (40, about.fps)
     assert np.array_equal(media.read_frames(target, [39])[0], media.read_frames(source, [39])[0])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from workbench.clips.records import COMPANION_NAMES, Clip, DatasetInfo, clip_fil
 from workbench.dataset_builder import tasks
 from workbench.dataset_builder.checks import measures
 from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
-from workbench.dataset_builder.checks.measures import FOLDER, Measures, Pair
+from workbench.dataset_builder.checks.measures import FOLDER, Heard, Measures, Pair
 from workbench.dataset_builder.companions import RATE
+from workbench.dataset_builder.ingest.results import read_import_results
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.display.quantities import counted, shortened
 from workbench.errors import DataError, ModelUnavailable
@@ -49,7 +50,10 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         # Records of another tool's folder have no sha256.
         hashed = [c if c.sha256 else c.changed(sha256=file_sha256(clip_file(dataset, c.file_name))) for c in videos]
         known = measures.measure_all(dataset, hashed, tasks.job_progress(job))
-        found += check_pictures(videos, {clip.file_name: known[clip.sha256] for clip in hashed}, settings)
+        measured = {clip.file_name: known[clip.sha256] for clip in hashed}
+        found += check_pictures(videos, measured, settings)
+        silenced = {one.clip.id for one in read_import_results(dataset) if one.clip and one.silenced}
+        found += check_sound([clip for clip in videos if not clip.is_image], measured, silenced)
         paired = [clip for clip in [*hashed, *(clip for clip in clips if clip.is_latents)] if clip.companions]
         found += check_pairs(dataset, paired, measures.measure_pairs(dataset, paired, tasks.job_progress(job)))
         found += check_plans(clips, shape, model.title)
@@ -131,6 +135,55 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
             )
             blur = {clip.file_name: measured[clip.file_name].blur for clip in found}
             yield finding_of("near_duplicates", sentence, found, blur=blur)
+
+
+# ---- sound -----------------------------------------------------------------------------------------------------------
+
+SILENT, QUIET = -60.0, -42.0  # dB of full scale; speech and music have about -30 to -10
+CLIPPED = 0.001  # share of samples
+SHORT = 0.15  # seconds that the sound may end before the picture
+
+
+def check_sound(
+    clips: Sequence[Clip], measured: Mapping[str, Measures], silenced: Collection[str]
+) -> Iterator[Finding]:
+    """Yield findings about sound tracks, then about clips without one.
+
+    silenced: ids of the whole source clips that an import stored without the sound of their files.
+    """
+    for clip in clips:
+        if heard := measured[clip.file_name].sound:
+            yield from _check_track(clip, heard)
+    mute = [clip for clip in clips if not measured[clip.file_name].sound and not measured[clip.file_name].error]
+    removed = [clip for clip in mute if clip.source_id in silenced]
+    missing = [clip for clip in mute if clip.source_id not in silenced]
+    if removed:
+        were = f"{counted(len(removed), 'clip')} {'was' if len(removed) == 1 else 'were'}"
+        sentence = f"{were} imported without the sound of the files: to train on it, import them into a new dataset."
+        yield finding_of("sound_removed", sentence, removed)
+    if missing and len(mute) < len(clips) / 2:
+        have = "has" if len(missing) == 1 else "have"
+        sentence = f"{len(missing)} of {len(clips)} clips {have} no sound: a model with sound learns none from them."
+        yield finding_of("sound_missing", sentence, missing)
+
+
+def _check_track(clip: Clip, heard: Heard) -> Iterator[Finding]:
+    said = f"The sound of {clip.name}"
+    if heard.error:
+        yield finding_of("sound_damaged", f"{said} cannot be read: {heard.error}.", [clip])
+    elif heard.rms < SILENT:
+        sentence = f"{said} is silent ({heard.rms:.0f} dB): a model with sound would learn silence."
+        yield finding_of("sound_silent", sentence, [clip])
+    elif heard.rms < QUIET:
+        sentence = f"{said} is very quiet: {heard.rms:.0f} dB, while speech and music have about -30 to -10 dB."
+        yield finding_of("sound_quiet", sentence, [clip])
+    if heard.clipped > CLIPPED:
+        share = f"{heard.clipped:.1%} of its samples are at full level"
+        sentence = f"{said} is distorted, {share}: a model with sound would learn the distortion, too."
+        yield finding_of("sound_clipped", sentence, [clip])
+    if not heard.error and heard.seconds < clip.seconds - SHORT:
+        sentence = f"{said} ends after {heard.seconds:.2f} of {clip.seconds:.2f} s: the rest counts as silence."
+        yield finding_of("sound_short", sentence, [clip])
 
 
 def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Finding]:

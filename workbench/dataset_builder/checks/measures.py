@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.clips import frame_metrics, media
+from workbench.clips import frame_metrics, media, sound
 from workbench.clips.frame_metrics import small
 from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder import tasks
@@ -57,6 +57,17 @@ CHANGED = 6.0  # levels; smaller changes of a pixel are noise
 STILL = 0.005  # largest share of changed pixels in a still picture
 
 
+class Heard(BaseModel):
+    """Measurements of a clip's sound, as in `sound.Loudness`. error: why it cannot be read, or ""."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: str = ""
+    seconds: float = 0.0
+    rms: float = sound.LEAST_DB
+    clipped: float = 0.0
+
+
 class Measures(BaseModel):
     """Measurements of one clip.
 
@@ -70,6 +81,7 @@ class Measures(BaseModel):
     letterbox: (left, top, width, height) of the picture inside black bars, in pixels; None without bars.
     text: (position, number of sampled frames that have it, the text); None if no reader is installed.
     fingerprint: base64 of a few tiny frames (frame_metrics.fingerprint).
+    sound: of its sound track; None without one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -86,6 +98,7 @@ class Measures(BaseModel):
     letterbox: tuple[int, int, int, int] | None = None
     text: tuple[Text, ...] | None = None
     fingerprint: str = ""
+    sound: Heard | None = None
 
 
 class Pair(BaseModel):
@@ -238,9 +251,19 @@ def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[],
         numbers = _look_at_pictures(path, clip.frames, clip.fps or 8.0, on_frame)
         letterbox = find_letterbox(path)
         texts = find_text(path) if text and can_read_text() else None
+        heard = _listen(path, on_frame)
     except (DataError, OSError) as error:
         return Measures(sha256=clip.sha256, error=str(error))
-    return Measures(sha256=clip.sha256, letterbox=letterbox, text=texts, **numbers)
+    return Measures(sha256=clip.sha256, letterbox=letterbox, text=texts, sound=heard, **numbers)
+
+
+def _listen(path: Path, tick: Callable[[], None]) -> Heard | None:
+    """Measure a clip's sound, None without one."""
+    try:
+        found = sound.loudness(path, tick)
+    except DataError as error:
+        return Heard(error=str(error))
+    return Heard(**found._asdict()) if found else None
 
 
 def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[], None]) -> dict[str, Any]:

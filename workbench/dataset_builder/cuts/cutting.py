@@ -26,7 +26,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.clips import media
+from workbench.clips import media, sound
 from workbench.clips.records import (
     COMPANION_NAMES,
     COMPANIONS,
@@ -173,7 +173,10 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
         path = dataset / name
         fps = cut.fps or master.fps
         temporary = dataset / MASTERS / _temporary(path.name)
-        write_frames(master.path, sampled_frames(cut, fps, master), temporary, fps, box=cut.crop, tick=tick)
+        frames = sampled_frames(cut, fps, master)
+        write_frames(master.path, frames, temporary, fps, box=cut.crop, tick=tick)
+        begin = cut.start / master.fps
+        sound.carry(master.path, temporary, [(begin, begin + len(frames) / fps)], tick)
         with writing(path):
             disk.replace(temporary, path)
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
@@ -181,19 +184,20 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
         media.thumbnail(path, thumbnail)
     # The source's first frame is not that of a part that starts later or is cropped.
     first = "" if cut.start or cut.crop else clip.first_frame
-    part = _record(clip, master, cut, name, file_sha256(path), master.name, first)
+    part = _record(clip, master, cut, name, path, master.name, first)
     return _with_all(dataset, clip, part, master, cut, path, tick)
 
 
-def _record(clip: Clip, master: Master, cut: Cut, name: str, sha256: str, master_name: str, first_frame: str) -> Clip:
-    """Return a clip's record with a new file and cut; caption and tags stay."""
+def _record(clip: Clip, master: Master, cut: Cut, name: str, path: Path, master_name: str, first_frame: str) -> Clip:
+    """Return a clip's record with a new file and cut; caption and tags stay. path: where the file is now."""
     return clip.changed(
         file_name=name,
         fps=cut.fps or master.fps,
         frames=len(sampled_frames(cut, cut.fps or master.fps, master)),
         width=cut.crop[2] if cut.crop else master.width,
         height=cut.crop[3] if cut.crop else master.height,
-        sha256=sha256,
+        sha256=read_once(path, file_sha256),
+        sound=sound.track_of(path),
         span=None if (cut.start, cut.end) == (0, master.frames) else (cut.start / master.fps, cut.end / master.fps),
         crop=cut.crop,
         master=master_name,
@@ -218,7 +222,7 @@ def whole_clip(dataset: Path, clip: Clip, master: Master) -> Clip:
     first = next((found for c in was if (found := c.first_frame)), "")
     if not (dataset / REMOVED / name).exists():
         _link(master.path, dataset / name)
-    whole = _record(clip, master, master.whole, name, master.sha256, "", first or clip.first_frame)
+    whole = _record(clip, master, master.whole, name, master.path, "", first or clip.first_frame)
     return _with_all(dataset, clip, whole, master, master.whole, master.path, silent)
 
 
@@ -478,7 +482,7 @@ def left_behind(clip: Clip, part: Clip) -> str:
 
 Cuts = Sequence[tuple[Clip, Sequence[Cut]]]  # clips and the parts that replace them
 # The fields of a record that a cut sets; the others are the clip's own.
-FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "span", "crop", "master", "first_frame"}
+FACTS = {"file_name", "fps", "frames", "width", "height", "sha256", "sound", "span", "crop", "master", "first_frame"}
 FACTS |= {*COMPANIONS, "companion_masters"}
 
 
@@ -560,7 +564,7 @@ def replace(dataset: Path, what: str, parts: Mapping[str, Sequence[Clip]]) -> li
                 f"the part {twice[0].name} is already in the dataset: remove {called}, or choose another span"
             )
     fresh = {
-        name: [now.get(name, one).changed(**one.model_dump(include=FACTS)) for one in new]
+        name: [now.get(name, one).changed(**{fact: getattr(one, fact) for fact in FACTS}) for one in new]
         for name, new in parts.items()  # history.change refuses a clip that was removed
     }
     changed = {name: new for name, new in fresh.items() if new != [now.get(name)]}

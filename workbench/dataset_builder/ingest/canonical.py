@@ -1,8 +1,9 @@
 """Convert a source video or picture to the canonical form.
 
-Canonical clips have a constant frame rate, square pixels and an even size, are upright, 8-bit SDR, H.264 yuv420p, and
-have no sound. A file that is already canonical is copied byte for byte after a full decode; if only sound or metadata
-has to go, the video stream is copied. Anything else is re-encoded without visible loss (clips.media.FAITHFUL).
+Canonical clips have a constant frame rate, square pixels and an even size, are upright, 8-bit SDR, H.264 yuv420p, with
+the source's sound, if any, as AAC in at most two channels. A file that is already canonical is copied byte for byte
+after a full decode; if only its sound must change or metadata has to go, the video stream is copied. Anything else is
+re-encoded without visible loss (clips.media.FAITHFUL).
 
 A constant-rate source keeps exactly its frames (every n-th above 60 fps). Variable-rate sources are resampled by
 timestamp, and very long stills are shortened. FFmpeg filters convert the pixels; frames that are already canonical
@@ -23,7 +24,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from workbench.clips import media
+from workbench.clips import media, sound
 from workbench.clips.media import filter_graph
 from workbench.clips.video_files import FrameTimes, VideoFacts, opened
 from workbench.dataset_builder.ingest import pictures
@@ -56,7 +57,12 @@ class CanonicalClip:
 
 
 def convert(
-    source: Path, target: Path, longest_side: int | None = None, on_frame: Callable[[], None] = lambda: None
+    source: Path,
+    target: Path,
+    longest_side: int | None = None,
+    on_frame: Callable[[], None] = lambda: None,
+    *,
+    keep_sound: bool = True,
 ) -> CanonicalClip:
     """Write the canonical form of `source` to `target`, scaled down to `longest_side` pixels if given.
 
@@ -78,10 +84,10 @@ def convert(
             raise DataError(ONE_FRAME)
         return CanonicalClip(float(pictures.PICTURE_FPS), 1, about.width, about.height, middle=only)
     try:
-        return _convert_video(source, target, longest_side, on_frame, about, times)
+        return _convert_video(source, target, longest_side, on_frame, keep_sound, about, times)
     except SizeChanged:
         part = _longest_part(source, about, on_frame)
-        return _convert_video(source, target, longest_side, on_frame, part.about, part.of(times), part)
+        return _convert_video(source, target, longest_side, on_frame, keep_sound, part.about, part.of(times), part)
 
 
 def _convert_video(
@@ -89,6 +95,7 @@ def _convert_video(
     target: Path,
     longest_side: int | None,
     on_frame: Callable[[], None],
+    keep_sound: bool,
     about: VideoFacts,
     times: FrameTimes,
     part: _Part | None = None,
@@ -105,10 +112,13 @@ def _convert_video(
     canonical = not changes and part is None and right_form and right_time and about.tracks == 1
     if canonical and (not times.by_number or _in_order(source)):
         own = media.has_own_metadata(source)  # may reveal paths, names and places when the dataset is shared
-        whole = not about.audio and not own
+        seconds = about.frames / about.fps
+        whole = not own and (not about.audio or (keep_sound and sound.is_canonical(source, seconds)))
         if (middle := _copied(source, target, about.frames, whole, on_frame)) is not None:
-            removed = " and ".join([*["sound"] * bool(about.audio), *["metadata"] * own])
-            note = () if whole else (f"{removed} removed: video copied unchanged",)
+            if about.audio and not whole:
+                changes += _take_sound(source, target, [(0.0, seconds)], keep_sound, on_frame)
+            changes += ["metadata removed"] * own
+            note = () if whole else (f"{' and '.join(changes)}: video copied unchanged",)
             return CanonicalClip(about.fps, about.frames, about.width, about.height, note, warnings, middle)
     frames = media.raw_frames(source)
     damage = _Damage(timing, on_frame)
@@ -116,7 +126,8 @@ def _convert_video(
     steady = resampled(converted(opaque, about, longest_side, mixed=part is not None), timing)
     count, middle = _write(steady, target, timing, on_frame)
     if about.audio:
-        changes.append("sound removed")
+        spans = _kept_spans(times.presented, timing, count / float(timing.fps), part.seconds if part else 0.0)
+        changes += _take_sound(source, target, spans, keep_sound, on_frame)
     if about.tracks > 1:
         ordinal = {1: "first", 2: "second", 3: "third"}.get(about.track, f"{about.track}th")
         used = f"{about.tracks} video tracks: used the {ordinal} ({about.width}x{about.height} {about.codec})"
@@ -128,6 +139,35 @@ def _convert_video(
     if not changes:
         changes.append(f"re-encoded for exact frame access ({about.codec} {about.pixel_format})")
     return CanonicalClip(float(timing.fps), count, middle.width, middle.height, tuple(changes), warnings, middle)
+
+
+def _take_sound(
+    source: Path, target: Path, spans: Sequence[tuple[float, float]], keep: bool, tick: Callable[[], None]
+) -> list[str]:
+    """Give the clip at `target` the sound of these spans of `source`; return what happened, in words."""
+    if not keep:
+        return ["sound removed"]
+    try:
+        if sound.carry(source, target, spans, tick):
+            return ["sound re-encoded"]
+        return [] if sound.has_sound(source) else ["sound left out: its codec is not supported"]
+    except DataError as error:
+        return [f"sound left out: {error}"]
+
+
+def _kept_spans(times: list[float], timing: Timing, seconds: float, start: float) -> list[tuple[float, float]]:
+    """Return which spans of the source a clip of so many seconds shows; without parts of very long stills, several.
+
+    times: of the frames, from 0, which is at `start` in the source.
+    """
+    spans, begin = list[tuple[float, float]](), 0.0
+    if not timing.even:  # as in `resampled`
+        for one, other in itertools.pairwise(times):
+            if other - one > LONGEST_STILL:
+                spans.append((start + begin, start + one + LONGEST_STILL))
+                begin = other
+    left = seconds - sum(end - first for first, end in spans)
+    return [*spans, (start + begin, start + begin + max(0.0, left))]
 
 
 def _convert_picture(

@@ -99,6 +99,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         settings.columns,
         on_survey,
         settings.rate_of_frames,
+        settings.keep_sound,
     )
 
 
@@ -141,7 +142,7 @@ Answer = tuple[int, ImportResult, Mapping[str, tuple[str, str]], Sequence[str]]
 """(number, then the arguments of Ledger.add)."""
 
 
-def import_files(
+def import_files(  # noqa: PLR0913 - every choice of an import by name
     dataset: Path,
     paths: Iterable[Path | str],
     on_progress: Progress = lambda *_: None,
@@ -150,6 +151,7 @@ def import_files(
     columns: Columns = USUAL,
     on_survey: Callable[[Survey], None] = lambda _: None,
     frame_rate: float | None = None,
+    keep_sound: bool = True,
 ) -> list[ImportResult]:
     """Import videos, pictures, and folders and archives of them, in this process.
 
@@ -157,6 +159,7 @@ def import_files(
     longest_side: scale larger frames down to this many pixels.
     on_survey: called with the survey before any file is opened.
     frame_rate: treat each folder of numbered pictures as a video with this rate.
+    keep_sound: keep the videos' sound tracks.
 
     Raises DataError if no file was found or none can be used, ConfigError, CannotWrite.
     """
@@ -169,7 +172,7 @@ def import_files(
         raise DataError(
             f"no videos in {named or 'an empty list'}: add {ENDINGS} files, pictures, or a zip or tar of them"
         )
-    results = ingest(dataset, sources, on_progress, longest_side)
+    results = ingest(dataset, sources, on_progress, longest_side, keep_sound)
     new = sum(result.outcome in ("taken", "converted") for result in results)
     history.note(dataset, f"imported {new} of {len(results)} files", new)
     if not any(result.usable for result in results):
@@ -182,6 +185,7 @@ def ingest(
     sources: Sequence[SourceFile],
     on_progress: Progress = lambda *_: None,
     longest_side: int | None = None,
+    keep_sound: bool = True,
 ) -> list[ImportResult]:
     """Import the sources and return their results in order. Frames are scaled down to `longest_side` pixels if given.
 
@@ -193,7 +197,8 @@ def ingest(
         # In a container or batch job, the process may not use all of the machine's cores.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = min(cores, len(sources))
-        workers = [_Worker(dataset, ledger, turns, longest_side, index) for index in range(count)]
+        how = {"longest_side": longest_side, "keep_sound": keep_sound}
+        workers = [_Worker(dataset, ledger, turns, how, index) for index in range(count)]
         threads = [threading.Thread(target=worker.work, args=(answers,), daemon=True) for worker in workers]
         for thread in threads:
             thread.start()
@@ -238,8 +243,8 @@ def import_lock(dataset: Path) -> Iterator[None]:
 class _Worker:
     """A child process and the thread that sends it files, limits its time, and restarts it after a crash."""
 
-    def __init__(self, dataset: Path, ledger: Ledger, turns: Turns, longest_side: int | None, index: int) -> None:
-        self._dataset, self._ledger, self._turns, self._longest_side = dataset, ledger, turns, longest_side
+    def __init__(self, dataset: Path, ledger: Ledger, turns: Turns, how: Mapping[str, object], index: int) -> None:
+        self._dataset, self._ledger, self._turns, self._how = dataset, ledger, turns, how
         self._scratch = dataset / FOLDER / SCRATCH / str(index)
         self.child = LimitedChild(WORKER, dataset)
 
@@ -282,7 +287,7 @@ class _Worker:
                 result = result.model_copy(update={"sha256": sha256})
                 clip = self._dataset / clip_name(sha256)
                 stale = None if clip.exists() else clip  # what a failed conversion leaves
-                task |= {"name": result.name, "sha256": sha256, "longest_side": self._longest_side}
+                task |= {"name": result.name, "sha256": sha256, **self._how}
                 seconds = SECONDS_PER_FRAME + SECONDS_PER_MEGABYTE * (MOST_MEMBER_BYTES - left) / 1e6
                 found = ImportResult.model_validate_json(self._ask(task, seconds))
                 result = found.model_copy(update={"source": result.source})

@@ -29,6 +29,7 @@ Outcome = Literal["taken", "converted", "known", "refused"]
 SKIPPED = "skipped"  # unsupported files, which are never opened and have no line in sources.jsonl
 OUTCOMES = {**{one: one for one in (*get_args(Outcome), SKIPPED)}, "known": "already here"}  # -> display text
 HAS_ANOTHER = "its {0} was left out: the clip already has a different {0}, which is kept"
+WITHOUT_SOUND = "the clip has no sound: import the file into a new dataset to keep its sound"
 SKIPPED_NOTE = "unsupported file type"
 
 
@@ -62,6 +63,12 @@ class ImportResult(BaseModel):
     @property
     def usable(self) -> bool:
         return self.outcome != "refused"
+
+    @property
+    def silenced(self) -> bool:
+        """Whether the file had a sound that its clip was stored without."""
+        removed = ("sound removed", "sound and metadata removed")
+        return bool(self.clip and not self.clip.sound and any(note.startswith(removed) for note in self.notes))
 
     @property
     def sentence(self) -> str:
@@ -150,6 +157,8 @@ class Ledger:
             caption = self._captions.get(first.source) or self._existing_captions.get(file, "")
             if caption and self._captions.get(source) not in (None, "", caption):
                 note += ", with the caption of that file"
+        if first.silenced:
+            note += f"; {WITHOUT_SOUND}"
         return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
 
     def _remember(self, result: ImportResult) -> None:

@@ -2,7 +2,8 @@
 
 Tasks and their answers:
 
-    {source, name, sha256, longest_side}    a source file -> import result; {frames, fps} for numbered pictures
+    {source, name, sha256, longest_side}    a source file -> import result; {frames, fps} for numbered pictures,
+                                            {keep_sound: false} to leave the sound out
     {companion, kind, clip}                 a file beside a clip -> {name, whole, notes} or {error};
                                             {fit} and {invert} change it (companions.conform)
 
@@ -19,6 +20,7 @@ from typing import Any
 
 from workbench.clips import media
 from workbench.clips.records import LATENTS, Clip, file_sha256
+from workbench.clips.sound import track_of
 from workbench.dataset_builder.ingest.canonical import convert, convert_animation
 from workbench.dataset_builder.ingest.pictures import keep_first_frame, read_numbered
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
@@ -82,7 +84,8 @@ def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
             numbered = read_numbered([Path(path) for path in task["frames"]], task["fps"])
             made = convert_animation(numbered, dataset / name, longest_side, watch.progress)
         else:
-            made = convert(source, dataset / name, longest_side, watch.progress)
+            keep_sound = task.get("keep_sound", True)
+            made = convert(source, dataset / name, longest_side, watch.progress, keep_sound=keep_sound)
         thumbnail = dataset / "thumbs" / f"{Path(name).stem}.jpg"
         if made.middle is None:
             media.thumbnail(dataset / name, thumbnail)
@@ -105,6 +108,7 @@ def judge(dataset: Path, task: dict[str, Any], watch: Watch) -> ImportResult:
         width=made.width,
         height=made.height,
         sha256=file_sha256(dataset / name),
+        sound=track_of(dataset / name),
     )
     outcome: Outcome = "converted" if made.changes else "taken"
     notes = made.changes + made.warnings
