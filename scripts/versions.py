@@ -24,6 +24,7 @@ WITHOUT_TORCH = (
     "tests/test_settings.py",
     "tests/clips/test_media.py",
     "tests/test_layers.py::test_faces_and_readers_load_no_torch",
+    "tests/dataset_builder/ingest/test_bad_inputs.py",
     "tests/dataset_builder/ingest/test_intake.py",
     "tests/faults/test_video_files.py",
     "tests/dataset_builder/cuts/test_cutting.py",

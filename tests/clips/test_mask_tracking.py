@@ -58,7 +58,6 @@ def test_a_mask_follows_its_shape_and_is_sure_of_it(place: Place) -> None:
     assert overlaps(found, truth).min() > 0.8
     assert found.confidence.min() > SURE
     assert found.confidence[0] == 1.0
-    assert found.doubtful() == []
 
 
 def test_a_painted_frame_in_the_middle_reaches_both_ends_and_stays_as_it_was_painted() -> None:
@@ -74,7 +73,6 @@ def test_where_the_shape_is_hidden_the_confidence_says_so_and_a_second_painted_f
     frames, truth = moving(lambda n: (40 + 4 * n, 60, 20), hidden=range(5, 9))
     found = track(frames, {0: truth[0]})
     assert found.confidence[1:5].min() > SURE > found.confidence[5:].max()
-    assert set(found.doubtful()) == set(range(5, FRAMES))
     corrected = track(frames, {0: truth[0], 6: truth[6], 10: truth[10]})
     assert overlaps(corrected, truth)[[9, 11, 12]].min() > 0.8
     assert corrected.confidence[11:].min() > SURE

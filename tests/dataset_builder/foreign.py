@@ -13,6 +13,11 @@ import numpy as np
 
 from tests.drawing import draw
 from workbench.clips import media
+from workbench.clips.records import file_sha256
+from workbench.dataset_builder.ingest.results import ImportResult
+from workbench.dataset_builder.ingest.worker import judge
+from workbench.errors import DataError
+from workbench.jobs.limited import Watch
 
 
 def write_video(
@@ -244,3 +249,18 @@ def flip_bits(path: Path) -> None:
     for position in np.random.default_rng(2).integers(start, len(data), 200):
         data[position] ^= 0x55
     path.write_bytes(data)
+
+
+def judged(path: Path, dataset: Path) -> ImportResult:
+    """Import one file like the import's child process."""
+    sha256 = file_sha256(path)
+    try:
+        media.check_file(path)
+    except DataError as error:
+        return ImportResult(source=str(path), outcome="refused", notes=(str(error),))
+    watch = Watch(300)
+    try:
+        task = {"source": str(path), "name": path.name, "sha256": sha256, "longest_side": None}
+        return judge(dataset, task, watch)
+    finally:
+        watch.end()

@@ -88,7 +88,7 @@ def test_all_four_are_attached_and_named_by_their_content(base: Path, dataset: D
         assert name == f"clips/{clip.id}.{kind}-{digest}{'.png' if kind == 'last_frame' else '.mp4'}"
     control = media.probe(dataset.folder / clip.control)
     assert (control.frames, control.width, control.height, control.fps) == (FRAMES, *SIZE, FPS)
-    assert problems(dataset.folder, clip) == []
+    assert problems(dataset.folder, clip) == {}
     with Image.open(dataset.folder / clip.last_frame) as picture:
         assert picture.size == SIZE  # cut to the clip's proportions
     assert [one.what for one in dataset.undoable][:2] == ["last frame of walk.mp4", "mask of walk.mp4"]
@@ -156,7 +156,7 @@ def test_trim_crop_and_rate_cut_a_mask_with_its_clip(base: Path, dataset: Datase
     part = dataset.trim(whole.file_name, 0.5, 1.5)
     assert left_edges(pixels(dataset, part, "mask")) == [2 * number for number in range(12, 36)]
     assert part.mask.startswith(f"clips/{part.id}.mask-")
-    assert problems(dataset.folder, part) == []
+    assert problems(dataset.folder, part) == {}
     cropped = dataset.crop(part.file_name, (16, 16, 64, 64))
     assert left_edges(pixels(dataset, cropped, "mask"))[:20] == [2 * number - 16 for number in range(12, 32)]
     (slower,) = dataset.set_fps(12, cropped.file_name)
@@ -169,7 +169,7 @@ def test_trim_crop_and_rate_cut_a_mask_with_its_clip(base: Path, dataset: Datase
     for _ in range(5):
         dataset.undo()
     assert only(dataset) == whole
-    assert problems(dataset.folder, whole) == []
+    assert problems(dataset.folder, whole) == {}
 
 
 def test_a_split_gives_each_part_its_mask_and_an_undo_takes_them_back(base: Path, dataset: Dataset) -> None:
@@ -183,10 +183,10 @@ def test_a_split_gives_each_part_its_mask_and_an_undo_takes_them_back(base: Path
     assert all(companion_path(dataset.folder, p, "reference") for p in parts)
     dataset.undo()
     assert only(dataset) == whole
-    assert problems(dataset.folder, whole) == []
+    assert problems(dataset.folder, whole) == {}
     dataset.redo()
     assert dataset.clips == parts
-    assert all(problems(dataset.folder, part) == [] for part in parts)
+    assert all(problems(dataset.folder, part) == {} for part in parts)
 
 
 def test_a_mask_of_the_whole_source_gets_the_parts_span_and_crop(base: Path, dataset: Dataset) -> None:
@@ -268,7 +268,7 @@ def test_they_leave_with_the_clip_and_come_back(base: Path, dataset: Dataset) ->
     assert not (dataset.folder / clip.mask).exists()
     assert (dataset.folder / ".removed" / clip.mask).exists()
     dataset.restore(clip.file_name)
-    assert problems(dataset.folder, only(dataset)) == []
+    assert problems(dataset.folder, only(dataset)) == {}
     other = attach(dataset.folder, clip, "mask", base / "mask.mp4", what="again")
     assert other == clip
     assert dataset.history[-1].what != "again"
@@ -304,7 +304,7 @@ def test_an_import_takes_them_and_names_those_that_do_not_fit(base: Path, datase
     _, first, second, third = dataset.clips
     assert list(first.companions) == list(records.COMPANIONS)
     assert (second.companions, third.companions) == ({}, {})
-    assert problems(dataset.folder, first) == []
+    assert problems(dataset.folder, first) == {}
     sentence = "Imported: 3 taken, with 1 control clip, 1 reference, 1 mask, 1 last frame."
     shown = dataset.snapshot().tasks[0]
     assert shown.sentence.startswith(sentence)
@@ -335,7 +335,7 @@ def test_every_layout_gives_them_back(base: Path, dataset: Dataset, layout: str)
 def test_a_lost_file_is_a_problem_and_stops_no_cut(base: Path, dataset: Dataset) -> None:
     clip = attach(dataset.folder, only(dataset), "mask", base / "mask.mp4")
     (dataset.folder / clip.mask).unlink()
-    assert [one.what for one in problems(dataset.folder, clip)] == ["missing"]
+    assert problems(dataset.folder, clip) == {"mask": "its file is missing"}
     with pytest.raises(DataError, match="the mask of walk.mp4, is missing"):
         companions.companion_path(dataset.folder, clip, "mask")
     assert dataset.trim(clip.file_name, 0, 1).mask == ""

@@ -15,8 +15,7 @@ import pytest
 from PIL import Image
 
 from tests.dataset_builder import foreign
-from tests.dataset_builder.foreign import cut, noisy, write_video
-from tests.dataset_builder.media_core import judged
+from tests.dataset_builder.foreign import cut, judged, noisy, write_video
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.dataset_builder import Dataset, ImportSettings

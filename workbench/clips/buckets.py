@@ -237,33 +237,21 @@ def _kind(clip: Clip) -> Kind:
 
 
 def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matrix:
-    """Return the score of each clip in each bucket, [clips, buckets]: a factor for time, times one for the picture."""
+    """Return the score of each clip in each bucket, [clips, buckets]."""
     import numpy as np
 
-    counts = {frames: index for index, frames in enumerate({b.frames: None for b in buckets})}
-    sizes = {size: index for index, size in enumerate({(b.height, b.width): None for b in buckets})}
-    lengths = {(clip.frames, clip.fps): clip for clip in clips}
-    pictures = {(clip.width, clip.height): clip for clip in clips}
-    times = np.zeros((len(lengths), len(counts)))
-    for row, clip in enumerate(lengths.values()):
-        available = frame_plan.available_frames(clip, fps)
-        for column, count in enumerate(counts):
-            if count <= available and (count == 1) == clip.is_image:
-                times[row, column] = frame_plan.time_share(clip, count, fps)
-    covers = np.zeros((len(pictures), len(sizes)))
-    for row, clip in enumerate(pictures.values()):
-        if clip.width and clip.height:
-            shares, scales = np.array([frame_plan.cover(clip, *size) for size in sizes]).T
-            covers[row] = shares / np.maximum(1, scales) ** 2
-    length_at = {length: index for index, length in enumerate(lengths)}
-    picture_at = {picture: index for index, picture in enumerate(pictures)}
-    rows = [length_at[clip.frames, clip.fps] for clip in clips], [picture_at[clip.width, clip.height] for clip in clips]
-    columns = [counts[b.frames] for b in buckets], [sizes[b.height, b.width] for b in buckets]
-    kept: Matrix = times[np.ix_(rows[0], columns[0])] * covers[np.ix_(rows[1], columns[1])]
-    for row, clip in enumerate(clips):
-        if clip.is_latents:
-            kept[row] = [frame_plan.why_dropped(clip, bucket.shape(fps)) is None for bucket in buckets]
-    return kept
+    return np.array([[_score(clip, bucket, fps) for bucket in buckets] for clip in clips])
+
+
+def _score(clip: Clip, bucket: Bucket, fps: float) -> float:
+    """Return the share of a clip that a bucket keeps (see the module); 0 if it does not fit."""
+    if clip.is_latents:
+        return float(frame_plan.why_dropped(clip, bucket.shape(fps)) is None)
+    too_long = bucket.frames > frame_plan.available_frames(clip, fps)
+    if too_long or bucket.for_images != clip.is_image or not (clip.width and clip.height):
+        return 0.0
+    picture, enlargement = frame_plan.cover(clip, bucket.height, bucket.width)
+    return frame_plan.time_share(clip, bucket.frames, fps) * picture / max(1.0, enlargement) ** 2
 
 
 def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:

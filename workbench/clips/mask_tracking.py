@@ -11,8 +11,7 @@ frames that follow. benchmarks/mask_tracking.py measures it against painted mask
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +33,11 @@ BINS = 8  # per channel, in color histograms
 SURE = 0.7  # frames below this confidence are worth a look
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """The mask of every frame, and the confidence in each."""
+class Tracked(NamedTuple):
+    """The masks [F, H, W], 0 to 255, soft at the edges, and the confidence in each, 0 to 1; 1 for a painted one."""
 
     masks: NDArray[np.uint8]
-    """[F, H, W], 0 to 255, soft at the edges."""
-
     confidence: NDArray[np.float32]
-    """[F], 0 to 1; 1 where a mask was painted."""
-
-    def doubtful(self) -> list[int]:
-        """Return the frames that are worth correcting, the least certain first."""
-        return [int(index) for index in np.argsort(self.confidence) if self.confidence[index] < SURE]
 
 
 def track(

@@ -27,6 +27,7 @@ INFO = "dataset.json"
 # Files that can accompany a clip: the fields of its record that name them.
 COMPANIONS = ("control", "reference", "mask", "last_frame")
 COMPANION_NAMES = {"control": "control clip", "reference": "reference", "mask": "mask", "last_frame": "last frame"}
+BESIDE_NAMES = {"first_frame": "first frame", **COMPANION_NAMES}  # all that can come with a clip
 LATENTS = ".safetensors"  # suffix of clips stored as latents
 REMOVED = ".removed"  # folder of removed clips, in the dataset's own layout
 MOST_NAMED = 3  # damaged lines that are listed individually per file

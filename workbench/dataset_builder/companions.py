@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -318,49 +317,31 @@ def _frames_for(about: CanonicalClip, frames: int, fps: float, kind: str) -> tup
 # ---- problems --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CompanionProblem:
-    """Why a companion does not fit its clip. short: for display next to the picture. frames: 0 if unknown."""
-
-    kind: str
-    what: Literal["missing", "damaged", "length", "size"]
-    sentence: str
-    short: str
-    frames: int = 0
+def problems(dataset: Path, clip: Clip) -> dict[str, str]:
+    """Return why companions do not fit their clip, in a few words: kind -> reason. Reads only the files' headers."""
+    found = {kind: _misfit(dataset, clip, kind) for kind in clip.companions}
+    return {kind: reason for kind, reason in found.items() if reason}
 
 
-def problems(dataset: Path, clip: Clip) -> list[CompanionProblem]:
-    """Find problems of a clip's companions from the files' headers."""
-    found = []
-    for kind in clip.companions:
-        name = COMPANION_NAMES[kind]
-        try:
-            path = companion_path(dataset, clip, kind)
-        except DataError:
-            sentence = f"{clip.name} has a {name} whose file is missing."
-            found.append(CompanionProblem(kind, "missing", sentence, "its file is missing"))
-            continue
-        if path is None or path.suffix == ".png":
-            continue
-        try:
-            about = read_once(path, media.probe)
-        except DataError as error:
-            sentence = f"The {name} of {clip.name} cannot be read: {error}."
-            found.append(CompanionProblem(kind, "damaged", sentence, "it cannot be read"))
-            continue
-        if kind == "reference":
-            continue
-        same_rate = not clip.fps or abs(about.fps / clip.fps - 1) < RATE
-        if about.frames != clip.frames or not same_rate:
-            length = f"{about.frames} frames at {about.fps:.4g} fps, the clip {clip.frames} at {clip.fps:.4g}"
-            sentence = f"The {name} of {clip.name} has {length}."
-            short = f"{about.frames} frames, the clip {clip.frames}" if same_rate else length
-            found.append(CompanionProblem(kind, "length", sentence, short, about.frames))
-        if (about.width, about.height) != (clip.width, clip.height):
-            size = f"{about.width}x{about.height}, the clip {clip.width}x{clip.height}"
-            sentence = f"The {name} of {clip.name} is {size}."
-            found.append(CompanionProblem(kind, "size", sentence, size, about.frames))
-    return found
+def _misfit(dataset: Path, clip: Clip, kind: str) -> str:
+    try:
+        path = companion_path(dataset, clip, kind)
+    except DataError:
+        return "its file is missing"
+    if path is None or path.suffix == ".png":
+        return ""
+    try:
+        about = read_once(path, media.probe)
+    except DataError:
+        return "it cannot be read"
+    if kind == "reference":
+        return ""
+    if clip.fps and abs(about.fps / clip.fps - 1) >= RATE:
+        return f"{about.frames} frames at {about.fps:.4g} fps, the clip {clip.frames} at {clip.fps:.4g}"
+    if about.frames != clip.frames:
+        return f"{about.frames} frames, the clip {clip.frames}"
+    same_size = (about.width, about.height) == (clip.width, clip.height)
+    return "" if same_size else f"{about.width}x{about.height}, the clip {clip.width}x{clip.height}"
 
 
 # ---- making them, as a job ------------------------------------------------------------------------------------------

@@ -198,11 +198,7 @@ def track_clip(
     resized = [cv2.resize(one, size, interpolation=cv2.INTER_AREA) for _, one in media.decode(source)]
     frames = np.stack(resized).astype(np.uint8)
     small: Any = {frame: cv2.resize(mask, size, interpolation=cv2.INTER_AREA) for frame, mask in keys.items()}
-    if segmenter is not None:
-        found, trust = segmenter.track(frames, small, said)
-    else:
-        tracked = mask_tracking.track(frames, small, said)
-        found, trust = tracked.masks, tracked.confidence
+    found, trust = (segmenter or mask_tracking).track(frames, small, said)
 
     def masks() -> Iterator[painted.Mask]:
         for frame, mask in enumerate(found):

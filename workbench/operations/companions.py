@@ -312,7 +312,7 @@ def pairs(
     chosen: str = role or (used[0] if len(used) == 1 else "every")
     kinds = used if chosen == "every" else [chosen]
     lacking = [one for one in every if any(kind not in one.companions for kind in kinds)]
-    unfit = [one for one in every if any(why.kind in kinds for why in beside.problems(dataset.folder, one))]
+    unfit = [one for one in every if beside.problems(dataset.folder, one).keys() & {*kinds}]
     found = {"all": every, "lacking": lacking, "unfit": unfit}[only]
     if clips:
         found = records.clips_named(found, clips)
@@ -344,7 +344,7 @@ def pairs(
 def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding | None = None) -> Partner:
     path = dataset.folder / clip.companions[kind]
     image = path.suffix == ".png"
-    problems = [one.short for one in beside.problems(dataset.folder, clip) if one.kind == kind]
+    problem = beside.problems(dataset.folder, clip).get(kind, "")
     frames, width, height = 0, 0, 0
     try:
         if image:
@@ -356,9 +356,9 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding |
             about = media.probe(path)
             frames, width, height = about.frames, about.width, about.height
     except (DataError, OSError):
-        pass  # `problems` reports it
-    if problems:
-        state = problems[0]
+        pass  # `problem` says it
+    if problem:
+        state = problem
     elif finding:
         state = finding.title.lower()
     elif image:
@@ -381,7 +381,7 @@ def _partner(dataset: Dataset, clip: records.Clip, kind: str, finding: Finding |
         frames=frames,
         width=width,
         height=height,
-        fits=not problems,
+        fits=not problem,
         state=state,
         finding=finding.kind if finding else "",
         fixes={fix.replace("_", "-"): label for fix, label in finding.buttons.items()} if finding else {},

@@ -14,7 +14,7 @@ from pydantic import Field
 from workbench.clips import records
 from workbench.clips.frame_plan import shape_for
 from workbench.dataset_builder import library as dataset_library
-from workbench.dataset_builder.checks.statistics import Histogram
+from workbench.dataset_builder.checks.statistics import Statistics
 from workbench.dataset_builder.dataset import Dataset
 from workbench.dataset_builder.export import contents, finished_download, start_download
 from workbench.dataset_builder.settings import ExportSettings, ImportSettings
@@ -38,7 +38,6 @@ PREVIEWED = (
     *("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column", "first_line"),
     *("frames_as_video", "frame_rate"),
 )
-BAR, MOST_BARS = 40, 12  # characters in the longest bar, bars in a histogram
 MOST_NAMES = 500  # folders listed in one folder, and likewise files
 
 Paths = Annotated[
@@ -230,36 +229,6 @@ class ImportPreview(Snapshot):
 
     def text(self) -> Iterator[str]:
         yield from self.sentences
-
-
-class Statistics(Snapshot):
-    """A dataset in numbers."""
-
-    notes: tuple[str, ...]
-    """Remarks, one sentence each."""
-
-    histograms: dict[str, Histogram]
-    """Those that are known of duration, motion, words and tokens: title, unit, edges, counts."""
-
-    counts: dict[str, dict[str, int]]
-    """Title -> value -> number of clips with that value."""
-
-    def text(self) -> Iterator[str]:
-        yield " ".join(self.notes)
-        for one in self.histograms.values():
-            edges = zip(one.edges, one.edges[1:], one.counts, strict=False)
-            yield from _bars(
-                f"{one.title} ({one.unit})", [(f"{low:g} to {high:g}", count) for low, high, count in edges]
-            )
-        for title, counts in self.counts.items():
-            yield from _bars(title, list(counts.items())[:MOST_BARS])
-
-
-def _bars(title: str, rows: list[tuple[str, int]]) -> Iterator[str]:
-    yield from ("", title)
-    width = max((len(name) for name, _ in rows), default=0)
-    top = max((count for _, count in rows), default=0) or 1
-    yield from (f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}" for name, count in rows)
 
 
 class ToRemove(Snapshot):
@@ -620,7 +589,7 @@ def clip_entry(clip: records.Clip, caption: str | None = None, plan: str = "") -
 @operation(section=LOOKING)
 def stats(dataset: NamedDataset) -> Statistics:
     """Show statistics of a dataset: lengths, sizes, motion, caption words."""
-    return Statistics.model_validate(dataset.statistics)
+    return dataset.statistics
 
 
 # ---- naming, removing and undoing

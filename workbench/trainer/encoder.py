@@ -543,15 +543,11 @@ def read_companion_picture(item: RunClip, path: Path) -> torch.Tensor:
 
 def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
     """Read a clip's planned frames, or only the first: [1, 3, F, H, W], float32 in [-1, 1]."""
-    from workbench.clips.media import read_frames, read_own_clip
+    from workbench.clips.media import read_frames
 
-    clip, plan = item.plan.clip, item.plan
+    plan = item.plan
     indices = plan.indices[:1] if first_only else plan.indices
-    if clip.sha256 and clip.sha256 == item.sha256:  # the file is as the import wrote it
-        pixels = read_own_clip(item.path, (clip.frames, clip.height, clip.width), indices, plan.resize, plan.crop)
-    else:
-        pixels = read_frames(item.path, indices, plan.resize, plan.crop)
-    return as_clip(pixels)
+    return as_clip(read_frames(item.path, indices, plan.resize, plan.crop))
 
 
 def read_clip_sound(item: RunClip, rate: int) -> torch.Tensor:

@@ -318,14 +318,17 @@ def test_numbers_of_a_few_records() -> None:
         clip(3, "", 1, (300, 300)),
     ]
     found = of_clips(clips, DatasetInfo(trigger_word="zwx"), {"0": 1.5, "1": 2.25})
-    assert (found.clips, found.images, found.seconds, found.measured) == (4, 1, 9.5, 2 / 3)
-    assert found.aspects == {"16:9": 2, "9:16": 1, "1:1": 1}
-    assert found.sizes == {"1280x720": 2, "720x1280": 1, "300x300": 1}
-    assert found.fps == {8: 3}
-    assert found.words[:2] == (("red", 2), ("fox", 2))
-    assert "the" not in dict(found.words)
-    assert found.tags == (("animal", 2), ("home", 1))
-    assert found.with_trigger == 1 / 3
+    assert found.notes == (
+        "4 clips, 9.5 s, 1 of them images.",
+        "33% of the captions contain the trigger word as written.",
+        "Motion is known for 67% of the videos: check again.",
+    )
+    assert found.counts["Aspect ratios"] == {"16:9": 2, "9:16": 1, "1:1": 1}
+    assert found.counts["Sizes"] == {"1280x720": 2, "720x1280": 1, "300x300": 1}
+    assert found.counts["Frames per second"] == {"8": 3}
+    assert list(found.counts["Words in most captions"].items())[:2] == [("red", 2), ("fox", 2)]
+    assert "the" not in found.counts["Words in most captions"]
+    assert found.counts["Tags"] == {"animal": 2, "home": 1}
     assert set(found.histograms) == {"duration", "motion", "words"}
     words = found.histograms["words"]
     assert (words.edges, words.counts) == ((3, 4, 5, 6, 7), (1, 0, 1, 1))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
-import signal
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from workbench.dataset_builder import Dataset, history
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import Cut, make_part
 from workbench.dataset_builder.cuts.scenes import DETECTORS, DetectorName, cuts, filmstrip, plan_split, scores
-from workbench.dataset_builder.settings import SplitSettings, SplitTask
+from workbench.dataset_builder.settings import SplitSettings
 from workbench.errors import ConfigError, DataError
 from workbench.workspace import Workspace, read_json
 
@@ -391,19 +388,6 @@ def test_the_job_splits_all_in_one_change(shots: Path) -> None:
     assert plan_split(shots, SplitSettings(clips=("one",)))[0].spans == ((0, 24), (24, 54), (59, 86))
 
 
-def test_a_look_is_a_job_with_its_progress_and_changes_nothing(shots: Path) -> None:
-    before, files = read_clips(shots), sorted((shots / "clips").iterdir())
-    status = run(shots, SplitTask(min_seconds=1, preview=True))
-    frames = sum(clip.frames for clip in before)
-    assert (status.state, status.phase) == (jobs.State.FINISHED, "finding cuts")
-    assert (status.step, status.total) == (frames - 1, frames)  # the picture is not scanned
-    result = read_json(shots / ".split" / jobs.RESULT)
-    assert (result["clips"], result["parts"], result["preview"]) == (2, 5, True)
-    assert result["splits"][0] == "one.mov: 3 pieces, too short: 6.75 to 7.38 s"
-    assert result["spans"][0] == [[0, 3], [3, 6.75], [7.375, 10.75]]
-    assert (read_clips(shots), sorted((shots / "clips").iterdir())) == (before, files)
-
-
 def test_parts_are_split_again_with_their_crop_and_rate(shots: Path) -> None:
     from workbench.dataset_builder.cuts import cutting
 
@@ -418,29 +402,6 @@ def test_parts_are_split_again_with_their_crop_and_rate(shots: Path) -> None:
         (4, 8, (32, 0, 64, 96), (1, 3)),
         (4, 15, (32, 0, 64, 96), (3, 6.75)),
     ]
-
-
-def test_a_killed_split_goes_on(shots: Path) -> None:
-    settings = SplitSettings(mode="windows", window_seconds=0.5, min_seconds=0.5)
-    before = read_clips(shots)
-    settings.save(shots / ".split" / jobs.CONFIG)
-    jobs.start(shots / ".split", "workbench.dataset_builder")
-    end = time.monotonic() + PATIENCE
-    while len(list((shots / "clips").glob("*.mp4"))) < 12 and time.monotonic() < end:
-        time.sleep(0.01)
-    process = jobs.status(shots / ".split").pid
-    assert process
-    os.kill(process, signal.SIGKILL)
-    assert jobs.wait(shots / ".split", PATIENCE).state == jobs.State.DIED
-    made = {path.name: path.stat().st_mtime_ns for path in (shots / "clips").glob("*.mp4")}
-    assert read_clips(shots) == before
-    assert run(shots, settings).state == jobs.State.FINISHED
-    parts = [clip for clip in read_clips(shots) if clip.master]
-    assert len(parts) == sum(sum(lengths) // 4 for lengths in LENGTHS.values())
-    reused = [clip for clip in parts if Path(clip.file_name).name in made]
-    assert len(reused) >= 5
-    for clip in reused:
-        assert (shots / clip.file_name).stat().st_mtime_ns == made[Path(clip.file_name).name]
 
 
 def test_a_damaged_clip_costs_only_itself(shots: Path) -> None:

@@ -17,8 +17,7 @@ import pytest
 from PIL import Image
 
 from tests.dataset_builder import foreign
-from tests.dataset_builder.foreign import noisy, write_video
-from tests.dataset_builder.media_core import judged
+from tests.dataset_builder.foreign import judged, noisy, write_video
 from tests.drawing import draw
 from workbench.clips import media
 from workbench.clips.media import without_comment
@@ -479,7 +478,6 @@ def test_an_unreadable_codec_has_the_same_message_everywhere(tmp_path: Path) -> 
         media.probe, media.read_times, lambda path: list(media.decode(path)),
         lambda path: media.read_frames(path, [0]), lambda path: media.thumbnail(path, out), media.read_comment,
         media.has_own_metadata, without_comment, lambda path: media.write_gif([[path]], out),
-        lambda path: media.read_own_clip(path, (24, 64, 96), range(10)),
     ):  # fmt: skip
         with pytest.raises(DataError, match=UNKNOWN):
             use(path)

@@ -27,7 +27,7 @@ from workbench.clips import media, records
 from workbench.clips.records import Clip, write_clips
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.ingest import canonical, intake
-from workbench.dataset_builder.ingest.intake import Contents
+from workbench.dataset_builder.ingest.intake import Turns
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
 from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.files import keep_uploads
@@ -296,10 +296,10 @@ def test_an_import_job_stops_on_request_and_keeps_its_clips(workspace: Workspace
 A_WHILE = 0.1  # seconds; enough for a thread that does not wait
 
 
-def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
+def entering(turns: Turns, number: int, sha256: str) -> threading.Thread:
     def enter() -> None:
         with contextlib.suppress(ChildClosed):
-            contents.enter(number, sha256)
+            turns.enter(number, sha256)
 
     thread = threading.Thread(target=enter, daemon=True)
     thread.start()
@@ -308,28 +308,27 @@ def entering(contents: Contents, number: int, sha256: str) -> threading.Thread:
 
 
 def test_a_source_waits_only_for_earlier_ones_and_never_after_the_end() -> None:
-    contents = Contents()
-    same = entering(contents, 2, "a")
-    other = entering(contents, 1, "b")
+    turns = Turns([SourceFile(Path(name)) for name in "abcde"])
+    assert [turns.take()[0] for _ in "abcde"] == [0, 1, 2, 3, 4]  # type: ignore[index]
+    assert turns.take() is None
+    same, other = entering(turns, 2, "a"), entering(turns, 1, "b")
     assert same.is_alive()
     assert other.is_alive()
-    contents.enter(0, "a")
+    turns.enter(0, "a")
     other.join(PATIENCE)
-    assert not other.is_alive()
     assert same.is_alive()
-    contents.leave(0)
+    turns.leave(0)
     same.join(PATIENCE)
-    assert not same.is_alive()
-    contents.leave(2)
-    last = entering(contents, 4, "a")
-    contents.leave(3)  # it could not be read
+    waiting = entering(turns, 4, "a")
+    turns.leave(2)
+    turns.leave(3)  # it could not be read
+    waiting.join(PATIENCE)
+    assert not any(one.is_alive() for one in (same, other, waiting))
+    last = entering(turns, 5, "b")
+    assert last.is_alive()
+    turns.close()
     last.join(PATIENCE)
     assert not last.is_alive()
-    waiting = entering(contents, 9, "a")
-    assert waiting.is_alive()
-    contents.close()
-    waiting.join(PATIENCE)
-    assert not waiting.is_alive()
 
 
 def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(

@@ -117,7 +117,7 @@ def test_a_first_frame_is_kept_only_if_it_differs(dataset: Dataset) -> None:
     wide = np.asarray(Image.open(dataset.folder / named(dataset, "wide").first_frame))
     assert wide.shape == (64, 96, 3)
     assert [named(dataset, name).first_frame for name in ("own", "broken", "none")] == ["", "", ""]
-    notes = {result.name.removesuffix(".mp4"): result.notes for result in dataset.import_results}
+    notes = {one.name.removesuffix(".mp4"): (*one.notes, *one.left_out) for one in dataset.import_results}
     assert notes["drawn"] == ("its separate first frame is kept",)
     assert notes["own"] == ("its separate first frame equals the clip's own: not stored twice",)
     assert "was left out: the picture is damaged" in notes["broken"][0]

@@ -22,7 +22,6 @@ from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.errors import CannotWrite, DataError
 
-MODES = {"a.tar": "w", "a.tar.gz": "w:gz"}
 OUTSIDE = {
     "../../evil.mp4": "its name contains '..'",
     "/etc/evil.mp4": "its name is an absolute path",
@@ -67,8 +66,7 @@ def test_entries_that_lead_outside_are_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
 def test_an_archive_is_closed_with_the_thread_that_read_it(tmp_path: Path, name: str) -> None:
-    members = {"a.mp4": b"a", "b.mp4": b"b"}
-    path = write_zip(tmp_path / name, members) if name == "a.zip" else write_tar(tmp_path / name, members, MODES[name])
+    path = write(tmp_path, {}, {name: {"a.mp4": b"a", "b.mp4": b"b"}}) / name
     opened: list[list[str]] = []
 
     def read() -> None:
@@ -246,11 +244,7 @@ def test_broken_archives_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip"])
 def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path, name: str) -> None:
     members = {f"{number:03d}.mp4": os.urandom(3000) + b"%d" % number for number in range(120)}
-    path = tmp_path / name
-    if name.endswith(".zip"):
-        write_zip(path, members)
-    else:
-        write_tar(path, members, "w:gz" if name.endswith("gz") else "w")
+    path = write(tmp_path, {}, {name: members}) / name
     right: list[str] = []
 
     def read(some: list[str], folder: Path) -> None:
@@ -269,32 +263,20 @@ def test_members_can_be_extracted_by_several_threads_in_any_order(tmp_path: Path
 
 AB = ("a.mp4", "b.mp4")
 TABLE = "file_name,text\na.mp4,A\nb.mp4,B\n"
-Members = Mapping[str, bytes] | Iterable[str]
-
-
-def packed(members: Members, ending: str) -> bytes:
-    data = members if isinstance(members, Mapping) else dict.fromkeys(members, b"v")
-    file = io.BytesIO()
-    if ending == "zip":
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, content in data.items():
-                archive.writestr(name, content)
-    else:
-        with tarfile.open(fileobj=file, mode="w:gz" if ending.endswith("gz") else "w") as tar:
-            for name, content in data.items():
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
-    return file.getvalue()
+Members = dict[str, bytes] | Iterable[str]
 
 
 def write(folder: Path, files: Mapping[str, str], archives: Mapping[str, Members]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
+    folder.mkdir(exist_ok=True)
     for name, members in archives.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(packed(members, name.partition(".")[2]))
+        data = members if isinstance(members, dict) else dict.fromkeys(members, b"v")
+        if name.endswith(".zip"):
+            write_zip(folder / name, data)
+        else:
+            write_tar(folder / name, data, "w:gz" if name.endswith("gz") else "w")
     return folder
 
 

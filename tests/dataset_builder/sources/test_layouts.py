@@ -138,7 +138,7 @@ def test_lists_pair_by_line_whatever_the_editor_wrote(tmp_path: Path) -> None:
         ("a.mp4", ""),
         ("c.mp4", ""),
     ]
-    assert [source.first_frame and source.first_frame.name for source in part.sources] == ["a.png", "first.png", None]
+    assert [[file.name for _, file in source.companions] for source in part.sources] == [["a.png"], ["first.png"], []]
     assert part.problems == {
         Problem.NO_VIDEO: ("videos/gone.mp4",),
         Problem.NO_PICTURE: ("images/gone.png",),
@@ -152,12 +152,12 @@ def test_first_frames_pair_by_line_or_not_at_all(tmp_path: Path) -> None:
         "prompts.txt": "a\nb\n",
     }  # fmt: skip
     (paired,) = given(tmp_path / "paired", {**files, "images.txt": "two.png\none.png\n\n"}).found
-    pictures = [source.first_frame.name for source in paired.sources if source.first_frame]
+    pictures = [file.name for source in paired.sources for _, file in source.companions]
     assert ([source.name for source in paired.sources], pictures) == (["a.mp4", "b.mp4"], ["two.png", "one.png"])
     assert "2 videos, 2 captions, 2 first frames" in paired.sentence
     assert paired.problems == {}
     (short,) = given(tmp_path / "short", {**files, "images.txt": "one.png\n"}).found
-    assert [source.first_frame for source in short.sources] == [None] * 3  # two.png is a clip, because no list names it
+    assert [source.companions for source in short.sources] == [()] * 3  # two.png is a clip, because no list names it
     assert short.problems == {
         Problem.UNPAIRED_PICTURES: ("videos.txt (2 lines), images.txt (1 lines)",),
         Problem.POSTER: ("one.png",),

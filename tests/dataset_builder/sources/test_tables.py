@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import tarfile
@@ -37,6 +38,15 @@ def write(folder: Path, files: Files) -> Path:
         text = data if isinstance(data, str | bytes) else json.dumps(data)
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return folder
+
+
+def zipped(*names: str) -> bytes:
+    """Return a zip with members of these names."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"v")
+    return file.getvalue()
 
 
 def looked(folder: Path, files: Files, columns: Columns = USUAL, layout: str = "") -> Survey:
@@ -407,20 +417,6 @@ def test_a_column_setting_without_a_match_is_rejected(tmp_path: Path, setting: s
         looked(tmp_path / "with", {"a.mp4": "v", "t.csv": "file_name,text\na.mp4,A\n"}, columns)
 
 
-def test_preview_and_import_say_the_same(
-    tmp_path: Path, make_clip: MakeClip, shell: Shell, workspace: Workspace
-) -> None:
-    clip = make_clip(tmp_path / "clip.mp4")
-    table = 'file_name;Text\n/old/clips/a.mp4;"a cat; on a mat\nC.mp4;C\n'
-    given = write(tmp_path / "given", {"clips/a.mp4": clip.read_bytes(), "t.csv": table, "odd.json": {}})
-    seen = shell("dataset", "preview", given, "--caption-column", "text").out.splitlines()[1:-1]
-    assert len(seen) == 5, seen
-    done = shell("dataset", "import", "cats", given, "--caption-column", "text")
-    assert done.code == 0
-    assert [line for line in seen if line not in done.out] == []
-    assert [found.text for found in read_clips(workspace.dataset("cats"))] == ["a cat; on a mat"]
-
-
 # ---- tables with videos in them
 
 
@@ -571,24 +567,6 @@ def beside(found: Survey) -> dict[str, dict[str, str]]:
     }
 
 
-def found_beside(folder: Path, files: dict[str, Any], archives: dict[str, Any] | None = None) -> Survey:
-    """Survey a folder with these files; values other than text and bytes are written as JSON."""
-    given = folder / "given"
-    for name, content in files.items():
-        (given / name).parent.mkdir(parents=True, exist_ok=True)
-        (given / name).write_text(content if isinstance(content, str) else json.dumps(content))
-    for name, members in (archives or {}).items():
-        given.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(given / name, "w") as archive:
-            for member in members:
-                archive.writestr(member, b"v")
-    return survey([given])
-
-
-def problems_beside(found: Survey) -> dict[Problem, tuple[str, ...]]:
-    return {problem: names for part in found.found for problem, names in part.problems.items()}
-
-
 @pytest.mark.parametrize("folder", ["clips/", "videos/", "", "train/x/"])
 @pytest.mark.parametrize(
     ("kind", "where"),
@@ -597,14 +575,14 @@ def problems_beside(found: Survey) -> dict[Problem, tuple[str, ...]]:
 def test_companions_by_folder(tmp_path: Path, folder: str, kind: str, where: str) -> None:
     parent = folder.rpartition("/")[0].rpartition("/")[0]
     parent += "/" if parent else ""
-    found = found_beside(tmp_path, {f"{folder}a.mp4": "v", f"{folder}b.mp4": "v", f"{parent}{where}/a.mp4": "m"})
+    found = looked(tmp_path, {f"{folder}a.mp4": "v", f"{folder}b.mp4": "v", f"{parent}{where}/a.mp4": "m"})
     assert beside(found) == {"a.mp4": {kind: f"{where}/a.mp4"}, "b.mp4": {}}
     assert found.found[0].sentence.count(f"1 {'control clip' if kind == 'control' else kind}") == 1
 
 
 def test_companions_by_ending(tmp_path: Path) -> None:
     names = ["a.mp4", "a.mask.mp4", "a.control.mkv", "a.reference.png", "a.last.png", "b.mp4", "b.mask.png"]
-    found = found_beside(tmp_path, dict.fromkeys(names, "v"))
+    found = looked(tmp_path, dict.fromkeys(names, "v"))
     given = {"control": "given/a.control.mkv", "mask": "given/a.mask.mp4"}
     given |= {"reference": "given/a.reference.png", "last_frame": "given/a.last.png"}
     assert beside(found) == {"a.mp4": given, "b.mp4": {"mask": "given/b.mask.png"}}
@@ -613,7 +591,7 @@ def test_companions_by_ending(tmp_path: Path) -> None:
 def test_companions_in_our_own_dataset_folder(tmp_path: Path) -> None:
     row = {"file_name": "clips/1a.mp4", "text": "A", "mask": "clips/1a.mask-0123abcd.mp4", "control": ""}
     files = {"clips/1a.mp4": "v", "clips/1a.mask-0123abcd.mp4": "m", "clips/1a.mask-99999999.mp4": "older"}
-    found = found_beside(tmp_path, {**files, "metadata.jsonl": json.dumps(row)})
+    found = looked(tmp_path, {**files, "metadata.jsonl": json.dumps(row)})
     assert beside(found) == {"1a.mp4": {"mask": "clips/1a.mask-0123abcd.mp4"}}
 
 
@@ -628,9 +606,9 @@ def test_companions_in_our_own_dataset_folder(tmp_path: Path) -> None:
 )
 def test_companions_by_column(tmp_path: Path, kind: str, column: str) -> None:
     rows = [{"video": "a.mp4", "prompt": "A", column: "x/p.mp4"}, {"video": "b.mp4", "prompt": "B", column: None}]
-    found = found_beside(tmp_path, {"a.mp4": "v", "b.mp4": "v", "x/p.mp4": "m", "metadata.json": rows})
+    found = looked(tmp_path, {"a.mp4": "v", "b.mp4": "v", "x/p.mp4": "m", "metadata.json": rows})
     assert beside(found) == {"a.mp4": {kind: "x/p.mp4"}, "b.mp4": {}}
-    assert problems_beside(found) == {}
+    assert problems(found) == {}
 
 
 def test_missing_and_duplicate_companions_are_reported(tmp_path: Path) -> None:
@@ -639,9 +617,9 @@ def test_missing_and_duplicate_companions_are_reported(tmp_path: Path) -> None:
         {"video_path": "b.mp4", "caption": "B", "control_path_0": "c/lost.mp4"},
     ]
     files = {"a.mp4": "v", "b.mp4": "v", "c/0.mp4": "c", "c/1.mp4": "c", "masks/a.mp4": "m", "masks/z.mp4": "m"}
-    found = found_beside(tmp_path, {**files, "data.jsonl": "\n".join(map(json.dumps, rows))})
+    found = looked(tmp_path, {**files, "data.jsonl": "\n".join(map(json.dumps, rows))})
     assert beside(found) == {"a.mp4": {"control": "c/0.mp4", "mask": "masks/a.mp4"}, "b.mp4": {}}
-    assert problems_beside(found) == {
+    assert problems(found) == {
         Problem.COMPANION: ("data.jsonl (control_path_1)",),
         Problem.NO_COMPANION: ("c/lost.mp4",),
         Problem.NO_CLIP: ("masks/z.mp4",),
@@ -650,22 +628,22 @@ def test_missing_and_duplicate_companions_are_reported(tmp_path: Path) -> None:
 
 def test_a_folder_of_masks_alone_is_a_folder_of_clips(tmp_path: Path) -> None:
     files = {"venice/a.mp4": "v", "masks/carnival.mp4": "v", "masks/carnival.txt": "a carnival", "venice/a.txt": "A"}
-    assert beside(found_beside(tmp_path, files)) == {"a.mp4": {}, "carnival.mp4": {}}
+    assert beside(looked(tmp_path, files)) == {"a.mp4": {}, "carnival.mp4": {}}
     same = {"venice/a.mp4": "v", "masks/a.mp4": "v", "masks/a.txt": "a carnival", "venice/a.txt": "A"}
-    assert len(found_beside(tmp_path / "same", same).sources) == 2  # its own caption makes it a clip
+    assert len(looked(tmp_path / "same", same).sources) == 2  # its own caption makes it a clip
 
 
 def test_a_name_without_a_folder_means_the_clip_not_its_mask(tmp_path: Path) -> None:
     files = {"x/a.mp4": "v", "masks/a.mp4": "m", "captions/a.txt": "A"}
-    found = found_beside(tmp_path, files)
+    found = looked(tmp_path, files)
     assert [(source.name, source.caption) for source in found.sources] == [("a.mp4", "A")]
-    table = found_beside(tmp_path / "t", {"x/a.mp4": "v", "masks/a.mp4": "m", "t.csv": "file_name,text\na.mp4,A\n"})
+    table = looked(tmp_path / "t", {"x/a.mp4": "v", "masks/a.mp4": "m", "t.csv": "file_name,text\na.mp4,A\n"})
     assert [(source.key[-7:], source.caption) for source in table.sources] == [("x/a.mp4", "A")]
 
 
 def test_companions_in_and_around_an_archive(tmp_path: Path) -> None:
-    inside = found_beside(tmp_path, {}, {"v.zip": ("videos/a.mp4", "masks/a.mp4")})
+    inside = looked(tmp_path, {"v.zip": zipped("videos/a.mp4", "masks/a.mp4")})
     assert beside(inside) == {"a.mp4": {"mask": "masks/a.mp4"}}
     table = "file_name,text,control_path\na.mp4,A,ctl/a.mp4\n"
-    around = found_beside(tmp_path / "around", {"t.csv": table}, {"v.zip": ("a.mp4", "ctl/a.mp4")})
+    around = looked(tmp_path / "around", {"t.csv": table, "v.zip": zipped("a.mp4", "ctl/a.mp4")})
     assert beside(around) == {"a.mp4": {"control": "ctl/a.mp4"}}

@@ -1,4 +1,4 @@
-"""Statistics of a dataset for charts: durations, sizes, frame rates, motion, caption lengths, words. Plain data, fast.
+"""Statistics of a dataset for charts: durations, sizes, frame rates, motion, caption lengths, words.
 
 Everything comes from the records and the last check (motion, tokens). Nothing is decoded; what was not checked is left
 out.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,10 @@ from workbench.dataset_builder.checks.dataset_check import read_tokens, text_has
 from workbench.dataset_builder.checks.measures import read_measures
 from workbench.display import inline_html
 from workbench.display.quantities import counted
+from workbench.snapshots import Snapshot
 
 MOST_WORDS, BINS = 30, 20
+BAR, MOST_BARS = 40, 12  # characters in the longest bar, bars in a histogram
 STOP_WORDS = re.compile(
     "an?|and|are|as|at|be|been|being|but|by|for|from|has|have|he|her|him|his|in|into|is|it|its|of|on|onto|or|over|she|"
     "so|than|that|the|their|them|then|there|they|this|to|under|up|was|were|which|while|who|with"
@@ -39,78 +41,46 @@ class Histogram:
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Statistics:
-    """A dataset in numbers.
+class Statistics(Snapshot):
+    """A dataset in numbers."""
 
-    histograms: duration, motion, words and tokens, except those without data.
-    sizes, aspects, fps: value -> number of clips, most frequent first.
-    words, tags: (word, number of captions or clips with it).
-    with_trigger: share of captions that contain the trigger word as written, 0 to 1; None without a trigger word.
-    measured: share of videos whose motion is known, 0 to 1.
-    token_limit: tokens of a caption that the checked model reads; 0 if unknown.
-    """
+    notes: tuple[str, ...]
+    """Remarks, one sentence each."""
 
-    clips: int
-    seconds: float
-    images: int
     histograms: dict[str, Histogram]
-    sizes: dict[str, int]
-    aspects: dict[str, int]
-    fps: dict[float, int]
-    words: tuple[tuple[str, int], ...]
-    tags: tuple[tuple[str, int], ...]
-    with_trigger: float | None
-    measured: float
-    token_limit: int
+    """Those that are known of duration, motion, words and tokens: title, unit, edges, counts."""
 
-    @property
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Title -> value -> number of clips, most frequent first, except those without data."""
-        named = {
-            "Sizes": self.sizes,
-            "Aspect ratios": self.aspects,
-            "Frames per second": {f"{fps:g}": count for fps, count in self.fps.items()},
-            "Words in most captions": dict(self.words),
-            "Tags": dict(self.tags),
-        }
-        return {title: counts for title, counts in named.items() if counts}
+    counts: dict[str, dict[str, int]]
+    """Title -> value -> number of clips with that value."""
 
-    @property
-    def notes(self) -> list[str]:
-        """The other numbers in words."""
-        if not self.clips:
-            return ["There are no clips yet: import some."]
-        images = f", {self.images:,} of them images" if self.images else ""
-        found = [f"{counted(self.clips, 'clip')}, {self.seconds:,.1f} s{images}."]
-        if self.with_trigger is not None:
-            found.append(f"{self.with_trigger:.0%} of the captions contain the trigger word as written.")
-        if self.token_limit:
-            found.append(f"The model reads {self.token_limit} tokens of a caption.")
-        if "motion" not in self.histograms:
-            found.append("Run a check to measure motion.")
-        elif self.measured < 1:
-            found.append(f"Motion is known for {self.measured:.0%} of the videos: check again.")
-        return found
-
-    @property
-    def charts(self) -> list[str]:
-        found = [inline_html.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
-        return found + [inline_html.bars(title, counts) for title, counts in self.counts.items()]
+    def text(self) -> Iterator[str]:
+        yield " ".join(self.notes)
+        for one in self.histograms.values():
+            edges = zip(one.edges, one.edges[1:], one.counts, strict=False)
+            yield from _bars(
+                f"{one.title} ({one.unit})", [(f"{low:g} to {high:g}", count) for low, high, count in edges]
+            )
+        for title, counts in self.counts.items():
+            yield from _bars(title, list(counts.items())[:MOST_BARS])
 
     def _repr_html_(self) -> str:
-        return inline_html.note(" ".join(self.notes)) + inline_html.row(self.charts)
+        charts = [inline_html.histogram(one.title, one.unit, one.edges, one.counts) for one in self.histograms.values()]
+        charts += [inline_html.bars(title, counts) for title, counts in self.counts.items()]
+        return inline_html.note(" ".join(self.notes)) + inline_html.row(charts)
+
+
+def _bars(title: str, rows: list[tuple[str, int]]) -> Iterator[str]:
+    yield from ("", title)
+    width = max((len(name) for name, _ in rows), default=0)
+    top = max((count for _, count in rows), default=0) or 1
+    yield from (f"  {name:>{width}}  {'#' * round(BAR * count / top)} {count}" for name, count in rows)
 
 
 def statistics(dataset: Path) -> Statistics:
     """Compute the statistics of a dataset."""
     info = known_info(dataset)
-    return of_clips(
-        read_clips(dataset),
-        info,
-        {sha256: found.motion for sha256, found in read_measures(dataset).items() if not found.error},
-        *read_tokens(dataset, info),
-    )
+    motion = {sha256: found.motion for sha256, found in read_measures(dataset).items() if not found.error}
+    return of_clips(read_clips(dataset), info, motion, *read_tokens(dataset, info))
 
 
 def of_clips(
@@ -120,33 +90,46 @@ def of_clips(
     token_limit: int = 0,
     tokens: dict[str, int] | None = None,
 ) -> Statistics:
-    """Compute statistics from records. motion: `Measures.motion` by sha256. tokens: counts by `text_hash`."""
+    """Compute statistics from records.
+
+    motion: `Measures.motion` by sha256. token_limit, tokens: how many tokens of a caption the checked model reads, 0 if
+        unknown, and counts by `text_hash`.
+    """
+    if not clips:
+        return Statistics(notes=("There are no clips yet: import some.",), histograms={}, counts={})
     videos = [clip for clip in clips if not clip.is_image]
     captioned = [clip for clip in clips if clip.text.strip()]
     moving = [motion[clip.sha256] for clip in videos if clip.sha256 in motion]
-    counted = [tokens.get(text_hash(clip)) for clip in captioned] if tokens else []
-    found = (
-        ("duration", _histogram("Duration", "seconds", [clip.seconds for clip in videos])),
-        ("motion", _histogram("Motion", "levels within 1/8 s", moving)),
-        ("words", _histogram("Words per caption", "words", [len(clip.text.split()) for clip in captioned], whole=True)),
-        ("tokens", _histogram("Tokens per caption", "tokens", [c for c in counted if c is not None], whole=True)),
-    )
-    trigger = info.trigger_word.strip()
-    near = [clip for clip in captioned if trigger.lower() in clip.text.lower()]  # a fast filter before the exact rule
-    holding = sum(info.caption(clip) == clip.text.strip() for clip in near) if trigger else 0
+    of_tokens = [tokens.get(text_hash(clip)) for clip in captioned] if tokens else []
+    images = f", {len(clips) - len(videos):,} of them images" if len(videos) < len(clips) else ""
+    notes = [f"{counted(len(clips), 'clip')}, {sum(clip.seconds for clip in videos):,.1f} s{images}."]
+    if captioned and (trigger := info.trigger_word.strip()):
+        near = [clip for clip in captioned if trigger.lower() in clip.text.lower()]  # a fast filter before the rule
+        share = sum(info.caption(clip) == clip.text.strip() for clip in near) / len(captioned)
+        notes.append(f"{share:.0%} of the captions contain the trigger word as written.")
+    if token_limit:
+        notes.append(f"The model reads {token_limit} tokens of a caption.")
+    if not moving:
+        notes.append("Run a check to measure motion.")
+    elif len(moving) < len(videos):
+        notes.append(f"Motion is known for {len(moving) / len(videos):.0%} of the videos: check again.")
+    histograms = {
+        "duration": _histogram("Duration", "seconds", [clip.seconds for clip in videos]),
+        "motion": _histogram("Motion", "levels within 1/8 s", moving),
+        "words": _histogram("Words per caption", "words", [len(clip.text.split()) for clip in captioned], whole=True),
+        "tokens": _histogram("Tokens per caption", "tokens", [c for c in of_tokens if c is not None], whole=True),
+    }
+    counts: dict[str, Sequence[tuple[str, int]]] = {
+        "Sizes": Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common(),
+        "Aspect ratios": Counter(_aspect(clip) for clip in clips).most_common(),
+        "Frames per second": Counter(f"{round(clip.fps, 3):g}" for clip in videos).most_common(),
+        "Words in most captions": _words(captioned),
+        "Tags": Counter(tag for clip in clips for tag in clip.tags).most_common(MOST_WORDS),
+    }
     return Statistics(
-        clips=len(clips),
-        seconds=sum(clip.seconds for clip in videos),
-        images=len(clips) - len(videos),
-        histograms={name: histogram for name, histogram in found if histogram is not None},
-        sizes=dict(Counter(f"{clip.width}x{clip.height}" for clip in clips).most_common()),
-        aspects=dict(Counter(_aspect(clip) for clip in clips).most_common()),
-        fps=dict(Counter(round(clip.fps, 3) for clip in videos).most_common()),
-        words=_words(captioned),
-        tags=tuple(Counter(tag for clip in clips for tag in clip.tags).most_common(MOST_WORDS)),
-        with_trigger=holding / len(captioned) if trigger and captioned else None,
-        measured=len(moving) / len(videos) if videos else 0.0,
-        token_limit=token_limit,
+        notes=tuple(notes),
+        histograms={name: histogram for name, histogram in histograms.items() if histogram is not None},
+        counts={title: dict(found) for title, found in counts.items() if found},
     )
 
 

@@ -22,10 +22,9 @@ from pathlib import Path
 
 from workbench import jobs
 from workbench.clips import media, records
-from workbench.clips.records import COMPANION_NAMES
+from workbench.clips.records import BESIDE_NAMES
 from workbench.clips.video_files import ENDINGS
 from workbench.dataset_builder import history
-from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.results import (
     OUTCOMES,
     SKIPPED,
@@ -139,9 +138,7 @@ TICK_SECONDS = 0.5
 FOLDER, SCRATCH, LOCK = ".import", "scratch", "lock"
 Progress = Callable[[int, int, ImportResult | None], None]
 """Called with (done, total, result) after each file, and twice a second with None; may raise to stop."""
-Task = tuple[int, SourceFile]
-"""(number in the given order, source)."""
-Answer = tuple[int, ImportResult, str, str, Mapping[str, tuple[str, str]], Sequence[str]]
+Answer = tuple[int, ImportResult, Mapping[str, tuple[str, str]], Sequence[str]]
 """(number, then the arguments of Ledger.add)."""
 
 
@@ -195,17 +192,14 @@ def ingest(
     Raises ConfigError if another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
     with import_lock(dataset):
-        tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        for task in enumerate(sources):
-            tasks.put(task)
         answers: queue.SimpleQueue[Answer | CannotWrite] = queue.SimpleQueue()
-        ledger, contents = Ledger(dataset, sources), Contents()
+        ledger, turns = Ledger(dataset, sources), Turns(sources)
         # In a container or batch job, the process may not use all of the machine's cores.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = min(cores, len(sources))
         how = {"longest_side": longest_side, "keep_sound": keep_sound}
-        workers = [_Worker(dataset, ledger, contents, how, index) for index in range(count)]
-        threads = [threading.Thread(target=worker.work, args=(tasks, answers), daemon=True) for worker in workers]
+        workers = [_Worker(dataset, ledger, turns, how, index) for index in range(count)]
+        threads = [threading.Thread(target=worker.work, args=(answers,), daemon=True) for worker in workers]
         for thread in threads:
             thread.start()
         try:
@@ -219,12 +213,12 @@ def ingest(
                 if isinstance(answer, CannotWrite):
                     raise answer
                 done += 1
-                number, result, picture, note, beside, left_out = answer
-                result = ledger.add(result, picture, note, beside, left_out)
-                contents.leave(number)
+                number, *of_source = answer
+                result = ledger.add(*of_source)
+                turns.leave(number)
                 on_progress(done, len(sources), result)
         finally:
-            contents.close()
+            turns.close()
             for worker in workers:
                 worker.child.kill()  # which ends its thread
             for thread in threads:
@@ -249,22 +243,18 @@ def import_lock(dataset: Path) -> Iterator[None]:
 class _Worker:
     """A child process and the thread that sends it files, limits its time, and restarts it after a crash."""
 
-    def __init__(
-        self, dataset: Path, ledger: Ledger, contents: Contents, how: Mapping[str, object], index: int
-    ) -> None:
-        self._dataset, self._ledger, self._contents, self._how = dataset, ledger, contents, how
+    def __init__(self, dataset: Path, ledger: Ledger, turns: Turns, how: Mapping[str, object], index: int) -> None:
+        self._dataset, self._ledger, self._turns, self._how = dataset, ledger, turns, how
         self._scratch = dataset / FOLDER / SCRATCH / str(index)
         self.child = LimitedChild(WORKER, dataset)
 
-    def work(self, tasks: queue.SimpleQueue[Task], answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
+    def work(self, answers: queue.SimpleQueue[Answer | CannotWrite]) -> None:
         """Import files until none is left, then close the child."""
         try:
-            while True:
-                number, source = tasks.get_nowait()
-                result = self._result_of(number, source)
-                picture, note = self._first_frame(source.first_frame, result)
-                answers.put((number, result, picture, note, *self._companions(source, result)))
-        except (queue.Empty, ChildClosed):
+            while task := self._turns.take():
+                result = self._result_of(*task)
+                answers.put((task[0], result, *self._beside(task[1], result)))
+        except ChildClosed:
             pass
         except CannotWrite as error:
             answers.put(error)
@@ -291,7 +281,7 @@ class _Worker:
                 if source.frames:
                     sha256 = hashlib.sha256(f"{source.fps:g} fps{sha256}".encode()).hexdigest()
                     task |= {"frames": [str(path) for path in paths], "fps": source.fps}
-                self._contents.enter(number, sha256)
+                self._turns.enter(number, sha256)
                 if known := self._ledger.known(result.source, sha256):
                     return known
                 result = result.model_copy(update={"sha256": sha256})
@@ -307,22 +297,8 @@ class _Worker:
             stale.unlink(missing_ok=True)
         return result
 
-    def _first_frame(self, picture: SourceFile | None, result: ImportResult) -> tuple[str, str]:
-        """Store the first frame that came with a clip, or leave it out; return the name and note for Ledger.add."""
-        if picture is None or result.clip is None or not (self._dataset / result.clip.file_name).exists():
-            return "", ""
-        try:
-            with self._on_disk(picture, pictures.MOST_PICTURE_BYTES, self._scratch) as path:
-                clip = result.clip
-                size = [clip.width, clip.height] if clip.is_latents else None
-                task = {"picture": str(path), "clip": clip.file_name, "size": size}
-                name, note = json.loads(self._ask(task, SECONDS_PER_FRAME))
-                return name, note
-        except DataError as error:
-            return "", pictures.LEFT_OUT.format(error)
-
-    def _companions(self, source: SourceFile, result: ImportResult) -> tuple[dict[str, tuple[str, str]], list[str]]:
-        """Store the companions that came with a clip; return `beside` and `left_out` for Ledger.add."""
+    def _beside(self, source: SourceFile, result: ImportResult) -> tuple[dict[str, tuple[str, str]], list[str]]:
+        """Store the files that came with a clip; return `beside` and `left_out` for Ledger.add."""
         beside, left_out = dict[str, tuple[str, str]](), list[str]()
         if result.clip is None:
             return beside, left_out
@@ -339,10 +315,12 @@ class _Worker:
                     answer = json.loads(self._ask({"companion": str(path), "kind": kind, "clip": clip}, seconds))
                 if why := answer.get("error"):
                     raise DataError(why)
-                changed = f" ({', '.join(answer['notes'])})" if answer["notes"] else ""
-                beside[kind] = answer["name"], f"stored with its {COMPANION_NAMES[kind]}{changed}"
+                said = ", ".join(answer["notes"])
+                if kind != "first_frame":
+                    said = f"stored with its {BESIDE_NAMES[kind]}{f' ({said})' if said else ''}"
+                beside[kind] = answer["name"], said
             except DataError as error:
-                left_out.append(f"its {COMPANION_NAMES[kind]} ({file.name}) was left out: {error}")
+                left_out.append(f"its {BESIDE_NAMES[kind]} ({file.name}) was left out: {error}")
         return beside, left_out
 
     @contextlib.contextmanager
@@ -382,52 +360,44 @@ class _Worker:
 # ---- sources with the same content -----------------------------------------------------------------------------------
 
 
-class Contents:
-    """Content hashes of the sources of one import, by number in the given order. Thread-safe.
+class Turns:
+    """Hand out sources in the given order, and let those with the same content wait for the first. Thread-safe.
 
-    If several workers process sources with the same content, the one given first wins. Otherwise the fastest worker
-    would decide a clip's name and caption.
+    Otherwise the fastest worker would decide a clip's name and caption.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sources: Iterable[SourceFile]) -> None:
+        self._left = enumerate(sources)
         self._changed = threading.Condition()
-        self._unread = 0  # the first source whose content is unknown
-        self._read: set[int] = set()  # later ones whose content is known
-        self._in_progress: dict[int, str] = {}  # source -> SHA-256
+        self._read: dict[int, str] = {}  # source in progress -> SHA-256, "" while it is unknown
         self._closed = False
 
-    def enter(self, number: int, sha256: str) -> None:
-        """Wait until no earlier source can turn out to have the same content. Raises ChildClosed.
-
-        Workers take sources in order, so the earlier ones are already being read.
-        """
-
-        def is_first() -> bool:
-            earlier = (content for one, content in self._in_progress.items() if one < number)
-            return self._closed or (self._unread >= number and sha256 not in earlier)
-
+    def take(self) -> tuple[int, SourceFile] | None:
+        """Return the number and source to import next, None after the last."""
         with self._changed:
-            self._in_progress[number] = sha256
-            self._note_read(number)
-            self._changed.wait_for(is_first)
+            task = next(self._left, None)
+            self._read |= {} if task is None else {task[0]: ""}
+            return task
+
+    def enter(self, number: int, sha256: str) -> None:
+        """Wait until no earlier source in progress has, or may have, the same content. Raises ChildClosed."""
+        with self._changed:
+            self._read[number] = sha256
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._closed or not any(self._read[one] in ("", sha256) for one in self._read if one < number)
+            )
             if self._closed:
                 raise ChildClosed
 
     def leave(self, number: int) -> None:
         """Mark the source as done, whether or not its content could be read."""
         with self._changed:
-            self._in_progress.pop(number, None)
-            self._note_read(number)
+            del self._read[number]
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Wake all waiting threads, which then raise ChildClosed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-
-    def _note_read(self, number: int) -> None:
-        self._read.add(number)
-        while self._unread in self._read:
-            self._read.remove(self._unread)
-            self._unread += 1
-        self._changed.notify_all()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.clips import media
+from workbench.clips.records import Clip
 from workbench.clips.video_files import VideoFacts
 from workbench.errors import DataError
 from workbench.workspace import write_bytes
@@ -37,13 +38,10 @@ PICTURE_MARK = "a still picture"  # comment in our one-frame clips, so that expo
 FIRST_FRAMES = "first_frames"
 MADE_WHITE = "transparency filled with white"
 DAMAGED = "the picture is damaged and cannot be read: copy it again"
-MOST_PICTURE_BYTES = 512 * 1024**2
 ALIKE_DB = 30.0  # PSNR that a JPEG of the same frame reaches; such pictures look the same
 NEAR_SHAPE = 0.02  # relative difference of equal aspect ratios; allows for odd sizes rounded to even
 KEPT = "its separate first frame is kept"
 OWN = "its separate first frame equals the clip's own: not stored twice"
-LEFT_OUT = "its separate first frame was left out: {}"
-OTHER = "it already has a different first frame, which is kept"
 
 
 def write_picture(source: Path, target: Path, longest_side: int | None) -> tuple[int, int, tuple[str, ...]]:
@@ -143,21 +141,17 @@ def _upright_rgb(picture: Any) -> tuple[Any, list[str]]:
 # ---- first frames ----------------------------------------------------------------------------------------------------
 
 
-def keep_first_frame(dataset: Path, picture: Path, clip: str, size: tuple[int, int] | None = None) -> tuple[str, str]:
+def keep_first_frame(dataset: Path, picture: Path, clip: Clip) -> tuple[str, str]:
     """Store the first frame that came with a clip, unless it equals the clip's own; return its name or "", and a note.
-
-    size: width and height of a clip of latents, which has no frame to compare with.
 
     Raises DataError if the picture cannot be read, CannotWrite.
     """
     import numpy as np
 
     given, _, changes = read_picture(picture)
-    if size:
-        fitted, cut = fitted_picture(given, *size)
-    else:
-        own = media.read_frames(dataset / clip, [0])[0]
-        fitted, cut = fitted_picture(given, own.shape[1], own.shape[0])
+    fitted, cut = fitted_picture(given, clip.width, clip.height)
+    if not clip.is_latents:  # which have no frame to compare with
+        own = media.read_frames(dataset / clip.file_name, [0])[0]
         if media.psnr(np.asarray(fitted), own) >= ALIKE_DB:
             return "", OWN
     data = media.png(np.asarray(fitted))  # without metadata, so that equal pictures become equal files

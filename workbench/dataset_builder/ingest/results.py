@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -17,9 +18,8 @@ from typing import Literal, get_args
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from workbench.clips import records
-from workbench.clips.records import COMPANION_NAMES, LATENTS, REMOVED, Clip
+from workbench.clips.records import BESIDE_NAMES, COMPANIONS, LATENTS, REMOVED, Clip
 from workbench.dataset_builder.history import editing
-from workbench.dataset_builder.ingest.pictures import OTHER
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.workspace import append_line
 from workbench.workspace.records import read_json_lines
@@ -106,6 +106,11 @@ def append_import_result(dataset: Path, result: ImportResult) -> None:
     append_line(dataset / SOURCES, result.model_dump_json(exclude_defaults=True))
 
 
+def files_beside(clip: Clip) -> dict[str, str]:
+    """Return the clip's companions and first frame: kind -> file name."""
+    return {**clip.companions, "first_frame": clip.first_frame} if clip.first_frame else clip.companions
+
+
 # ---- the ledger ------------------------------------------------------------------------------------------------------
 
 SAVE_SECONDS = 3.0
@@ -128,8 +133,7 @@ class Ledger:
         for result in self.results.values():
             if result.outcome in ("taken", "converted"):
                 self._remember(result)
-        self._first_frames = {clip.file_name: clip.first_frame for clip in clips if clip.first_frame}
-        self._companions = {clip.file_name: clip.companions for clip in clips}
+        self._beside = defaultdict[str, dict[str, str]](dict, {clip.file_name: files_beside(clip) for clip in clips})
         self._unsaved: list[ImportResult] = []
         self._saved_at = time.monotonic()
 
@@ -163,32 +167,23 @@ class Ledger:
                 self._by_content[key] = result
 
     def add(
-        self,
-        result: ImportResult,
-        picture: str = "",
-        note: str = "",
-        beside: Mapping[str, tuple[str, str]] = {},
-        left_out: Sequence[str] = (),
+        self, result: ImportResult, beside: Mapping[str, tuple[str, str]] = {}, left_out: Sequence[str] = ()
     ) -> ImportResult:
         """Write a result to disk and return it.
 
-        picture: name of the stored first frame, or "". note: what happened to the one that came with the source.
-        beside: kind -> (name of the stored companion, description). left_out: why others were not stored.
+        beside: kind -> (name of the file stored beside the clip, "" for none; description). left_out: why others were
+            not stored.
         """
         if result.outcome in ("taken", "converted"):
             self._remember(result)
-        if result.clip and note:
-            if picture and self._first_frames.setdefault(result.clip.file_name, picture) != picture:
-                note = OTHER
-            result = result.model_copy(update={"notes": (*result.notes, note)})
         if result.clip and (beside or left_out):
-            kept, left, notes = self._companions.setdefault(result.clip.file_name, {}), [*left_out], [*result.notes]
+            notes, left, stored = [*result.notes], [*left_out], self._beside[result.clip.file_name]
             for kind, (name, words) in beside.items():
-                if kept.setdefault(kind, name) == name:
-                    notes.append(words)
+                if name and stored.setdefault(kind, name) != name:
+                    left.append(HAS_ANOTHER.format(BESIDE_NAMES[kind]))
                 else:
-                    left.append(HAS_ANOTHER.format(COMPANION_NAMES[kind]))
-            kinds = tuple(kind for kind, (name, _) in beside.items() if kept[kind] == name)
+                    notes.append(words)
+            kinds = tuple(kind for kind, (name, _) in beside.items() if kind in COMPANIONS and stored[kind] == name)
             values = {"notes": tuple(notes), "companions": kinds, "left_out": tuple(left)}
             result = result.model_copy(update=values)
         earlier = self.results.get(result.source)
@@ -232,8 +227,6 @@ class Ledger:
                 known[name] = known[name].changed(text=text, caption_by=by, embeddings=given)
         if caption and not known[name].text:
             known[name] = known[name].changed(text=caption, caption_by="file")
-        if (picture := self._first_frames.get(name)) and not known[name].first_frame:
-            known[name] = known[name].changed(first_frame=picture)
-        beside = {kind: file for kind, file in self._companions.get(name, {}).items() if not getattr(known[name], kind)}
-        if beside and result.companions:
-            known[name] = known[name].changed(**{kind: beside[kind] for kind in result.companions if kind in beside})
+        here = files_beside(known[name])
+        arrived = {kind: self._beside[name].get(kind, "") for kind in ("first_frame", *result.companions)}
+        known[name] = known[name].changed(**{kind: file for kind, file in arrived.items() if file and kind not in here})

@@ -4,7 +4,6 @@ Tasks and their answers:
 
     {source, name, sha256, longest_side}    a source file -> import result; {frames, fps} for numbered pictures,
                                             {keep_sound: false} to leave the sound out
-    {picture, clip, size}                   the first frame that came with a clip; size for latents -> [name, note]
     {companion, kind, clip}                 a file beside a clip -> {name, whole, notes} or {error};
                                             {fit} and {invert} change it (companions.conform)
 
@@ -22,9 +21,8 @@ from typing import Any
 from workbench.clips import media
 from workbench.clips.records import LATENTS, Clip, file_sha256
 from workbench.clips.sound import track_of
-from workbench.dataset_builder.ingest import pictures
 from workbench.dataset_builder.ingest.canonical import convert, convert_animation
-from workbench.dataset_builder.ingest.pictures import read_numbered
+from workbench.dataset_builder.ingest.pictures import keep_first_frame, read_numbered
 from workbench.dataset_builder.ingest.results import ImportResult, Outcome, clip_name
 from workbench.errors import CannotWrite, ConfigError, DataError, ModelUnavailable
 from workbench.families.latents_file import check_values, read_facts
@@ -41,12 +39,6 @@ def main(dataset: Path) -> None:
     """Handle tasks until stdin ends."""
 
     def handle(task: dict[str, Any], watch: Watch) -> str:
-        if "picture" in task:
-            try:
-                picture, size = Path(task["picture"]), task["size"]
-                return json.dumps(pictures.keep_first_frame(dataset, picture, task["clip"], size))
-            except DataError as error:
-                return json.dumps(["", pictures.LEFT_OUT.format(error)])
         if "companion" in task:
             return json.dumps(beside(dataset, task, watch))
         return judge(dataset, task, watch).model_dump_json()
@@ -55,15 +47,18 @@ def main(dataset: Path) -> None:
 
 
 def beside(dataset: Path, task: dict[str, Any], watch: Watch) -> dict[str, Any]:
-    """Write a clip's companion file, or return the error. Raises CannotWrite."""
+    """Write a clip's companion or first frame, or return the error. Raises CannotWrite."""
     import av
 
     from workbench.dataset_builder.companions import conform
 
     try:
-        clip = Clip.model_validate(task["clip"])
+        clip, file = Clip.model_validate(task["clip"]), Path(task["companion"])
+        if task["kind"] == "first_frame":
+            name, note = keep_first_frame(dataset, file, clip)
+            return {"name": name, "notes": [note]}
         changes = {name: bool(task.get(name)) for name in ("fit", "invert")}
-        return conform(dataset, clip, task["kind"], Path(task["companion"]), watch.progress, **changes)
+        return conform(dataset, clip, task["kind"], file, watch.progress, **changes)
     except (DataError, ConfigError) as error:
         return {"error": str(error)}
     except MemoryError:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.clips.records import COMPANION_NAMES, LATENTS
+from workbench.clips.records import BESIDE_NAMES, LATENTS
 from workbench.clips.video_files import OBSOLETE_SUFFIXES, OTHER_IMAGE_SUFFIXES, SUFFIXES
 from workbench.dataset_builder.sources.archives import is_archive
 from workbench.dataset_builder.sources.columns import CAPTION_SUFFIXES, IMAGE_SUFFIXES, TEXT_SUFFIXES, USUAL, Columns
@@ -81,12 +81,10 @@ class SurveyedFiles:
             (self.parts if self.parts > 1 else 0, "archive", ""),
         ]
         kinds = Counter(kind for source in self.sources for kind, _ in source.companions)
-        beside = [(sum(source.first_frame is not None for source in self.sources), "first frame")]
-        beside += [(kinds[kind], name) for kind, name in COMPANION_NAMES.items()]
         facts = [
             ", ".join(counted(number, noun) + rest for number, noun, rest in counts if number) or "nothing to import",
             counted(sum(bool(source.caption) for source in self.sources), "caption"),
-            *(counted(number, noun) for number, noun in beside if number),
+            *(counted(kinds[kind], name) for kind, name in BESIDE_NAMES.items() if kinds[kind]),
             byte_size(self.size),
         ]
         return f"{self.name}: {layout.title}: {', '.join(facts)}"
@@ -245,7 +243,7 @@ def _read(
     media = tree.media
     names = set(media)
     videos = {stem(name) for name in media if not name.lower().endswith((*IMAGE_SUFFIXES, *NOT_TAKEN_SUFFIXES))}
-    posters = {*notes.names[Problem.POSTER], *notes.first_frames.values(), *notes.left_out, *tree.handed.left_out}
+    posters = {*notes.names[Problem.POSTER], *notes.left_out, *tree.handed.left_out}
     posters |= {*orphans} - captions.keys()
     sources, size = [], 0
     for name in dict.fromkeys([*(name for name in captions if name in names), *media]):
@@ -257,11 +255,9 @@ def _read(
         if is_poster and name not in posters:
             notes.add(Problem.POSTER, name)
             posters.add(name)
-        picture = notes.first_frames.get(name)
         companions = {kind: tree.source(file, "") for kind, file in notes.companions.get(name, {}).items()}
         source = replace(
             tree.source(name, caption),
-            first_frame=tree.source(picture, "") if picture else tree.handed.first_frames.get(name),
             companions=tuple({**companions, **tree.handed.companions.get(name, {})}.items()),
         )
         if name in posters or source.key in seen:
@@ -370,18 +366,15 @@ def _take_beside(notes: ReadingNotes, found: Mapping[str, Mapping[str, str]], ca
 def _hand_over(tree: Tree, captions: Mapping[str, str], notes: ReadingNotes, layout: Layout) -> int:
     """Tell the archives of a tree, which are read next, what it says about their members; return how many have
     captions."""
-    no_clips = {*notes.first_frames.values(), *notes.left_out}
     count = 0
     for name, (archive, member) in tree.guests.items():
         if caption := captions.get(name, ""):
             archive.handed.captions[member] = caption
             archive.handed.layout = layout.name
             count += 1
-        if picture := notes.first_frames.get(name):
-            archive.handed.first_frames[member] = tree.source(picture, "")
         if companions := notes.companions.get(name):
             archive.handed.companions[member] = {kind: tree.source(file, "") for kind, file in companions.items()}
-        if name in no_clips:
+        if name in notes.left_out:
             archive.handed.left_out.add(member)
     return count
 

@@ -54,16 +54,14 @@ class SourceFile:
     """A video or picture to import, with the caption that came with it.
 
     path, member: the file; or the archive that contains it, and its name in there.
-    first_frame: the picture that came with it as its first frame, or None.
     target: the file that `path` links to, if the link may be followed. refused: why it may not be read, or "".
     frames, fps: the numbered pictures it consists of, and their rate; `path` and `member` are then only a name.
-    companions: (kind, file) of its control clip, reference, mask and last frame.
+    companions: (kind, file) of the first frame, control clip, reference, mask and last frame that came with it.
     """
 
     path: Path
     caption: str = ""
     member: str = ""
-    first_frame: SourceFile | None = None
     target: Path | None = None
     refused: str = ""
     frames: tuple[SourceFile, ...] = ()
@@ -110,7 +108,6 @@ class HandedOver:
     """
 
     captions: dict[str, str] = field(default_factory=dict)
-    first_frames: dict[str, SourceFile] = field(default_factory=dict)
     companions: dict[str, dict[str, SourceFile]] = field(default_factory=dict)
     left_out: set[str] = field(default_factory=set)
     layout: str = ""

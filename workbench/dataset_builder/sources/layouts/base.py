@@ -62,9 +62,8 @@ class ReadingNotes:
     """Observations made while reading a tree.
 
     names: problem -> affected names, in order.
-    first_frames: video -> the picture named as its first frame, which is not a clip itself.
-    companions: video -> kind -> the file that a table names as its control clip, reference, mask or last frame.
-    left_out: files that a table names beside a video, such as control clips, which are not clips themselves.
+    companions: video -> kind -> the file that a list or table names as its first frame, control clip, mask ...
+    left_out: files that a list or table names beside a video, which are not clips themselves.
     read: text files that were read for captions.
     unread: text file -> why it was not read.
     settings: those of video_column and caption_column whose value matches something here.
@@ -73,7 +72,6 @@ class ReadingNotes:
 
     def __init__(self) -> None:
         self.names: dict[Problem, dict[str, None]] = defaultdict(dict)
-        self.first_frames: dict[str, str] = {}
         self.companions: dict[str, dict[str, str]] = defaultdict(dict)
         self.left_out: set[str] = set()
         self.read: set[str] = set()
@@ -83,6 +81,10 @@ class ReadingNotes:
 
     def add(self, problem: Problem, name: str) -> None:
         self.names[problem][name] = None
+
+    def add_first_frame(self, video: str, picture: str) -> None:
+        self.companions[video]["first_frame"] = picture
+        self.left_out.add(picture)
 
     def clean(self, name: str, text: str) -> str:
         """Clean a caption, and note under this name if it is truncated."""

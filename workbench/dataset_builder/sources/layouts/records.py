@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any, cast
 
@@ -85,7 +86,7 @@ def read_delimited(text: str, suffix: str, columns: Columns, is_name: Callable[[
         first += 1
     header = [column + " " * header[:at].count(column) for at, column in enumerate(header)]  # make names unique
     rows, problems = list[tuple[str, Mapping[str, Any]]](), [(Problem.BROKEN, f"line {at + 1}") for at in comments]
-    for line, cells, odd in _Reader(lines, delimiter, header, columns, is_name).rows(first):
+    for line, cells, odd in _rows(lines, first, delimiter, header, columns, is_name):
         rows.append((f"line {line}", cells))
         problems += [(problem, f"line {line}") for problem in odd]
         # A short row is fine if it has a file name.
@@ -163,160 +164,116 @@ def _has_letters(text: str) -> bool:
     return any(map(str.isalpha, text))
 
 
-class _Reader:
-    def __init__(
-        self,
-        lines: Sequence[str],
-        delimiter: str,
-        header: Sequence[str],
-        columns: Columns,
-        is_name: Callable[[str], bool],
-    ) -> None:
-        self.lines, self.delimiter, self.header, self.is_name = lines, delimiter, header, is_name
-        texts = columns.text_keys(header)
-        self.text_at = header.index(texts[0]) if texts else -1
-        self.name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
+def _rows(
+    lines: Sequence[str],
+    first: int,
+    delimiter: str,
+    header: Sequence[str],
+    columns: Columns,
+    is_name: Callable[[str], bool],
+) -> Iterator[tuple[int, dict[str, str], list[Problem]]]:
+    """Yield each row from line `first`: the number of its first line (from 1), column -> text, and its problems."""
+    texts = columns.text_keys(header)
+    text_at = header.index(texts[0]) if texts else -1
+    name_at = next((at for at, cell in enumerate(header) if columns.name_keys([cell])), -1)
 
-    def rows(self, first: int) -> Iterator[tuple[int, dict[str, str], list[Problem]]]:
-        """Yield each row: the number of its first line (from 1), column -> text, and its problems."""
-        number = first
-        while number < len(self.lines):
-            begun, line = number, self.lines[number]
-            number += 1
-            if not line.strip():
-                continue
-            more = self._continued(line, number) if '"' in line and _scanned(line, self.delimiter)[1] else 0
-            record = "\n".join([line, *self.lines[number : number + more]])
-            number += more
-            yield begun + 1, *self._row(record)
-
-    def _continued(self, begun: str, number: int) -> int:
-        """Count the lines from `number` that continue an open quoted cell; 0 if it is never closed."""
-        short = not is_media_name(self._name(begun))
-        for more, line in enumerate(self.lines[number : number + MOST_LINES], 1):
-            name = self._name(line)
-            at = line.find('"')  # if it opens a cell here, no earlier cell can be open
-            opens = at > 0 and line[at - 1] == self.delimiter and line[at + 1 : at + 2] not in ("", self.delimiter)
-            if is_media_name(name) or (short and name and self.is_name(name)) or opens:
-                return 0  # this line is a row
-            if not _scanned(line, self.delimiter, inside=True)[1]:
-                return more
-        return 0
-
-    def _name(self, line: str) -> str:
+    def name_in(line: str) -> str:
         """Return the file name in a line that looks like a complete row, or ""."""
-        cells = line.split(self.delimiter)
-        if self.name_at < 0 or len(cells) < len(self.header):
+        cells = line.split(delimiter)
+        if name_at < 0 or len(cells) < len(header):
             return ""
-        at = self.name_at if self.name_at < self.text_at else self.name_at - len(self.header)
-        return cells[at].strip().strip('"')
+        return cells[name_at if name_at < text_at else name_at - len(header)].strip().strip('"')
 
-    def _row(self, record: str) -> tuple[dict[str, str], list[Problem]]:
-        parts = _scanned(record, self.delimiter)[0]
-        while len(parts) > len(self.header) and not parts[-1].text.strip():
-            record = record[: parts.pop().start - 1]
-        over = len(parts) - len(self.header)
-        spans = [(at, at + 1) for at in range(len(parts))]
-        joined = over > 0 and self.text_at >= 0
-        if joined:
-            at = self.text_at
-            first = self.name_at
-            if (
-                0 <= first < at
-                and not is_media_name(parts[first].text)
-                and is_media_name(self._between(record, parts, first, first + over + 1))
-            ):
-                at = first  # the extra commas belong to the file name
-            spans[at : at + over + 1] = [(at, at + over + 1)]
-        row: dict[str, str] = {}
-        unclosed = False
-        for column, (start, end) in zip(self.header, spans, strict=False):
-            part = parts[start]
-            cell = part.text if end == start + 1 else self._between(record, parts, start, end)
-            if cell.startswith('"') and cell.count('"') % 2 and not (part.quoted and end == start + 1):
-                cell, unclosed = cell[1:], True
-            cell = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
-            row[column] = cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
-        of_caption = joined and spans[self.text_at][1] - spans[self.text_at][0] > 1
-        return row, [Problem.JOINED] * of_caption + [Problem.OPEN_QUOTE] * unclosed
+    def is_row(line: str, short: bool) -> bool:
+        """Whether a line begins a row, so that no quote before it can be open. short: names have no extension."""
+        name, at = name_in(line), line.find('"')
+        opens = at > 0 and line[at - 1] == delimiter and line[at + 1 : at + 2] not in ("", delimiter)
+        return is_media_name(name) or opens or bool(short and name and is_name(name))
 
-    def _between(self, record: str, parts: Sequence[_Part], start: int, end: int) -> str:
-        """Return the text from one cell up to another, including delimiters, as a single cell."""
-        raw = record[parts[start].start : parts[end].start - 1 if end < len(parts) else len(record)].strip()
-        if raw.startswith('"') and raw.endswith('"') and _opens(raw[1:].lstrip()):
-            return _unquoted(raw[1:-1])
-        return raw
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A cell: its text, its start in the record, and whether it was quoted."""
-
-    text: str
-    start: int
-    quoted: bool = False
-
-
-def _opens(rest: str) -> bool:
-    """Whether the next quote in a text opens a quotation rather than closing one."""
-    at = rest[:-1].find('"')
-    return at < 0 or at == 0 or rest[at - 1].isspace() or rest[at - 1] in "([{"
-
-
-def _cells(record: str, delimiter: str) -> list[str]:
-    return [part.text for part in _scanned(record, delimiter)[0]]
-
-
-def _scanned(record: str, delimiter: str, inside: bool = False) -> tuple[list[_Part], bool]:
-    """Split a record into cells; return them and whether one has an unclosed quote.
-
-    inside: whether the first cell continues a quote opened in an earlier line.
-    """
-    parts, at, is_open = list[_Part](), 0, False
-    while True:
-        start = at
-        while not inside and record[at : at + 1] == " ":
-            at += 1
-        quoted = inside or record[at : at + 1] == '"'
-        end = _closing(record, at, delimiter, begun=inside) if quoted else OWN
-        is_open = is_open or end == OPEN
-        stop = record.find(delimiter, max(at, end))
-        text = _unquoted(record[at + 1 : end]) if end >= 0 else record[at : stop if stop >= 0 else None].rstrip(" ")
-        parts.append(_Part(text, start, end >= 0))
-        if stop < 0:
-            return parts, is_open
-        inside, at = False, stop + 1
-
-
-OPEN, OWN = -1, -2
-
-
-def _closing(text: str, opening: int, delimiter: str, begun: bool = False) -> int:
-    """Return where the quote at `opening` is closed, else OPEN, or OWN if it belongs to the caption.
-
-    begun: whether the cell was opened in an earlier line, so that text[opening:] is inside it.
-    """
-    at, own = opening if begun else opening + 1, None
-    while (at := text.find('"', at)) >= 0:
-        if text[at + 1 : at + 2] == '"':
-            at += 2
+    number = first
+    while number < len(lines):
+        begun = number
+        number += 1
+        if not lines[begun].strip():
             continue
-        rest = text[at + 1 :].lstrip(" ")
-        escaped = text[at - 1] == "\\" and '"' in rest and rest[1:].lstrip(" ")[:1] != '"'
-        if (not rest or rest[0] == delimiter) and not escaped:
-            return at
-        if own is None:  # in '"Big" cat', the next quote follows a word, and no letter or digit follows it
-            ends_word = not text[at - 1].isspace() and text[at - 1] != "\\"
-            own = not begun and ends_word and not text[at + 1 : at + 2].isalnum()
-            if own and "\n" not in text[opening:at]:
-                return OWN
-        at += 1
-    return OWN if own else OPEN
+        if _is_open(lines[begun], delimiter):
+            short = not is_media_name(name_in(lines[begun]))
+            for end, line in enumerate(lines[number : number + MOST_LINES], number + 1):
+                if is_row(line, short):
+                    break
+                if not _is_open(f'"\n{line}', delimiter):
+                    number = end
+                    break
+        yield begun + 1, *_row("\n".join(lines[begun:number]), delimiter, header, name_at, text_at)
+
+
+def _row(
+    record: str, delimiter: str, header: Sequence[str], name_at: int, text_at: int
+) -> tuple[dict[str, str], list[Problem]]:
+    """Read a row. Cells beyond the header's columns belong to the caption, or to the file name before it."""
+    cells = list(_cell(delimiter).finditer(record))
+    while len(cells) > len(header) and not _text(cells[-1]).strip():
+        record = record[: cells.pop().start()]
+
+    def between(start: int, end: int) -> str:
+        """Return the text from one cell up to another, including delimiters, as a single cell."""
+        raw = record[cells[start].start("cell") : cells[end].start() if end < len(cells) else len(record)].strip()
+        inner = raw[1:-1].lstrip()
+        at = inner.find('"')  # at the start, or after a space or bracket, it opens a quotation
+        enclosed = raw.startswith('"') and raw.endswith('"') and (at <= 0 or inner[at - 1] in " \t\n([{")
+        return _unquoted(raw[1:-1]) if enclosed else raw
+
+    over = len(cells) - len(header)
+    spans = [(at, at + 1) for at in range(len(cells))]
+    at = text_at
+    if over > 0 and text_at >= 0:
+        if 0 <= name_at < text_at and not is_media_name(_text(cells[name_at])):
+            at = name_at if is_media_name(between(name_at, name_at + over + 1)) else text_at
+        spans[at : at + over + 1] = [(at, at + over + 1)]
+    row: dict[str, str] = {}
+    problems = [Problem.JOINED] * (over > 0 and at == text_at >= 0)
+    for column, (start, end) in zip(header, spans, strict=False):
+        alone = end == start + 1
+        cell = _text(cells[start]) if alone else between(start, end)
+        if cell.startswith('"') and cell.count('"') % 2 and not (alone and cells[start]["quoted"] is not None):
+            cell = cell[1:]
+            problems.append(Problem.OPEN_QUOTE)
+        cell = as_text[1] if (as_text := FORMULA_TEXT.fullmatch(cell)) else cell
+        row[column] = cell[1:] if cell.startswith("'") and FORMULA.match(cell) else cell
+    return row, problems
+
+
+@cache
+def _cell(delimiter: str) -> re.Pattern[str]:
+    """Return a pattern for one cell of a record after another.
+
+    Quotes in captions are often not escaped, so a quote closes a cell only before a delimiter or the record's end. In
+    '"Big" cat', where the first quote after the opening one follows a word, both belong to the caption. Quotes are
+    doubled or escaped with a backslash, which before a delimiter only counts if another quote closes the cell.
+    """
+    sign = re.escape(delimiter)
+    ends = rf" *(?:{sign}|\Z)"
+    own = rf'(?:[^"\n]|"")*+(?<![\s\\])"(?![^\W_]|{ends})'
+    quoted = rf'(?:""|\\"(?!"| *{sign} *(?:"|[^"]*\Z)| *\Z)|[^"\\]+|\\|"(?!{ends}))*+'
+    plain = rf'(?P<open>"(?!{own}))?[^{sign}]*'
+    return re.compile(rf'(?:\A|{sign})(?P<cell> *(?:"(?!{own})(?P<quoted>{quoted})"(?={ends}) *|(?P<plain>{plain})))')
+
+
+def _text(cell: re.Match[str]) -> str:
+    return cell["plain"].rstrip(" ") if cell["quoted"] is None else _unquoted(cell["quoted"])
 
 
 def _unquoted(cell: str) -> str:
-    """Unescape a quoted cell, in which quotes are doubled or escaped with a backslash."""
     return cell.replace('""', '"').replace('\\"', '"')
+
+
+def _cells(record: str, delimiter: str) -> list[str]:
+    return list(map(_text, _cell(delimiter).finditer(record)))
+
+
+def _is_open(record: str, delimiter: str) -> bool:
+    """Whether a record ends inside a quoted cell."""
+    return '"' in record and any(cell["open"] for cell in _cell(delimiter).finditer(record))
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

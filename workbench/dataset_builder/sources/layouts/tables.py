@@ -86,7 +86,7 @@ class Table(Layout):
         frames = [Wanted(first_frame(row.values), table.folder, Problem.NO_PICTURE) for table, row in rows]
         for file, picture in zip(files, files_named(tree, frames, notes), strict=True):
             if picture is not None and file is not None:
-                notes.first_frames[file] = picture
+                notes.add_first_frame(file, picture)
         _companions(tree, rows, files, notes)
         return found
 
@@ -387,7 +387,7 @@ def _companions(
     tree: Tree, rows: Sequence[tuple[ReadTable, TableRow]], files: Sequence[str | None], notes: ReadingNotes
 ) -> None:
     """Note the companion files named in rows, which are not clips themselves."""
-    clips = {*files, *notes.first_frames.values()}
+    clips = {*files, *notes.left_out}
     for (table, row), clip in zip(rows, files, strict=True):
         texts = tree.columns.text_keys(row.values)
         for column, value in row.values.items():

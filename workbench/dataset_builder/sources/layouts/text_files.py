@@ -234,7 +234,7 @@ class Lists(Layout):
         for number, picture in enumerate(pictures):
             video = files[number] if paired else None
             if picture is not None and video is not None:
-                notes.first_frames[video] = picture
+                notes.add_first_frame(video, picture)
             elif picture is not None:
                 notes.add(Problem.POSTER, picture)
 
