@@ -72,6 +72,7 @@ ONLY_IN = {
     "click": {"cli"},
     "rich": {"cli"},
     "av": {"clips", "dataset_builder"},
+    "decord": {"clips"},
     "scenedetect": {"dataset_builder"},
     "cv2": {"clips", "dataset_builder", "vision"},
     "pyarrow": {"dataset_builder"},

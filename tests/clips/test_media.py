@@ -78,4 +78,4 @@ def test_importing_media_loads_nothing_heavy() -> None:
 
     code = "import sys, workbench.clips.media, workbench.dataset_builder as d; d.Dataset; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"av", "numpy", "PIL", "torch", "gradio"} & set(loaded)
+    assert not {"av", "decord", "numpy", "PIL", "torch", "gradio"} & set(loaded)

@@ -19,7 +19,7 @@ from tests import serving
 from tests.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate")
+HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
 # Builds the page in a process that has imported nothing, and prints what was observed meanwhile.
 BUILD = f"""
 import ast, json, sys

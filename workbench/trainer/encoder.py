@@ -543,11 +543,15 @@ def read_companion_picture(item: RunClip, path: Path) -> torch.Tensor:
 
 def read_video(item: RunClip, first_only: bool = False) -> torch.Tensor:
     """Read a clip's planned frames, or only the first: [1, 3, F, H, W], float32 in [-1, 1]."""
-    from workbench.clips.media import read_frames
+    from workbench.clips.media import read_frames, read_own_clip
 
-    plan = item.plan
+    clip, plan = item.plan.clip, item.plan
     indices = plan.indices[:1] if first_only else plan.indices
-    return as_clip(read_frames(item.path, indices, plan.resize, plan.crop))
+    if clip.sha256 and clip.sha256 == item.sha256:  # the file is as the import wrote it
+        pixels = read_own_clip(item.path, (clip.frames, clip.height, clip.width), indices, plan.resize, plan.crop)
+    else:
+        pixels = read_frames(item.path, indices, plan.resize, plan.crop)
+    return as_clip(pixels)
 
 
 def read_clip_sound(item: RunClip, rate: int) -> torch.Tensor:

@@ -478,6 +478,7 @@ def test_an_unreadable_codec_has_the_same_message_everywhere(tmp_path: Path) -> 
         media.probe, media.read_times, lambda path: list(media.decode(path)),
         lambda path: media.read_frames(path, [0]), lambda path: media.thumbnail(path, out), media.read_comment,
         media.has_own_metadata, without_comment, lambda path: media.write_gif([[path]], out),
+        lambda path: media.read_own_clip(path, (24, 64, 96), range(10)),
     ):  # fmt: skip
         with pytest.raises(DataError, match=UNKNOWN):
             use(path)
