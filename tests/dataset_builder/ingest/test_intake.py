@@ -29,6 +29,7 @@ from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Turns
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
+from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.files import keep_uploads
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -181,7 +182,7 @@ def test_clips_are_scaled_down_only_on_request(workspace: Workspace, tmp_path: P
         SourceFile(make_clip(tmp_path / "small.mp4", 4)),
     ]
     dataset = Dataset.create(workspace, "Small")
-    wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
+    wide, small = intake.ingest(dataset.folder, sources, settings=ImportSettings(longest_side=100))
     assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120",))
     assert (small.outcome, small.clip.width) == ("taken", 64)
 
