@@ -278,6 +278,8 @@ def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, c
                 for rest in itertools.chain([waiting] if waiting is not None else [], packets):
                     file.mux(rest)
         except (av.FFmpegError, ValueError) as error:
+            if isinstance(error, OSError):  # such as a full disk
+                raise
             reason = getattr(error, "strerror", None) or error
             raise DataError(f"{video.name} cannot be given a sound ({reason}): use an mp4") from error
 
@@ -285,7 +287,7 @@ def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, c
 LATE = 0.05  # seconds that a sound may go on after the last picture
 
 
-def is_canonical(path: Path, seconds: float) -> bool:
+def is_canonical(path: Path, seconds: float, tick: Callable[[], None] = lambda: None) -> bool:
     """Whether a video's sound can stay: one AAC track, intact and no longer than the pictures. Raises DataError."""
     with opened(path) as (container, pictures):
         track = _track(container)
@@ -298,9 +300,11 @@ def is_canonical(path: Path, seconds: float) -> bool:
             return False
         rate, channels = track.rate, track.channels
     try:
-        return any([piece.shape[1] for piece in sound_chunks(path, rate=rate, channels=channels)])
+        for _ in sound_chunks(path, rate=rate, channels=channels):
+            tick()
     except DataError:
         return False
+    return True
 
 
 def carry(
