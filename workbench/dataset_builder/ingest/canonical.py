@@ -148,8 +148,10 @@ def _take_sound(
     if not keep:
         return ["sound removed"]
     try:
-        if sound.carry(source, target, spans, tick):
-            return ["sound re-encoded"]
+        damaged: list[float] = []
+        if sound.carry(source, target, spans, tick, damaged):
+            where = f", silent where it is damaged (from {max(0.0, damaged[0]):.1f} s on)" if damaged else ""
+            return [f"sound re-encoded{where}"]
         return [] if sound.has_sound(source) else ["sound left out: its codec is not supported"]
     except DataError as error:
         return [f"sound left out: {error}"]
