@@ -394,7 +394,7 @@ class AddClips extends WorkbenchElement {
   valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
 
   async preview() {
-    const found = await this.act('datasets/preview', { paths: this.values.sources ?? [], ...this.valuesBut('sources', 'trigger_word', 'longest_side', 'own_source') });
+    const found = await this.act('datasets/preview', { paths: this.values.sources ?? [], ...this.valuesBut('sources', 'trigger_word', 'longest_side', 'keep_sound', 'own_source') });
     this.found = found?.sentences ?? null;
     this.redraw();
   }

@@ -10,10 +10,11 @@ const calm = window.matchMedia('(prefers-reduced-motion: reduce)');
 const listening = {
   wanted: preferences.read('sound', false),
   heard: null, // a video element
+  pressed: false, // whether a person chose just that one
 
-  hear(video) {
+  hear(video, pressed = false) {
     if (this.heard) this.heard.muted = true;
-    this.heard = video;
+    Object.assign(this, { heard: video, pressed });
     if (video) { video.muted = false; video.play().catch(() => {}); }
     for (const one of WorkbenchVideo.loaded) one.redraw();
   },
@@ -21,7 +22,7 @@ const listening = {
   choose(video) {
     this.wanted = this.heard !== video;
     preferences.keep('sound', this.wanted);
-    this.hear(this.wanted ? video : null);
+    this.hear(this.wanted ? video : null, this.wanted);
   },
 };
 
@@ -146,12 +147,12 @@ class WorkbenchVideo extends WorkbenchElement {
     this.style.aspectRatio = width && height ? `${width} / ${height}` : '';
     this.classList.toggle('tiny', Boolean(width && width <= TINY));
     if (!this.source) return html`${tag && html`<span class="tag">${tag}</span>`}`;
-    const picture = /\.(png|jpe?g|webp|gif)$/i.test(this.file);
-    return html`${picture ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted ?loop=${!this.clock || !Clock.named(this.clock).bounces} playsinline
+    return html`${this.pictured ? html`<img src="${this.source}" alt="${this.label}">` : html`<video src="${this.source}" muted ?loop=${!this.clock || !Clock.named(this.clock).bounces} playsinline
       disablepictureinpicture preload="auto" aria-label="${this.label}" ?controls=${this.controls}></video>`}${
       tag && html`<span class="tag">${tag}</span>`}${this.speaker}`;
   }
 
+  get pictured() { return /\.(png|jpe?g|webp|gif)$/i.test(this.file); }
   get linked() { return Boolean(this.closest('a, button')); } // no place for another button
   get heard() { return Boolean(this.video) && listening.heard === this.video; }
   get speaker() {
@@ -164,9 +165,9 @@ class WorkbenchVideo extends WorkbenchElement {
   listen() {
     if (this.audible || !this.video || !hasSound(this.video)) return;
     this.audible = true;
+    const first = [...document.querySelectorAll('wb-video')].find((one) => !one.pictured && !one.linked);
     // Browsers pause a video that is heard before a person has done anything on the page.
-    const first = [...document.querySelectorAll('wb-video')].find((one) => one.video && !one.linked);
-    if (listening.wanted && !listening.heard && first === this && navigator.userActivation?.hasBeenActive) listening.hear(this.video);
+    if (listening.wanted && !listening.pressed && first === this && navigator.userActivation?.hasBeenActive) listening.hear(this.video);
     this.redraw();
   }
 

@@ -25,7 +25,6 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.settings import CaptionSettings
 from workbench.errors import ConfigError
 from workbench.jobs import gpu_lock
-from workbench.vision.local_models import fetch
 from workbench.workspace import Workspace
 
 HAS_TORCHVISION = importlib.util.find_spec("torchvision") is not None
@@ -119,15 +118,6 @@ def test_a_torchvision_for_another_torch_has_its_own_message(monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"built for another torch \(operator torchvision::nms does not exist\)"):
         check_torchvision()
-
-
-def test_an_invalid_model_is_rejected_before_loading(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"model is 'some/repository', neither a known model nor a folder"):
-        fetch("some/repository", CHOICES)
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(ConfigError, match="without .safetensors files: convert its weights"):
-        fetch(str(tmp_path), CHOICES)
 
 
 def test_every_choice_is_pinned_including_the_default(workspace: Workspace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -112,7 +113,24 @@ def test_sound_follows_a_variable_frame_rate_and_shortened_stills(tmp_path: Path
     assert onset(sound.read_sound(tmp_path / "shorter.mp4")[0]) / 16000 == pytest.approx(31.0, abs=0.1)
 
 
-def test_damaged_or_unwanted_sound_is_left_out_and_said(tmp_path: Path, dataset: Dataset) -> None:
+def test_damaged_sound_is_silent_where_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.mov"
+    media.encode(draw(72), path, 24, crf=None)
+    sound.write_sound(path, scale(440, 440, 440), RATE)
+    with av.open(str(path)) as file:
+        places = [(packet.pos, packet.size, packet.pts / RATE) for packet in file.demux(audio=0) if packet.size]
+    data = bytearray(path.read_bytes())
+    for position, size, seconds in places:
+        if 1.0 < seconds < 2.0:
+            data[position : position + size] = b"\xff" * size
+    path.write_bytes(data)
+    made = convert(path, tmp_path / "clip.mp4")
+    assert made.changes == ("sound re-encoded, silent where it is damaged (from 1.0 s on): video copied unchanged",)
+    read = sound.read_sound(tmp_path / "clip.mp4", seconds=3.0)[0]
+    assert [bool(np.abs(read[at : at + 8000]).max() > 0.2) for at in (4000, 20000, 36000)] == [True, False, True]
+
+
+def test_unwanted_sound_is_left_out_and_said(tmp_path: Path, dataset: Dataset) -> None:
     source = write_video(tmp_path / "talk.mkv", draw(24, color="blue"), sound=scale(440, 660))
     silent = Dataset.create(Workspace.open(tmp_path / "workspace"), "Silent")
     (found,) = silent.import_files([source], keep_sound=False)

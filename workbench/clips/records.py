@@ -74,7 +74,7 @@ class Clip(BaseModel):
     embeddings: the caption whose embeddings are stored with the latents, None if there are none. Training uses them
         while `text` still equals that caption.
     tags: free-form tags.
-    sound: the sound track in the clip's file; None without one. Clips that were imported before version 1.1 have none.
+    sound: the sound track in the clip's file; None without one. Earlier versions imported every clip without.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")

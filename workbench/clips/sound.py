@@ -75,8 +75,13 @@ def read_sound(
     return np.pad(samples[:, :wanted], ((0, 0), (0, max(0, wanted - count))))
 
 
-def sound_chunks(path: Path, *, start: float = 0.0, rate: int, channels: int) -> Iterator[Samples]:
-    """Yield a video's sound from `start` on in consecutive pieces, as `read_sound` does. Raises DataError."""
+def sound_chunks(
+    path: Path, *, start: float = 0.0, rate: int, channels: int, skipped: list[float] | None = None
+) -> Iterator[Samples]:
+    """Yield a video's sound from `start` on in consecutive pieces, as `read_sound` does. Raises DataError.
+
+    skipped: a list for the times of damaged places in seconds, which are then silent instead of an error.
+    """
     import av
     import numpy as np
 
@@ -86,7 +91,7 @@ def sound_chunks(path: Path, *, start: float = 0.0, rate: int, channels: int) ->
                 raise DataError(f"{path.name} has no sound track: import a file that has one")
             mixed = min(channels, track.channels)  # FFmpeg would play mono at 0.7 of its loudness in stereo
             layout, own_rate = LAYOUTS[mixed], track.rate
-            pieces = _decoded(container, track, pictures, start, layout)
+            pieces = _decoded(container, track, pictures, start, layout, skipped)
             if own_rate != rate:
                 pieces = _resampled(pieces, own_rate, rate, layout)
             yield from (piece if mixed == channels else np.repeat(piece, channels, axis=0) for piece in pieces)
@@ -96,10 +101,13 @@ def sound_chunks(path: Path, *, start: float = 0.0, rate: int, channels: int) ->
 
 def _track(container: Any) -> Any:
     """Return the first sound track that can be decoded, or None."""
-    return next((one for one in container.streams.audio if one.codec_context is not None and one.rate), None)
+    tracks = (one for one in container.streams.audio if one.codec_context is not None)
+    return next((one for one in tracks if one.rate and one.channels), None)
 
 
-def _decoded(container: Any, track: Any, pictures: Any, start: float, layout: str) -> Iterator[Samples]:
+def _decoded(
+    container: Any, track: Any, pictures: Any, start: float, layout: str, skipped: list[float] | None
+) -> Iterator[Samples]:
     """Yield the track's own samples from `start` on, each piece [channels, n] where its timestamp says."""
     import av
     import numpy as np
@@ -110,7 +118,7 @@ def _decoded(container: Any, track: Any, pictures: Any, start: float, layout: st
         container.seek(int((origin - PREROLL) / track.time_base), stream=track)
     same, kind = None, None
     due, offset = 0, 0  # in samples, counted from `start`: the next one; what was added to timestamps that went back
-    for frame in container.decode(track):
+    for frame in _frames(container, track, origin, skipped):
         if kind != (kind := (frame.format.name, frame.layout.name, frame.sample_rate)):
             same = av.AudioResampler("fltp", layout, rate)
         at = due if frame.time is None else round((frame.time - origin) * rate) + offset
@@ -128,6 +136,19 @@ def _decoded(container: Any, track: Any, pictures: Any, start: float, layout: st
                     yield np.zeros((channels, min(CHUNK, at - samples.shape[1] - silent)), np.float32)
                 yield samples
                 due = at
+
+
+def _frames(container: Any, track: Any, origin: float, skipped: list[float] | None) -> Iterator[Any]:
+    """Decode the track's frames; note damaged ones in `skipped` if it is given. Raises FFmpegError."""
+    import av
+
+    for packet in container.demux(track):
+        try:
+            yield from packet.decode()
+        except av.FFmpegError:
+            if skipped is None:
+                raise
+            skipped.append(float((packet.pts or 0) * packet.time_base) - origin)
 
 
 def _resampled(pieces: Iterable[Samples], own_rate: int, rate: int, layout: str) -> Iterator[Samples]:
@@ -278,6 +299,8 @@ def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, c
                 for rest in itertools.chain([waiting] if waiting is not None else [], packets):
                     file.mux(rest)
         except (av.FFmpegError, ValueError) as error:
+            if isinstance(error, OSError):  # such as a full disk
+                raise
             reason = getattr(error, "strerror", None) or error
             raise DataError(f"{video.name} cannot be given a sound ({reason}): use an mp4") from error
 
@@ -285,7 +308,7 @@ def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, c
 LATE = 0.05  # seconds that a sound may go on after the last picture
 
 
-def is_canonical(path: Path, seconds: float) -> bool:
+def is_canonical(path: Path, seconds: float, tick: Callable[[], None] = lambda: None) -> bool:
     """Whether a video's sound can stay: one AAC track, intact and no longer than the pictures. Raises DataError."""
     with opened(path) as (container, pictures):
         track = _track(container)
@@ -298,19 +321,26 @@ def is_canonical(path: Path, seconds: float) -> bool:
             return False
         rate, channels = track.rate, track.channels
     try:
-        return any([piece.shape[1] for piece in sound_chunks(path, rate=rate, channels=channels)])
+        for _ in sound_chunks(path, rate=rate, channels=channels):
+            tick()
     except DataError:
         return False
+    return True
 
 
 def carry(
-    source: Path, target: Path, spans: Sequence[tuple[float, float]], tick: Callable[[], None] = lambda: None
+    source: Path,
+    target: Path,
+    spans: Sequence[tuple[float, float]],
+    tick: Callable[[], None] = lambda: None,
+    skipped: list[float] | None = None,
 ) -> bool:
     """Give the mp4 at `target` the sound that `source` has in some spans, one after the other, at most in stereo.
 
     Args:
         spans: (start, end) of each in seconds after the first picture of `source`, in order.
         tick: Called now and then, as a heartbeat.
+        skipped: As in `sound_chunks`.
 
     Returns:
         Whether there was any sound; without, the file stays as it is.
@@ -323,7 +353,7 @@ def carry(
             return False
         rate = next((one for one in RATES if one >= track.rate), RATES[-1])
         channels = min(2, track.channels)
-    pieces = _in_spans(source, spans, rate, channels, tick)
+    pieces = _in_spans(source, spans, rate, channels, tick, skipped)
     if (first := next(pieces, None)) is None:
         return False
     mux_sound(target, target, itertools.chain([first], pieces), rate, channels)
@@ -331,14 +361,19 @@ def carry(
 
 
 def _in_spans(
-    source: Path, spans: Sequence[tuple[float, float]], rate: int, channels: int, tick: Callable[[], None]
+    source: Path,
+    spans: Sequence[tuple[float, float]],
+    rate: int,
+    channels: int,
+    tick: Callable[[], None],
+    skipped: list[float] | None,
 ) -> Iterator[Samples]:
     """Yield the sound in some spans. Each but the last is padded with silence to its full length."""
     import numpy as np
 
     for number, (start, end) in enumerate(spans):
         left = round((end - start) * rate)
-        for piece in sound_chunks(source, start=start, rate=rate, channels=channels):
+        for piece in sound_chunks(source, start=start, rate=rate, channels=channels, skipped=skipped):
             tick()
             if (kept := piece[:, :left]).shape[1]:
                 yield kept

@@ -42,7 +42,7 @@ from workbench.dataset_builder.ingest.intake import Progress, import_files
 from workbench.dataset_builder.ingest.results import SOURCES, ImportResult, read_import_results
 from workbench.dataset_builder.settings import CheckSettings, ImportSettings
 from workbench.dataset_builder.snapshot import DatasetSnapshot, Summary
-from workbench.dataset_builder.sources.columns import USUAL, Columns, clean_caption
+from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.dataset_builder.tasks import Name, Task, changed_at
 from workbench.display.inline_html import bars, escaped, figure, folded, heading, note, picture, row, table
 from workbench.errors import ConfigError, DataError, Unknown, WorkbenchError
@@ -305,18 +305,13 @@ class Dataset(NotedFolder):
     # ---- importing
 
     def import_files(
-        self,
-        paths: Iterable[Path | str],
-        on_progress: Progress = lambda *_: None,
-        layout: str = "",
-        longest_side: int | None = None,
-        columns: Columns = USUAL,
-        frame_rate: float | None = None,
-        keep_sound: bool = True,
+        self, paths: Iterable[Path | str], on_progress: Progress = lambda *_: None, **more: Any
     ) -> list[ImportResult]:
-        """Import files, folders and archives in this process; return a result per file (ingest.intake.import_files)."""
-        how = (layout, longest_side, columns)
-        return import_files(self.folder, paths, on_progress, *how, frame_rate=frame_rate, keep_sound=keep_sound)
+        """Import files, folders and archives in this process; return a result per file (ingest.intake.import_files).
+
+        more: fields of `ImportSettings`.
+        """
+        return import_files(self.folder, paths, on_progress, parse(ImportSettings, more))
 
     def start_import(self, paths: Sequence[Path | str], **more: Any) -> jobs.Status:
         """Import in a background task. more: other fields of `ImportSettings`. Raises ConfigError, CannotWrite."""

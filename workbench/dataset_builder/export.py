@@ -276,6 +276,8 @@ def dataset_card(info: DatasetInfo, found: Sequence[ExportedClip], settings: Exp
         ("Frames per second", ", ".join(f"{rate} ({count})" for rate, count in rates[:5])),
         ("With a caption", f"{sum(bool(item.caption) for item in found):,}"),
     ]
+    if heard := sum(clip.sound is not None for clip in clips):
+        facts.append(("With sound", f"{heard:,}"))
     if info.trigger_word:
         written = "written into the captions" if settings.trigger_word else "not written into the captions"
         facts.append(("Trigger word", f"`{info.trigger_word}`, {written}"))

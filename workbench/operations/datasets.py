@@ -38,6 +38,7 @@ PREVIEWED = (
     *("layout", "hub_dataset", "revision", "hub_config", "video_column", "caption_column", "first_line"),
     *("frames_as_video", "frame_rate"),
 )
+TAKEN = ("layout", "longest_side", "keep_sound", "trigger_word")
 MOST_NAMES = 500  # folders listed in one folder, and likewise files
 
 Paths = Annotated[
@@ -392,7 +393,7 @@ def take(
         Field(description="Paths that the upload returned.", min_length=1, json_schema_extra={"path": True}),
     ],
     title: Annotated[str, Field(description="Title of a new dataset. Default: the name of the first file.")] = "",
-    settings: Annotated[ImportSettings, Fields(only=(*PREVIEWED[5:], "layout", "longest_side", "trigger_word"))],
+    settings: Annotated[ImportSettings, Fields(only=(*PREVIEWED[5:], *TAKEN))],
 ) -> DatasetTask:
     """Import files that were uploaded to the page, into an existing or a new dataset."""
     from workbench.dataset_builder.sources.survey import survey

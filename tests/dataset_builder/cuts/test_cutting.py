@@ -1,11 +1,13 @@
-"""Cutting clips by hand, splitting them at detected cuts, and undoing both; a killed split resumes."""
+"""Cutting clips by hand, splitting them at detected cuts, and undoing both."""
 
 from __future__ import annotations
 
 import itertools
 import shutil
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -311,6 +313,24 @@ def test_each_frame_is_shown_at_its_time(tmp_path: Path, frames: int) -> None:
         assert place * share <= seconds < (place + 1) * share
         level = pixels[4:12, place * 32 + 8 : place * 32 + 24].mean()
         assert level == pytest.approx(20 + seconds * 10 * 200 / frames, abs=3)
+
+
+def test_a_part_of_half_an_hour_is_exact_and_costs_its_own_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    media.encode(brightening(1800), tmp_path / "clips/long.mp4", 1)
+    decoded, onward = list[int](), media.frames_onward
+
+    def counting(*arguments: Any) -> Iterator[tuple[int, Any]]:
+        for number, frame in onward(*arguments):
+            decoded.append(number)
+            yield number, frame
+
+    monkeypatch.setattr(media, "frames_onward", counting)
+    part = make_part(tmp_path, Clip(file_name="clips/long.mp4"), Cut(1790, 1798))
+    assert len(decoded) <= 8 + 31 + 31, "its own frames, and from a keyframe to that of the thumbnail"
+    levels = media.read_frames(tmp_path / part.file_name, [0, 7]).mean(axis=(1, 2, 3))
+    assert levels == pytest.approx([20 + number * 200 / 1800 for number in (1790, 1797)], abs=2)
 
 
 # ---- splitting

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,11 +22,12 @@ from tests.drawing import MakeClip, draw
 from tests.patience import PATIENCE
 from workbench import jobs
 from workbench.clips import media, records
-from workbench.clips.records import Clip, write_clips
+from workbench.clips.records import Clip
 from workbench.dataset_builder import Dataset, ImportResult
 from workbench.dataset_builder.ingest import canonical, intake
 from workbench.dataset_builder.ingest.intake import Turns
 from workbench.dataset_builder.ingest.results import append_import_result, read_import_results
+from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.dataset_builder.sources.files import keep_uploads
 from workbench.dataset_builder.sources.tree import SourceFile
@@ -181,7 +180,7 @@ def test_clips_are_scaled_down_only_on_request(workspace: Workspace, tmp_path: P
         SourceFile(make_clip(tmp_path / "small.mp4", 4)),
     ]
     dataset = Dataset.create(workspace, "Small")
-    wide, small = intake.ingest(dataset.folder, sources, longest_side=100)
+    wide, small = intake.ingest(dataset.folder, sources, settings=ImportSettings(longest_side=100))
     assert (wide.clip.width, wide.clip.height, wide.notes) == (100, 60, ("scaled down from 200x120",))
     assert (small.outcome, small.clip.width) == ("taken", 64)
 
@@ -353,58 +352,3 @@ def test_a_failed_upload_is_shown_by_its_own_name_until_it_is_dismissed(
     dataset.task("import").dismiss()
     seen = task_snapshot(Dataset.open(workspace, "cats").task("import"))
     assert (seen.state, seen.sentence, seen.actions) == (jobs.State.NEW, "", ())
-
-
-# ---- long recordings
-
-
-FPS, MINUTES = 1, 30
-FRAMES = FPS * 60 * MINUTES
-
-
-@pytest.fixture(scope="module")
-def half_an_hour(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of one clip, 1,800 frames of 32x32: gray that gets lighter, so that a frame's shade tells its time."""
-    folder = tmp_path_factory.mktemp("long") / "long"
-    levels = (20 + np.arange(FRAMES) * 200 / FRAMES).astype(np.uint8)
-    media.encode(np.broadcast_to(levels[:, None, None, None], (FRAMES, 32, 32, 3)), folder / "clips/long.mp4", FPS)
-    write_clips(
-        folder, [Clip(file_name="clips/long.mp4", source="long.mov", frames=FRAMES, fps=FPS, width=32, height=32)]
-    )
-    return folder
-
-
-@pytest.fixture
-def dataset(half_an_hour: Path, workspace: Workspace) -> Dataset:
-    return Dataset(Path(shutil.copytree(half_an_hour, workspace.dataset("long"))))
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Record the numbers of frames decoded from now on."""
-    numbers: list[int] = []
-    onward = media.frames_onward
-
-    def counting(*arguments: Any) -> Iterator[tuple[int, Any]]:
-        for number, frame in onward(*arguments):
-            numbers.append(number)
-            yield number, frame
-
-    monkeypatch.setattr(media, "frames_onward", counting)
-    return numbers
-
-
-def brightness(number: int) -> float:
-    return 20 + number * 200 / FRAMES
-
-
-def test_a_part_of_its_end_is_exact_and_costs_its_own_frames(dataset: Dataset, decoded: list[int]) -> None:
-    end = 60.0 * MINUTES
-    part = dataset.trim(dataset.clips[0].id, end - 10, end - 2)
-    assert (part.frames, part.span) == (8 * FPS, (end - 10, end - 2))
-    assert len(decoded) <= 8 * FPS + 31 + 31, "its own frames, and from a keyframe to that of the thumbnail"
-    first, last = media.read_frames(dataset.path_of(part), [0, 8 * FPS - 1])
-    assert first.mean() == pytest.approx(brightness(FRAMES - 10 * FPS), abs=2)
-    assert last.mean() == pytest.approx(brightness(FRAMES - 2 * FPS - 1), abs=2)
-    wide = dataset.trim(part.id, 0, end)
-    assert (wide.frames, wide.master) == (FRAMES, "")

@@ -244,7 +244,7 @@ def test_numbered_pictures_become_one_clip_at_the_given_rate(tmp_path: Path, pac
     Image.fromarray(draw(1, (32, 32))[0]).save(given / "mixed" / "frame_0004.png")
     paths = [Path(shutil.make_archive(str(tmp_path / "packed"), "gztar", given))] if packed else [given]
     dataset = Dataset.create(Workspace.open(tmp_path / "workspace"), "Frames")
-    found = {result.name: result for result in dataset.import_files(paths, frame_rate=12)}
+    found = {result.name: result for result in dataset.import_files(paths, frames_as_video=True, frame_rate=12)}
     assert found["walk"].notes == (
         "12 numbered pictures made into a clip at 12 fps",
         "cropped by one row or column to an even size",
@@ -256,7 +256,7 @@ def test_numbered_pictures_become_one_clip_at_the_given_rate(tmp_path: Path, pac
     assert (clip.source, clip.frames, clip.fps, clip.width) == ("walk", 12, 12, 64)
     shown = media.read_frames(dataset.path_of(clip), range(12)).astype(int)
     assert np.abs(shown - draw(12, (65, 48))[:, :, :64]).mean() < 8
-    again = {result.name: result.outcome for result in dataset.import_files(paths, frame_rate=12)}
+    again = {result.name: result.outcome for result in dataset.import_files(paths, frames_as_video=True, frame_rate=12)}
     assert again == {"walk": "known", "mixed": "refused"}
     assert not list((dataset.folder / ".import" / "scratch").glob("*"))
 

@@ -162,10 +162,10 @@ def _changed_records(
     if fix == "keep_best":
 
         def worth(finding: Finding, name: str) -> tuple[float, ...]:
-            """Prefer captions by hand, then any caption, then size, sharpness, length."""
+            """Prefer captions by hand, then any caption, then sound, size, sharpness, length."""
             clip, blur = clips[name], round(finding.values["blur"][name], 1)
             by_hand = clip.caption_by == "hand" and bool(clip.text)
-            return by_hand, bool(clip.text), clip.width * clip.height, -blur, clip.seconds
+            return by_hand, bool(clip.text), bool(clip.sound), clip.width * clip.height, -blur, clip.seconds
 
         best = {finding.id: max(finding.clips, key=functools.partial(worth, finding)) for finding in findings}
         return {clip.file_name: () for finding, clip in pairs if clip.file_name != best[finding.id]}

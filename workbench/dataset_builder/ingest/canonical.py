@@ -113,7 +113,7 @@ def _convert_video(
     if canonical and (not times.by_number or _in_order(source)):
         own = media.has_own_metadata(source)  # may reveal paths, names and places when the dataset is shared
         seconds = about.frames / about.fps
-        whole = not own and (not about.audio or (keep_sound and sound.is_canonical(source, seconds)))
+        whole = not own and (not about.audio or (keep_sound and sound.is_canonical(source, seconds, on_frame)))
         if (middle := _copied(source, target, about.frames, whole, on_frame)) is not None:
             if about.audio and not whole:
                 changes += _take_sound(source, target, [(0.0, seconds)], keep_sound, on_frame)
@@ -148,8 +148,10 @@ def _take_sound(
     if not keep:
         return ["sound removed"]
     try:
-        if sound.carry(source, target, spans, tick):
-            return ["sound re-encoded"]
+        damaged: list[float] = []
+        if sound.carry(source, target, spans, tick, damaged):
+            where = f", silent where it is damaged (from {max(0.0, damaged[0]):.1f} s on)" if damaged else ""
+            return [f"sound re-encoded{where}"]
         return [] if sound.has_sound(source) else ["sound left out: its codec is not supported"]
     except DataError as error:
         return [f"sound left out: {error}"]

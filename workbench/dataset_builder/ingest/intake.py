@@ -36,7 +36,6 @@ from workbench.dataset_builder.ingest.results import (
 )
 from workbench.dataset_builder.settings import ImportSettings
 from workbench.dataset_builder.sources import archives, fetched
-from workbench.dataset_builder.sources.columns import USUAL, Columns
 from workbench.dataset_builder.sources.survey import Survey, survey
 from workbench.dataset_builder.sources.tree import SourceFile
 from workbench.display.quantities import listed
@@ -48,6 +47,7 @@ from workbench.workspace import make_folder, writing
 MOST_PROBLEMS = 20  # caption problems repeated when the import ends
 MOST_NAMED = 24  # files listed per outcome when the import ends; sources.jsonl has all
 LONGEST_NOTE = 200  # characters
+DEFAULTS = ImportSettings()
 
 
 def run(dataset: Path, config: Path, job: jobs.Job) -> None:
@@ -90,17 +90,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         job.beat("import", done, total, step_seconds=seconds, message=result.sentence if result else "")
         job.check_stop(f"stopped after {done} of {total} files: start it again to continue")
 
-    import_files(
-        dataset,
-        _sources(settings, config.parent, job),
-        on_progress,
-        settings.wanted_layout,
-        settings.longest_side,
-        settings.columns,
-        on_survey,
-        settings.rate_of_frames,
-        settings.keep_sound,
-    )
+    import_files(dataset, _sources(settings, config.parent, job), on_progress, settings, on_survey)
 
 
 def _sources(settings: ImportSettings, folder: Path, job: jobs.Job) -> list[Path | str]:
@@ -142,29 +132,22 @@ Answer = tuple[int, ImportResult, Mapping[str, tuple[str, str]], Sequence[str]]
 """(number, then the arguments of Ledger.add)."""
 
 
-def import_files(  # noqa: PLR0913 - every choice of an import by name
+def import_files(
     dataset: Path,
     paths: Iterable[Path | str],
     on_progress: Progress = lambda *_: None,
-    layout: str = "",
-    longest_side: int | None = None,
-    columns: Columns = USUAL,
+    settings: ImportSettings = DEFAULTS,
     on_survey: Callable[[Survey], None] = lambda _: None,
-    frame_rate: float | None = None,
-    keep_sound: bool = True,
 ) -> list[ImportResult]:
     """Import videos, pictures, and folders and archives of them, in this process.
 
-    layout: the layout to read everything as, or "" to detect it.
-    longest_side: scale larger frames down to this many pixels.
+    settings: how to read and convert them. Its own sources are ignored.
     on_survey: called with the survey before any file is opened.
-    frame_rate: treat each folder of numbered pictures as a video with this rate.
-    keep_sound: keep the videos' sound tracks.
 
     Raises DataError if no file was found or none can be used, ConfigError, CannotWrite.
     """
     given = [str(path) for path in paths]
-    surveyed = survey(given, layout, columns, frame_rate)
+    surveyed = survey(given, settings.wanted_layout, settings.columns, settings.rate_of_frames)
     sources = surveyed.sources
     on_survey(surveyed)
     if not sources:
@@ -172,7 +155,7 @@ def import_files(  # noqa: PLR0913 - every choice of an import by name
         raise DataError(
             f"no videos in {named or 'an empty list'}: add {ENDINGS} files, pictures, or a zip or tar of them"
         )
-    results = ingest(dataset, sources, on_progress, longest_side, keep_sound)
+    results = ingest(dataset, sources, on_progress, settings)
     new = sum(result.outcome in ("taken", "converted") for result in results)
     history.note(dataset, f"imported {new} of {len(results)} files", new)
     if not any(result.usable for result in results):
@@ -184,10 +167,9 @@ def ingest(
     dataset: Path,
     sources: Sequence[SourceFile],
     on_progress: Progress = lambda *_: None,
-    longest_side: int | None = None,
-    keep_sound: bool = True,
+    settings: ImportSettings = DEFAULTS,
 ) -> list[ImportResult]:
-    """Import the sources and return their results in order. Frames are scaled down to `longest_side` pixels if given.
+    """Import the sources and return their results in order.
 
     Raises ConfigError if another import into the dataset is running, CannotWrite, and whatever `on_progress` raises.
     """
@@ -197,7 +179,7 @@ def ingest(
         # In a container or batch job, the process may not use all of the machine's cores.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         count = min(cores, len(sources))
-        how = {"longest_side": longest_side, "keep_sound": keep_sound}
+        how = settings.model_dump(include={"longest_side", "keep_sound"})
         workers = [_Worker(dataset, ledger, turns, how, index) for index in range(count)]
         threads = [threading.Thread(target=worker.work, args=(answers,), daemon=True) for worker in workers]
         for thread in threads:
@@ -213,8 +195,8 @@ def ingest(
                 if isinstance(answer, CannotWrite):
                     raise answer
                 done += 1
-                number, *of_source = answer
-                result = ledger.add(*of_source)
+                number, result, beside, left_out = answer
+                result = ledger.add(result, beside, left_out)
                 turns.leave(number)
                 on_progress(done, len(sources), result)
         finally:

@@ -151,9 +151,8 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
         yield tree
         yield from (archive for _, archive in inside)
 
-    # Captions given together with archives may belong to their members, so they are read before the archives.
-    together = bool(packed) and any(map(_is_text, loose))
-    left = list(loose)
+    # Captions given together with archives may belong to their members, so all these files are one tree.
+    alone = [path for path in given if not path.is_dir()]
     for path in given:
         if path.is_dir():
             found = _Found()
@@ -162,11 +161,9 @@ def trees_of(given: list[Path], refused: dict[str, str], columns: Columns) -> It
             tree = FilesTree(path, {name: file for name, file in files.items() if file not in theirs}, found=found)
             tree.beside = _text_beside(path.with_name(f"{path.name}.txt"), None, refused)
             yield from with_archives(tree, archives(found.packed, path))
-        elif left and (together or path in left):
-            left = []
-            yield from with_archives(_loose(loose, columns), archives(packed if together else [], None))
-        elif path in packed and not together:
-            yield from (archive for _, archive in archives([path], None))
+        elif path == alone[0]:
+            inside = archives(packed, None)
+            yield from with_archives(_loose(loose, columns), inside) if loose else (archive for _, archive in inside)
 
 
 def _parted(given: Iterable[Path], refused: dict[str, str], columns: Columns) -> tuple[list[Path], list[Path]]:

@@ -34,6 +34,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://[^/]*", re.IGNORECASE)
 DRIVE = re.compile(r"/?[a-z]:/*", re.IGNORECASE)
 INSIDE = re.compile(r"(?:zip|tar)://(.+?)::(.+)")  # "zip://a.mp4::clips.zip", as in fsspec
 T = TypeVar("T")
+Index = Mapping[str, Mapping[str, None]]  # key -> files, in order
 NUMBER = re.compile(r"#\d+$")  # the number of one of several captions: "a.mp4#0", as in Flickr8k
 # Kinds of companion files by folder, and by ending: "a.mask.mp4", "ID.mask-1a2b3c4d.mp4".
 KIND_OF_FOLDER = {
@@ -200,7 +201,8 @@ class Tree(ABC):
         if folder + name in self._by_path:
             return Found([self._by_path[folder + name]])
         spellings = list(dict.fromkeys(_spellings(name, self.path.as_posix())))
-        if not any(spelled.rstrip("/").rpartition("/")[2].casefold() in self._by_last for spelled in spellings):
+        stems, folded, last = self._indexes
+        if not any(spelled.rstrip("/").rpartition("/")[2].casefold() in last for spelled in spellings):
             return Found()
         folders = [folder]
         while folders[-1]:
@@ -210,11 +212,11 @@ class Tree(ABC):
             if found := self._by_path.get(path) or self._by_path.get(path.removeprefix(self._prefix)):
                 return Found([found])
         for path in paths:
-            if found_without := self._by_stem.get(path):
-                return Found(_clearest(found_without))
+            if found_without := stems.get(path):
+                return Found(_clearest([*found_without]))
         for path in paths:
-            if same := self._by_folded.get(path.casefold()):
-                return Found(same, "case")
+            if same := folded.get(path.casefold()):
+                return Found([*same], "case")
         return self._by_end(spellings, folder if folder in self._folders else "")
 
     def _by_end(self, spellings: Sequence[str], folder: str) -> Found:
@@ -222,7 +224,7 @@ class Tree(ABC):
             parts = [part for part in spelled.split("/") if part not in ("", ".", "..")]
             if not parts:
                 continue
-            files = [one for one in self._by_last.get(parts[-1].casefold(), ()) if one.startswith(folder)]
+            files = [one for one in self._indexes[2].get(parts[-1].casefold(), ()) if one.startswith(folder)]
             if files:
                 shared = [_shared_end(parts, self.full_name(one)) for one in files]
                 longest = [one for one, length in zip(files, shared, strict=True) if length == max(shared)]
@@ -248,24 +250,15 @@ class Tree(ABC):
         return {**{path: next(iter(names)) for path, names in also.items() if len(names) == 1}, **found}
 
     @cached_property
-    def _by_stem(self) -> dict[str, list[str]]:
-        return self._by(lambda path: {without_suffix(path)})
-
-    @cached_property
-    def _by_folded(self) -> dict[str, list[str]]:
-        return self._by(lambda path: {path.casefold()})
-
-    @cached_property
-    def _by_last(self) -> dict[str, list[str]]:
-        """File name in lowercase, with and without extension -> files."""
-        return self._by(lambda path: {path[path.rfind("/") + 1 :].casefold(), stem(path).casefold()})
-
-    def _by(self, keys: Callable[[str], set[str]]) -> dict[str, list[str]]:
-        found = defaultdict[str, dict[str, None]](dict)
+    def _indexes(self) -> tuple[Index, Index, Index]:
+        """Files by path without extension, by path in lowercase, and by name in lowercase with or without extension."""
+        stems, folded, last = (defaultdict[str, dict[str, None]](dict) for _ in range(3))
         for path, name in self._by_path.items():
-            for key in keys(path):
-                found[key][name] = None
-        return {key: list(names) for key, names in found.items()}
+            stems[without_suffix(path)][name] = None
+            folded[path.casefold()][name] = None
+            for key in (path[path.rfind("/") + 1 :], stem(path)):
+                last[key.casefold()][name] = None
+        return stems, folded, last
 
     def text(self, name: str) -> str:
         """Return a text file's content, or "" if its encoding is unknown. Raises DataError."""
