@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import torch
 from tests.families.stock import whole_pipeline
 from tests.families.test_ltx2 import CAPTIONS, CPU, FPS, STEPS, Case
 from tests.sounds import tone
+from workbench.clips.sound import has_sound
 from workbench.families.ltx2 import FAMILY, perturbed_block
 from workbench.families.model_inputs import Given, ModelInputs, SoundInputs
 from workbench.families.sound import spectrogram
+from workbench.publishing import card
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.trainer.trainable import Trainable
@@ -196,6 +199,21 @@ def test_the_sound_of_a_sample_equals_the_stock_pipeline_s(case: Case, scale: fl
 def test_a_clip_that_is_changed_has_no_sound(case: Case) -> None:
     inputs = replace(case.inputs(1.0), source=case.latents[:1], strength=0.5)
     assert FAMILY.denoise_with_sound(case.transformer, inputs)[1] is None
+
+
+def test_the_code_of_a_card_writes_a_video_with_its_sound(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = replace(case.model, steps=2)
+    written = FAMILY.usage(model, case.folder, "lora.safetensors", "a red circle", (17, 64, 64))
+    case.picture.save(tmp_path / "first_frame.png")
+    monkeypatch.chdir(tmp_path)
+    for code in (written, card.code(card.read(written), model, "base", "someone/lora")):
+        names: dict[str, Any] = {"pipe": whole_pipeline(FAMILY, model)}
+        imports = [line for line in code.splitlines() if line.startswith(("import", "from diffusers.utils"))]
+        exec("\n".join([*imports, code[code.index("video = pipe(") :]]), names)
+        assert has_sound(tmp_path / "video.mp4")
+        (tmp_path / "video.mp4").unlink()
 
 
 # ---- layers

@@ -667,12 +667,12 @@ class LTX2(Family):
         if model.guidance_scale > 1:
             block = perturbed_block(self.part_config(model, "transformer"))
             stg = f"spatio_temporal_guidance_blocks=[{block}]" if block else "stg_scale=0.0, audio_stg_scale=0.0"
-            return UsageExtras(arguments=f"{arguments},\n    {stg}")
+            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True)
         arguments += f",\n    sigmas={list(DISTILLED)}" if model.steps == len(DISTILLED) else ""
         off = (
             f"{of}{name}" for of in STREAMS for name in ("stg_scale=0.0", "modality_scale=1.0", "guidance_rescale=0.0")
         )
-        return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}")
+        return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}", heard=True)
 
     # ---- a random miniature, for tests
 
