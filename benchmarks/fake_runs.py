@@ -30,7 +30,7 @@ from workbench.families import facts, wan_vace
 from workbench.families.base import Family
 from workbench.families.cogvideox import family as cogvideox
 from workbench.families.model import Model
-from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.model_inputs import Given, ModelInputs, SoundInputs
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
 from workbench.jobs.devices import GIGABYTE
 from workbench.memory import checkpointing
@@ -284,7 +284,8 @@ class Trained:
                 parameter.register_post_accumulate_grad_hook(lambda one: lifetimes.blame(one.grad, GRADIENTS))
             with lifetimes, as_on_a_gpu(lifetimes, self.dtype):
                 with lifetimes.because(KEPT), autocast(self.dtype):
-                    loss = self.family.loss(self.transformer.train(), FlowSchedule(AS_PUBLISHED), given).mean()
+                    each, heard = self.family.losses(self.transformer.train(), FlowSchedule(AS_PUBLISHED), given)
+                    loss = (each if heard is None else each + heard).mean()
                 with lifetimes.because(BACKWARD):
                     loss.backward()
 
@@ -345,7 +346,15 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
         timesteps=torch.full((batch,), 500.0),
         given=given,
         fps=float(model.fps),
+        sound=None if settings.sound == "picture" else sound(model, settings, shape[0] / model.fps),
     )
+
+
+def sound(model: Model, settings: TrainSettings, seconds: float) -> SoundInputs:
+    """Return a sound of LTX-2: 25 tokens a second."""
+    width = published(model, "transformer")["audio_in_channels"]
+    latents, noise = (torch.randn(settings.batch_size, round(25 * seconds) + 1, width) for _ in range(2))
+    return SoundInputs(latents, noise, torch.full((settings.batch_size,), 500.0), settings.sound == "sound")
 
 
 def clip(

@@ -110,6 +110,8 @@ class ModelFacts:
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
     presets: value of the setting `targets` -> endings of layer names, without ALL_LINEAR.
     unreached: value of the setting `sound` -> pattern for layers that the training loss does not depend on.
+    learning: value of the setting `sound` -> the sizes of a run that learns it, where they are others.
+    sound_tokens: tokens per second, of sizes in which a sound takes the video's place.
     on_disk: the sizes were read from the model's files.
     text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
     position_bytes: bytes of position embeddings, per token and unit of width.
@@ -145,6 +147,8 @@ class ModelFacts:
     presets: Mapping[str, tuple[str, ...]]
     on_disk: bool
     unreached: Mapping[str, str] = field(default_factory=dict)
+    learning: Mapping[str, ModelFacts] = field(default_factory=dict)
+    sound_tokens: float = 0.0
     text_joint: bool = True
     timed_bytes: int = 0
     position_bytes: int = 0

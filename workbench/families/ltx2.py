@@ -34,6 +34,7 @@ training does not do it either.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,7 @@ from workbench.errors import ConfigError
 from workbench.families import lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
-from workbench.families.facts import ModelFacts, Part, VaeFacts
+from workbench.families.facts import ModelFacts, On, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, part_folder
@@ -379,7 +380,8 @@ class LTX2(Family):
         picture, sound = text_widths(own)
         found = replace(found, text_width=picture, second_text_width=sound)
         shown, passes = 0 if found.timed_bytes else self.timed_number, 4 if perturbed_block(own) else 3
-        return replace(found, shown_bytes=shown, guided_passes=passes)
+        found = replace(found, shown_bytes=shown, guided_passes=passes)
+        return replace(found, learning=with_sound(found, own))
 
     def positions(self, transformer: Mapping[str, Any]) -> int:
         """Sine and cosine in float32 for self-attention, and half as many for attention between the streams."""
@@ -667,12 +669,12 @@ class LTX2(Family):
         if model.guidance_scale > 1:
             block = perturbed_block(self.part_config(model, "transformer"))
             stg = f"spatio_temporal_guidance_blocks=[{block}]" if block else "stg_scale=0.0, audio_stg_scale=0.0"
-            return UsageExtras(arguments=f"{arguments},\n    {stg}")
+            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True)
         arguments += f",\n    sigmas={list(DISTILLED)}" if model.steps == len(DISTILLED) else ""
         off = (
             f"{of}{name}" for of in STREAMS for name in ("stg_scale=0.0", "modality_scale=1.0", "guidance_rescale=0.0")
         )
-        return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}")
+        return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}", heard=True)
 
     # ---- a random miniature, for tests
 
@@ -728,6 +730,40 @@ class LTX2(Family):
         parts["audio_vae"].latents_std.fill_(0.8)
         kind = diffusers.LTX2ImageToVideoPipeline if variant.startswith("image") else diffusers.LTX2Pipeline
         return kind(**parts), {"frames": 17, "height": 64, "width": 64}
+
+
+# Layers between the streams that run on the picture's tokens, and what a block keeps for them beyond their inputs.
+BETWEEN_ON_PICTURE = r".*\.(audio_to_video_attn\.(to_q|to_out\.0|to_gate_logits)|video_to_audio_attn\.to_[kv])"
+BETWEEN_BYTES = 18.5  # simulated (benchmarks/memory_simulation.py)
+
+
+def with_sound(facts: ModelFacts, transformer: Mapping[str, Any]) -> dict[str, ModelFacts]:
+    """Return the sizes of runs that learn a sound, from those of the picture: for `ModelFacts.learning`.
+
+    Beside the picture, the sound's own tokens are so few that they are not counted.
+    """
+
+    def on(name: str, of: str) -> On:
+        return next((one.on for one in facts.linears if one.name == of), "clip") if of != name else "clip"
+
+    both = tuple(
+        replace(one, on="video") if re.fullmatch(BETWEEN_ON_PICTURE, one.name) else one for one in facts.linears
+    )
+    # The sound's layers work as the picture's of the same name.
+    alone = tuple(replace(one, on=on(one.name, one.name.replace("audio_", "", 1))) for one in facts.linears)
+    heads = transformer["audio_num_attention_heads"]
+    sound = replace(
+        facts,
+        linears=alone,
+        width=heads * transformer["audio_attention_head_dim"],
+        heads=heads,
+        sound_tokens=25.0,
+        learning={"picture": facts},
+    )
+    return {
+        "picture+sound": replace(facts, linears=both, saved_bytes=facts.saved_bytes + BETWEEN_BYTES),
+        "sound": sound,
+    }
 
 
 def text_widths(transformer: Mapping[str, Any]) -> tuple[int, int]:

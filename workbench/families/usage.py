@@ -23,8 +23,20 @@ video = pipe(
     {image}prompt={prompt!r},{negative}
     {frames}{size}num_inference_steps={steps}{guidance}{arguments},
     generator=torch.Generator().manual_seed({seed}),
-).frames[0]
-export_to_video(video, "video.mp4", fps={fps:g})"""
+){end}"""
+# Name of a function in diffusers.utils -> how the code ends, after the call.
+SILENT, HEARD = "export_to_video", "encode_video"
+ENDS = {
+    SILENT: '.frames[0]\nexport_to_video(video, "video.mp4", fps={fps:g})',
+    HEARD: """
+encode_video(
+    video.frames[0],
+    fps={fps:g},
+    output_path="video.mp4",
+    audio=video.audio[0].float().cpu(),
+    audio_sample_rate=pipe.vocoder.config.output_sampling_rate,
+)""",
+}
 OTHER_CURVE = """
 
 # The samples used the guidance curve "{curve}", which this pipeline does not have:
@@ -67,6 +79,7 @@ class UsageExtras:
     helpers: more imports from diffusers.utils.
     counts, sized, guided: the call takes a number of frames, a height and a width, a guidance scale.
     by_transformer: the pipeline loads no LoRA, but its transformer does.
+    heard: the pipeline also returns a sound.
     """
 
     classes: tuple[str, ...] = ()
@@ -79,6 +92,7 @@ class UsageExtras:
     sized: bool = True
     guided: bool = True
     by_transformer: bool = False
+    heard: bool = False
 
 
 def lora_source(lora: str, repository: str) -> str:
@@ -105,6 +119,7 @@ def code(
     source = BUILT_IN.format(id=repr(model.id)) if model.embedded else repr(model.source)
     source += f", revision={model.revision!r}" if model.revision else ""
     source += f", variant={model.variant!r}" if model.variant else ""
+    written = HEARD if extras.heard else SILENT
     load = BY_TRANSFORMER if extras.by_transformer else BY_PIPELINE
     second = "" if model.guidance_scale_2 is None else f", guidance_scale_2={model.guidance_scale_2}"
     loads = []  # a line for each transformer that the LoRA is for
@@ -116,7 +131,7 @@ def code(
         here="" if repository else f"{HERE} ",
         seed=seed,
         classes=", ".join(sorted({pipeline, *extras.classes})),
-        helpers=", ".join(sorted({"export_to_video", *(["load_image"] if of_image else []), *extras.helpers})),
+        helpers=", ".join(sorted({written, *(["load_image"] if of_image else []), *extras.helpers})),
         imports=EMBEDDED if model.embedded else "",
         before=extras.before.replace("SOURCE", source),
         pipeline=pipeline,
@@ -133,5 +148,5 @@ def code(
         steps=model.steps,
         guidance=f",\n    guidance_scale={model.guidance_scale}{second}" if extras.guided else "",
         arguments=extras.arguments,
-        fps=model.fps,
+        end=ENDS[written].format(fps=model.fps),
     )

@@ -56,7 +56,7 @@ MATTERS = (
     "preview_latents_only",
 )
 # Likewise, but part of the key only if not at their defaults, so that older measurements stay valid.
-LATER = ("blocks", "lokr_factor", "base_lora", "training_adapter", "preview_lora")
+LATER = ("blocks", "lokr_factor", "base_lora", "training_adapter", "preview_lora", "sound")
 
 
 @dataclass(frozen=True)

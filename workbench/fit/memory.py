@@ -71,6 +71,8 @@ class RunSizes:
     def tokens(self) -> int:
         """Tokens of one clip, including its caption and its reference."""
         own, (frames, height, width) = self.facts.tokens(*self.shape), self.shape
+        if per_second := self.facts.sound_tokens:
+            return round(per_second * frames / (self.settings.fps or self.model.fps)) + 1
         if not self.settings.reference:
             return own
         if self.facts.reference_frames:
@@ -88,7 +90,8 @@ class RunSizes:
     def preview(self) -> RunSizes:
         """The run with the shape of its previews, which are generated one at a time."""
         shape = (self.settings.preview_frames or self.shape[0], *self.shape[1:])
-        return replace(self, shape=shape, settings=self.settings.model_copy(update={"batch_size": 1}))
+        facts = self.facts.learning.get("picture", self.facts)  # previews of a run that learns the sound have pictures
+        return replace(self, facts=facts, shape=shape, settings=self.settings.model_copy(update={"batch_size": 1}))
 
     # ---- trained values
 
@@ -218,6 +221,7 @@ def adapter_values(settings: TrainSettings, linear: Linear) -> int:
 
 def sizes(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuModel) -> RunSizes:
     """Return the run's sizes, for its bucket with the most tokens. Raises ConfigError if the model cannot take it."""
+    facts = facts.learning.get(settings.sound, facts)
     shapes: list[Any] = [parse_bucket(text, model) for text in settings.buckets] or [shape_of(settings, model)]
     found = [(one.frames, one.height, one.width) for one in shapes]
     return RunSizes(settings, model, facts, gpu, max(found, key=lambda one: facts.tokens(*one)))

@@ -17,7 +17,7 @@ from workbench import __version__
 from workbench.errors import ModelUnavailable
 from workbench.families.base import Family, ImageScale
 from workbench.families.model import Model
-from workbench.families.usage import BUILT_IN, BY_PIPELINE, EMBEDDED, INTO_SECOND, LOADERS, SAFE
+from workbench.families.usage import BUILT_IN, BY_PIPELINE, EMBEDDED, ENDS, INTO_SECOND, LOADERS, SAFE, SILENT
 from workbench.loras.library import LibraryLora
 from workbench.publishing.facts import Facts, anonymous_settings, anonymous_text
 from workbench.runs import model_card
@@ -183,6 +183,7 @@ class Usage:
         parts: parts that are loaded separately, in fp32, name -> diffusers class.
         transformers: the parts that the LoRA is loaded into.
         loader: the method that loads it.
+        written: the function that writes the video, of usage.ENDS.
     """
 
     pipeline: str
@@ -191,13 +192,14 @@ class Usage:
     parts: Mapping[str, str] = field(default_factory=dict)
     transformers: tuple[str, ...] = ("transformer",)
     loader: str = BY_PIPELINE
+    written: str = SILENT
 
 
 def read(code: str) -> Usage:
     """Parse the code that `Family.usage` returned."""
     lines, tree = code.splitlines(), ast.parse(code)
     pipeline, call, first, last = "DiffusionPipeline", dict[str, str](), 0, len(lines)
-    parts, transformers, loader = dict[str, str](), list[str](), BY_PIPELINE
+    parts, transformers, loader, written = dict[str, str](), list[str](), BY_PIPELINE, SILENT
     for statement in tree.body:
         for node in ast.walk(statement):
             if not isinstance(node, ast.Call):
@@ -205,6 +207,8 @@ def read(code: str) -> Usage:
             if isinstance(node.func, ast.Name) and node.func.id == "pipe":
                 call = {word.arg: ast.unparse(word.value) for word in node.keywords if word.arg}
                 last = statement.lineno - 1
+            elif isinstance(node.func, ast.Name) and node.func.id in ENDS:
+                written = node.func.id
             elif isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
                 name, pipeline = lines[statement.lineno - 1].split(" = ")[0], ast.unparse(node.func.value)
                 parts[name] = pipeline
@@ -215,7 +219,8 @@ def read(code: str) -> Usage:
                     second = "load_into_transformer_2" in {word.arg for word in node.keywords}
                     transformers.append("transformer_2" if second else "transformer")
     parts.pop("pipe", None)
-    return Usage(pipeline, "\n".join(lines[first:last]).strip("\n"), call, parts, tuple(transformers), loader)
+    changes = "\n".join(lines[first:last]).strip("\n")
+    return Usage(pipeline, changes, call, parts, tuple(transformers), loader, written)
 
 
 def usage_of(
@@ -250,7 +255,7 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
 
     also: a second file of weights in the repository; "" without one.
     """
-    helpers = ["export_to_video", *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
+    helpers = [used.written, *(["load_image"] if "load_image" in used.call.get("image", "") else [])]
     revision = f', revision="{model.revision}"' if model.revision else ""
     classes = sorted({used.pipeline, *used.parts.values()})
     head = ["import torch", f"from diffusers import {', '.join(classes)}"]
@@ -283,8 +288,8 @@ def code(used: Usage, model: Model, base: str, repo_id: str, also: str = "") -> 
     if not model.local:
         load.append("pipe.vae.enable_tiling()")
     arguments = "".join(f"    {name}={_quoted(value)},\n" for name, value in used.call.items())
-    generate = f'video = pipe(\n{arguments}).frames[0]\nexport_to_video(video, "video.mp4", fps={model.fps:g})'
-    return "\n".join([*head, "", *load, generate])
+    end = ENDS[used.written].format(fps=model.fps)
+    return "\n".join([*head, "", *load, f"video = pipe(\n{arguments}){end}"])
 
 
 def _quoted(expression: str) -> str:

@@ -409,7 +409,7 @@ def _check_layers(config: Path, name: str, settings: TrainSettings) -> None:
     """Refuse a run's LoRA whose layers differ from those this run trains."""
     before = read_object(config)
     problems = {}
-    for setting in ("method", "lokr_factor", "targets", "blocks", "dora"):
+    for setting in ("method", "lokr_factor", "targets", "sound", "blocks", "dora"):
         was, now = before.get(setting, TrainSettings.model_fields[setting].default), getattr(settings, setting)
         if was != now and (setting != "targets" or {was, now} <= TARGETS):
             problems[setting] = f"{setting} is {value_text(now)}, but {name} has {value_text(was)}"

@@ -265,7 +265,7 @@ class Run(NotedFolder):
 # other and resumes exactly. `carried` decides what can be copied.
 
 # Settings that determine the weights and their meaning; the second tuple applies to LoRAs only.
-WEIGHTS = ("model", "method", "expert")
+WEIGHTS = ("model", "method", "expert", "sound")
 LORA_WEIGHTS = ("rank", "alpha", "lokr_factor", "targets", "blocks", "dora", "rslora", "train_also")
 
 

@@ -36,6 +36,7 @@ from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
+from workbench.families.sound import Sound
 from workbench.families.told import as_clip
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory, make_current
@@ -50,7 +51,7 @@ from workbench.sampler.inputs import (
     told_beforehand,
 )
 from workbench.sampler.loras import Lora, fetched, read_header
-from workbench.sampler.samples import NOISE, read_latents, write_latents
+from workbench.sampler.samples import NOISE, SOUND, read_latents, write_latents
 from workbench.sampler.settings import SampleSettings, Speed
 from workbench.workspace import Workspace, named_paths
 
@@ -71,11 +72,12 @@ PROMPTS_KEPT = 64  # embeddings kept, so that repeated prompts do not need the t
 
 @dataclass(frozen=True)
 class GeneratedVideo:
-    """A generated video: frames uint8 [F, H, W, 3], and the record of how it was made."""
+    """A generated video: frames uint8 [F, H, W, 3], the record of how it was made, and its sound, if there is one."""
 
     frames: np.ndarray
     fps: float
     record: dict[str, Any]
+    sound: Sound | None = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,13 @@ class Denoised:
     latents: [1, ...].
     noise:   the state of the noise generator, which some decoders draw from.
     record:  the record so far.
+    sound:   the sound's latents [1, tokens, channels]; None without one.
     """
 
     latents: torch.Tensor
     noise: torch.Tensor
     record: dict[str, Any]
+    sound: torch.Tensor | None = None
 
 
 class Sampler:
@@ -123,6 +127,7 @@ class Sampler:
         self._texts: OrderedDict[str, Tensors] = OrderedDict()
         self._attention, self._compiled = "", False
         self._latent_previewer: LatentPreviewer | None = None
+        self._sound_decoder: Any = None
 
     def serves(self, settings: SampleSettings) -> bool:
         """Return whether the loaded model can generate these settings."""
@@ -176,14 +181,14 @@ class Sampler:
         )
         try:  # two experts move to the device by themselves
             with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
-                latents = self.family.denoise(self.transformer, denoise_inputs)
+                latents, sound = self.family.denoise_with_sound(self.transformer, denoise_inputs)
         finally:
             self.experts.rest()
         record = self._record(inputs, loras, time.monotonic() - began, zeros)
-        return Denoised(latents, noise.get_state(), record)
+        return Denoised(latents, noise.get_state(), record, sound)
 
     def decode(self, denoised: Denoised) -> GeneratedVideo:
-        """Decode latents of this model into a video."""
+        """Decode latents of this model into a video, with its sound."""
         import torch
 
         began, record = time.monotonic(), denoised.record
@@ -191,20 +196,23 @@ class Sampler:
         video, how = self._decode(denoised.latents.to(self._torch_device), noise)
         video = video[0, :, -record["frames"] :]
         frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
+        sound = None if denoised.sound is None else self._decode_sound(denoised.sound)
         seconds = round(record["seconds"] + time.monotonic() - began, 3)
         joint = frame_metrics.joint(frames, record["kept_frames"])
         measured = {} if joint is None else {"joint": round(joint, 2)}
-        return GeneratedVideo(frames, record["fps"], {**record, **measured, "decoded": how, "seconds": seconds})
+        return GeneratedVideo(frames, record["fps"], {**record, **measured, "decoded": how, "seconds": seconds}, sound)
 
     def write_latents(self, video: Path, denoised: Denoised, root: Path | None = None) -> None:
         """Write latents and their record as the sample whose video would be `video`. Raises CannotWrite."""
         tensors = self.family.latents_to_file(self.folder, denoised.latents)
+        tensors |= {} if denoised.sound is None else {SOUND: denoised.sound[0].contiguous().cpu()}
         write_latents(video, {**tensors, NOISE: denoised.noise}, denoised.record, root)
 
     def read_latents(self, video: Path) -> Denoised:
         """Read what `write_latents` wrote. Raises ConfigError for a file that is damaged or missing."""
         tensors, record = read_latents(video)
-        return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record)
+        sound = tensors[SOUND][None] if SOUND in tensors else None
+        return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record, sound)
 
     def latent_preview(self) -> LatentPreviewer:
         """Return the renderer of latent previews, created on first use."""
@@ -341,6 +349,13 @@ class Sampler:
                 image = self.family.encode_image(self._vae, encoder, pixels, shape.frames, settings.image_scale)
                 found["given"] = self.family.given_to_sample(self.folder, image, latents_shape, noise, self._vae_dtype)
         return found
+
+    def _decode_sound(self, latents: torch.Tensor) -> Sound:
+        if self._sound_decoder is None:
+            load = self.family.load_sound_decoder
+            self._sound_decoder = load(self.folder, self._offload_device, self._vae_dtype)
+        with self._on_device(self._sound_decoder):
+            return self.family.decode_sound(self._sound_decoder, latents)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
         aside = False

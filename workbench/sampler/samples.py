@@ -32,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.clips import media
 from workbench.clips.records import Number, Whole
 from workbench.errors import ConfigError, DataError, Unknown
+from workbench.families.sound import Sound
 from workbench.sampler.settings import INPUT_FILES, SampleSettings
 from workbench.settings import parse
 from workbench.workspace import (
@@ -58,6 +59,7 @@ STAMP = "%Y%m%d-%H%M%S"
 ID = re.compile(r"\d{8}-\d{6}-\d{6}-[0-9a-f]{4}")
 REMOVED, STAR, LATENTS = ".removed", ".star", ".safetensors"
 CAUSES = ".causes.json"  # answers about which clips caused what it shows (trainer.causes)
+SOUND = "sound"  # tensor in a latents file: the latents of the sound, [tokens, channels]
 NOISE = "noise_state"  # tensor in a latents file: the noise generator's state, for decoders that draw from it
 MOST_SAMPLES = 8  # shown in a notebook
 PREVIEWS = 3  # videos that a LoRA without a run keeps as previews
@@ -97,20 +99,31 @@ def video_path(workspace: Workspace, sample_id: str) -> Path:
     return workspace.samples / f"{day[:4]}-{day[4:6]}-{day[6:]}" / f"{sample_id}.mp4"
 
 
-def write_sample(video: Path, frames: np.ndarray, fps: float, record: dict[str, Any], root: Path | None = None) -> None:
+def write_sample(
+    video: Path,
+    frames: np.ndarray,
+    fps: float,
+    record: dict[str, Any],
+    root: Path | None = None,
+    heard: Sound | None = None,
+) -> None:
     """Write frames [F, H, W, 3] (uint8, or floats in [0, 1]) as mp4 with the record inside and beside it.
 
     The record beside the video is written last, so it exists only for a complete sample. Raises CannotWrite.
 
     root: the workspace's folder; the record inside the video names its files relative to it
+    heard: its sound
     """
     import numpy as np
 
     from workbench.clips import media
+    from workbench.clips.sound import write_sound
 
     if frames.dtype != np.uint8:
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
     media.encode(frames, video, fps, comment=json.dumps(shareable(record, root), ensure_ascii=False))
+    if heard is not None:
+        write_sound(video, *heard)
     write_json(video.with_suffix(".json"), record)
 
 

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench import jobs
 from workbench.clips import media
+from workbench.clips.sound import has_sound, read_sound
 from workbench.errors import ConfigError, ExitCode, WorkbenchError, explain
+from workbench.families.sound import Sound
 from workbench.jobs import processes
 from workbench.jobs.devices import pick_device
 from workbench.jobs.queue import PROGRESS, Lease
@@ -34,6 +36,7 @@ from workbench.sampler.settings import SampleSettings, WorkerSettings
 from workbench.workspace import Workspace, disk, read_object, write_json, writing
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from workbench.families.denoising import OnStep
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.1
 PREVIEW_SECONDS = 0.5  # between latent previews
+JOINED_RATE = 48000  # samples per second of the sound of joined scenes
 ZERO_GPU_SECONDS = 120  # how long ZeroGPU lets a call run
 
 
@@ -137,7 +141,7 @@ class Worker:
                 sampler.write_latents(video, denoised, self._workspace.root)
                 return
             made = sampler.decode(denoised)
-        write_sample(video, made.frames, made.fps, made.record, self._workspace.root)
+        write_sample(video, made.frames, made.fps, made.record, self._workspace.root, made.sound)
         keep_as_preview(self._workspace, video, made.record)
 
     def _sampler_for(self, sample_id: str, settings: SampleSettings) -> Sampler:
@@ -221,10 +225,10 @@ class Worker:
 
 
 def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, target: Path) -> None:
-    """Join samples into one video. Raises ConfigError if one has no video, DataError, CannotWrite."""
+    """Join samples into one video, with sound. Raises ConfigError if one has no video, DataError, CannotWrite."""
     import numpy as np
 
-    parts: list[np.ndarray] = []
+    parts, sounds = list[np.ndarray](), list[np.ndarray]()
     records: list[dict[str, Any]] = []
     for number, sample_id in enumerate(scenes, 1):
         path = video_path(workspace, sample_id)
@@ -232,7 +236,9 @@ def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, 
         if not (record and path.is_file()):
             raise ConfigError(f"scene {number}, {sample_id}, has no video: join the scenes again once it has")
         kept = int(record.get("kept_frames", 0)) if records else 0
-        parts.append(media.read_frames(path, range(kept, media.probe(path).frames)))
+        about = media.probe(path)
+        parts.append(media.read_frames(path, range(kept, about.frames)))
+        sounds.append(_sound_from(path, kept / about.fps, len(parts[-1]) / about.fps))
         records.append(record)
     frames = np.concatenate(parts)
     own = {
@@ -246,9 +252,19 @@ def join(workspace: Workspace, scenes: Sequence[str], settings: SampleSettings, 
             for sample_id, record, part in zip(scenes, records, parts, strict=True)
         ],
     }
-    write_sample(
-        target, frames, media.probe(video_path(workspace, scenes[0])).fps, {**records[0], **own}, workspace.root
-    )
+    fps, heard = media.probe(video_path(workspace, scenes[0])).fps, None
+    if any(one.any() for one in sounds):
+        heard = Sound(np.concatenate(sounds, axis=1), JOINED_RATE)
+    write_sample(target, frames, fps, {**records[0], **own}, workspace.root, heard)
+
+
+def _sound_from(path: Path, start: float, seconds: float) -> np.ndarray:
+    """Return a part of a video's sound, float32 [2, samples]; zeros for a video without one."""
+    import numpy as np
+
+    if not has_sound(path):
+        return np.zeros((2, round(seconds * JOINED_RATE)), np.float32)
+    return read_sound(path, start=start, seconds=seconds, rate=JOINED_RATE)
 
 
 # ---- ZeroGPU

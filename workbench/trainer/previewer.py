@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save
@@ -45,6 +46,7 @@ from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, Tensors
+from workbench.families.sound import Sound
 from workbench.families.told import BESIDE, GivenKind, Told
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
@@ -54,7 +56,7 @@ from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
 from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.samples import new_id, video_path, write_sample
+from workbench.sampler.samples import SOUND, new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import (
     CONTROL,
@@ -223,6 +225,13 @@ class MissingPreview(NamedTuple):
     name: str
 
 
+class Latents(NamedTuple):
+    """Latents of a video [1, ...] and of its sound [1, tokens, channels]; None without one."""
+
+    picture: torch.Tensor
+    sound: torch.Tensor | None = None
+
+
 class _Generated(NamedTuple):
     """A preview whose file is not written yet: its latents on the host, and the files that its record refers to.
 
@@ -231,7 +240,7 @@ class _Generated(NamedTuple):
     """
 
     record: Path
-    latents: torch.Tensor
+    latents: Latents
     described: dict[str, Any]
     picture: torch.Tensor | None
     told: Sequence[ToldFile] = ()
@@ -386,12 +395,14 @@ class Previewer:
                         write_text(path, "".join(f"{each}\n" for each in (*lines, line)))
                 write_named(described, picture, told, self.shape.fps)
                 if self.settings.preview_latents_only:
-                    write_bytes(record.with_suffix(".safetensors"), save({LATENTS: latents.contiguous()}))
+                    heard = {} if latents.sound is None else {SOUND: latents.sound.contiguous()}
+                    tensors = {LATENTS: latents.picture.contiguous(), **heard}
+                    write_bytes(record.with_suffix(".safetensors"), save(tensors))
                     write_json(record, described)
                 else:
-                    frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames)
+                    frames, sound = self._decoded(latents)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
-                    write_sample(video, frames.numpy(), self.shape.fps, described, root)
+                    write_sample(video, frames, self.shape.fps, described, root, sound)
                 self.unwritten.pop(0)
 
     def generate_live(
@@ -414,13 +425,13 @@ class Previewer:
         if not self.writes:
             return
         with self.decoding():
-            frames = frames_of(self.family.decode(self.vae, latents), self.shape.frames).numpy()
+            frames, sound = self._decoded(latents)
         record = self.describe(step, missing, scale)
         write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
         record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
-        write_sample(folder / f"live-{number}.mp4", frames, fps, record, workspace.root)
+        write_sample(folder / f"live-{number}.mp4", frames, fps, record, workspace.root, sound)
         if "settings" not in record:
             return
         settings = self.settings
@@ -434,7 +445,7 @@ class Previewer:
         }
         beside = [{"name": one.name, "scale": one.scale} for one in self._beside]
         live = {**record, "loras": beside + [lora] if settings.method != "full" and scale else []}
-        write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root)
+        write_sample(video_path(workspace, new_id()), frames, fps, live, workspace.root, sound)
 
     def save_inputs(self, clips: Sequence[PreviewClip]) -> None:
         """Write, for step 0, each clip as the model sees it and as the VAE reconstructs it."""
@@ -585,6 +596,11 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
+    def _decoded(self, latents: Latents) -> tuple[np.ndarray, Sound | None]:
+        """Return frames, floats [F, H, W, 3] in [0, 1], and the sound."""
+        frames = frames_of(self.family.decode(self.vae, latents.picture), self.shape.frames).numpy()
+        return frames, decoded_sound(self.family, self.folder, self.vae, latents.sound)
+
     def generate_latents(
         self,
         transformer: Any,
@@ -592,7 +608,7 @@ class Previewer:
         negative: Tensors,
         on_step: OnStep,
         scale: float = 1.0,
-    ) -> Iterator[torch.Tensor]:
+    ) -> Iterator[Latents]:
         """Yield the latents of every preview, on the host. The VAE is off the device while the transformer runs."""
         transformer.eval()
         noises = [torch.Generator().manual_seed(each.seed) for each in missing]
@@ -625,7 +641,8 @@ class Previewer:
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
                 )
-                yield self.family.denoise(transformer, inputs).float().cpu()
+                latents, sound = self.family.denoise_with_sound(transformer, inputs)
+                yield Latents(latents.float().cpu(), None if sound is None else sound.float().cpu())
 
     @contextlib.contextmanager
     def _experts(self, trained: Any) -> Iterator[Callable[[float], Any] | None]:
@@ -725,6 +742,14 @@ def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> A
     return vae
 
 
+def decoded_sound(family: Family, folder: Path, vae: Any, latents: torch.Tensor | None) -> Sound | None:
+    """Decode a sound where the VAE is, with a decoder that is loaded for it alone; None without one."""
+    if latents is None:
+        return None
+    weight = next(vae.parameters())
+    return family.decode_sound(family.load_sound_decoder(folder, weight.device, weight.dtype), latents)
+
+
 # ---- files
 
 
@@ -781,10 +806,11 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     vae = load_vae(family, folder, dtype, waiting[0][1]["height"]).to(torch.device(device.torch_name))
     for done, (path, record) in enumerate(waiting):
         report(done, len(waiting))
-        latents = load_file(path.with_suffix(".safetensors"))[LATENTS].to(vae.device)
-        frames = frames_of(family.decode(vae, latents), record["frames"])
+        tensors = load_file(path.with_suffix(".safetensors"), device=str(vae.device))
+        frames = frames_of(family.decode(vae, tensors[LATENTS]), record["frames"])
+        sound = decoded_sound(family, folder, vae, tensors.get(SOUND))
         made = {**record, "kind": "sample"}
-        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], made, run.parent.parent)
+        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], made, run.parent.parent, sound)
     report(len(waiting), len(waiting))
     return len(waiting)
 

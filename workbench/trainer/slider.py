@@ -149,7 +149,7 @@ def generate_clips(session: Session) -> None:
         with session.frozen.previewing(), session.base_model(), session.accelerator.autocast():
             generated = previewer.generate_latents(session.bare_transformer, wanted, negative, report)
             for item, latents in zip(missing, generated, strict=True):
-                tensors = family.latents_to_file(session.folder, latents)
+                tensors = family.latents_to_file(session.folder, latents.picture)
                 encoder.cache.put(encoder.clip_key(item), family.moments_from_file(session.folder, tensors))
     if session.ranks.count > 1:
         session.ranks.wait()
