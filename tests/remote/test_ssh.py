@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE, until_run
+from tests.patience import PATIENCE, until, until_run
 from tests.remote.ssh_server import SshServer, serving
 from tests.remote.waiting import start_on, steps
 from tests.shell import Shell
@@ -34,7 +35,12 @@ def far(tmp_path: Path, workspace: Workspace) -> Iterator[SshServer]:
     (tmp_path / "keys").mkdir()
     with serving(tmp_path / "keys") as server:
         target = SshTarget(
-            host="far", python=sys.executable, folder=str(tmp_path / "far"), ssh_config=str(server.config)
+            host="far",
+            python=sys.executable,
+            folder=str(tmp_path / "far"),
+            ssh_config=str(server.config),
+            when_idle=f"touch {shlex.quote(str(tmp_path / 'off'))}",
+            idle_minutes=0.02,
         )
         targets.save(workspace, "far", target)
         yield server
@@ -80,6 +86,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     }
     assert "this start begins at" in (run.folder / jobs.LOG).read_text()
     assert not RemoteRecord.load(run.folder).open
+    until(lambda: (tmp_path / "off").exists())  # nothing is left to do there
 
     # It goes on here, from what was brought back.
     choose_target(workspace, run, targets.LOCAL)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.driving import create, saved
 from tests.patience import PATIENCE
+from tests.trainer.test_causes import sample_like
 from workbench import jobs
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
@@ -52,7 +53,8 @@ def test_a_question_trains_pairs_and_its_answer_stays_with_the_run(
     workspace: Workspace, dataset: Dataset, toy_model: Model
 ) -> None:
     run = create(workspace, toy_model.source, steps=40, preview_prompts=("a red square",), preview_steps=2)
-    clip = counterfactual.clip_id(load_data(workspace, run.settings).train[0])
+    first = load_data(workspace, run.settings).train[0]
+    clip, name = counterfactual.clip_id(first), Path(first.name).stem
     asked = {"without_clip": (clip,), "setting": ("save_every=3", "learning_rate=0.0001"), "seeds": 1, "steps": 4}
     found = answered(run, workspace, **asked)
     by_change = {one.change: one for one in found.changes}
@@ -60,7 +62,7 @@ def test_a_question_trains_pairs_and_its_answer_stays_with_the_run(
     slower = by_change["setting:learning_rate=0.0001"]
     assert [one.measure for one in slower.measures] == ["effect", "drift", "held_out_loss"][: len(slower.measures)]
     assert slower.measures[0].after != slower.measures[0].before
-    assert by_change[f"clips:{clip}"].measures[0].verdict != "same"
+    assert by_change[f"clips:{name}"].measures[0].verdict != "same"  # an id is kept as a name that people know
     assert by_change["setting:save_every=3"].differ == 0  # the same weights generate the same video
     assert slower.samples == 1
     (folder,) = (run.folder / what_if.KEPT).iterdir()
@@ -71,6 +73,22 @@ def test_a_question_trains_pairs_and_its_answer_stays_with_the_run(
     assert again.folder.name.endswith(folder.name)
     assert not again.state.alive
     assert what_if.questions(workspace, run) == [folder.name]
+
+
+def test_a_mark_in_a_sample_is_what_is_asked_about(workspace: Workspace, dataset: Dataset, toy_model: Model) -> None:
+    run = create(workspace, toy_model.source, steps=40, held_out=0, preview_steps=2)
+    saved(run, 2)
+    clip = load_data(workspace, run.settings).train[0]
+    sample = sample_like(workspace, run, clip, step=2)
+    asked = {"without_clip": (counterfactual.clip_id(clip),), "sample": sample.id, "box": (0, 0, 8, 8), "seeds": 1}
+    found = answered(run, workspace, **asked, steps=3)
+    (change,) = found.changes
+    assert [one.measure for one in change.measures][:2] == ["sample", "effect"]
+    assert (found.box, found.prompts) == ([0, 0, 8, 8], [sample.settings.prompt])
+    assert change.samples == 1
+    assert change.gone <= change.shown <= 1  # a LoRA of three steps need not show it
+    (folder,) = (run.folder / what_if.KEPT).iterdir()
+    assert len(list(folder.glob("*.mp4"))) == 2
 
 
 def test_trainings_begin_at_the_last_checkpoint_that_the_change_cannot_have_touched(

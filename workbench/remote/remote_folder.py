@@ -4,6 +4,7 @@
     ROOT/cache/, ROOT/locks/      encoded tensors and device locks, shared by all runs on the target
     ROOT/folders/NAME-ID/         a workspace with one run: runs/NAME, datasets/..., links to cache and locks
     ROOT/folders/NAME-ID/bundle.json    path -> SHA-256 of what was sent last
+    ROOT/.idle/                   the job that stops a rented machine (`idle`)
 
 Clips stay as they were when the run was sent, even if the dataset changes later. Every method takes and returns plain
 JSON, so that `server` can offer it to another machine.
@@ -26,6 +27,7 @@ from workbench.clips.records import file_sha256
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import devices
 from workbench.paths import PACKAGE, installed_version
+from workbench.remote import idle
 from workbench.runs import checkpoints
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS, SESSIONS
@@ -146,6 +148,10 @@ class RemoteFolder:
         """Start or resume the run; a run that is alive is left alone. Raises ConfigError, CannotWrite."""
         Run(self.home).start()
 
+    def stop_when_idle(self, command: str, minutes: float) -> None:
+        """Run a command there once no run of any folder has been alive for so many minutes. Raises CannotWrite."""
+        idle.watch(self.root, command, minutes)
+
     def poll(self, listing: str = "") -> dict[str, Any]:
         """Return what the run is doing and which files it has, as a dictionary:
 
@@ -156,6 +162,7 @@ class RemoteFolder:
         files: path -> [bytes, modification time in ns] of the other files; None if they match the given `listing`.
         listing: a hash of `files`.
         """
+        idle.asked(self.root)
         home, growing, files = self.home, dict[str, int](), dict[str, list[int]]()
         for path in _synced(home):
             name = path.relative_to(home).as_posix()

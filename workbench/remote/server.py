@@ -16,7 +16,10 @@ from workbench.errors import WorkbenchError
 from workbench.remote.remote_folder import RemoteFolder
 
 READY = b"video-lora-workbench is ready\n"
-CALLS = ("environment", "free_bytes", "missing", "store", "assemble", "run_folder", "start", "poll", "send", "kill")
+CALLS = (
+    *("environment", "free_bytes", "missing", "store", "assemble", "run_folder"),
+    *("start", "stop_when_idle", "poll", "send", "kill"),
+)
 
 
 def main() -> None:

@@ -145,6 +145,8 @@ class SshBackend(FolderBackend):
 
     def start(self) -> str:
         self.call("start")
+        if command := self.target.when_idle.strip():
+            self.call("stop_when_idle", command=command, minutes=self.target.idle_minutes)
         return ""
 
     def poll(self, listing: str) -> RemoteState:

@@ -38,6 +38,15 @@ class SshTarget(Settings):
     folder: str = field("~/video-lora-workbench", title="Remote folder", section=FILES)
     """Where the machine keeps runs, clips and encoded tensors. Created if it does not exist."""
 
+    when_idle: str = field("", title="When idle", section=MACHINE)
+    """A command that the machine runs once no run is left on it, such as sudo poweroff, so that a rented machine stops
+    by itself. Empty: it stays on."""
+
+    idle_minutes: float = field(
+        15.0, title="Idle for", section=MACHINE, unit="minutes", low=0.0, high=1440, advanced=True
+    )
+    """How long no run must be alive, and nobody ask about one, before that. Time to fetch the results."""
+
     ssh_config: str = field("", title="ssh config", section=MACHINE, advanced=True, path=True)
     """An ssh config file to use instead of ~/.ssh/config, for port, user, key, jump host and known hosts."""
 

@@ -234,7 +234,7 @@ def write_film(run: Path, index: int = 0) -> tuple[Path, list[int]]:
         raise ConfigError.of(
             "video", f"{run.name} has no two previews of video {index + 1} to film: choose from {known}"
         )
-    frames, steps, last = [], [], shown[-1].step
+    frames, steps, last = list[Any](), list[int](), shown[-1].step
     for one in shown:
         pictures = [picture for _, picture in media.decode(one.video)]
         factor = -(-FILM_HEIGHT // len(pictures[0]))

@@ -33,7 +33,7 @@ from workbench.trainer.evaluation import EffectAndDrift, EvaluationInput, held_o
 from workbench.trainer.loop import set_arithmetic, train_step
 from workbench.trainer.previewer import step_folder
 from workbench.trainer.session import Session
-from workbench.trainer.what_if import CountedJob
+from workbench.trainer.what_if import CountedJob, as_words
 from workbench.workspace import read_json
 
 PROBES = 8  # clips of each side on which effect and drift are measured
@@ -57,28 +57,24 @@ def clip_id(item: RunClip) -> str:
 
 
 def without_words(caption: str, words: Sequence[str]) -> str:
-    """Return a caption without these words, whatever their case, and without the double spaces that they leave."""
-    for word in words:
-        caption = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "", caption, flags=re.IGNORECASE)
-    return re.sub(r"\s+([,.;:!?])", r"\1", " ".join(caption.split())).strip(" ,;")
+    """Return a caption without these words, and without the double spaces that they leave."""
+    kept = " ".join(as_words(words).sub("", caption).split())
+    return re.sub(r"\s+([,.;:!?])", r"\1", kept).strip(" ,;")
 
 
 def touched(item: RunClip, arm: Arm) -> bool:
     """Whether a change concerns this clip."""
-    return clip_id(item) in arm.clips or (
-        not item.given_text and without_words(item.caption, arm.words) != " ".join(item.caption.split())
-    )
+    has_word = bool(arm.words) and not item.given_text and as_words(arm.words).search(item.caption) is not None
+    return has_word or clip_id(item) in arm.clips
 
 
 def changed(data: TrainingData, arm: Arm) -> TrainingData:
     """Return the data of a training: the same clips in the same places."""
     items = []
     for item in data.train:
-        if clip_id(item) in arm.clips:
-            item = replace(item, weight=0.0)
-        if arm.words and touched(item, arm):
+        if touched(item, arm._replace(clips=frozenset())):
             item = replace(item, caption=without_words(item.caption, arm.words))
-        items.append(item)
+        items.append(replace(item, weight=0.0) if clip_id(item) in arm.clips else item)
     return replace(data, train=tuple(items))
 
 
@@ -95,15 +91,14 @@ class Probes:
         plain = replace(data, train=kept or data.train)
         inputs = BatchInputs(session.encoder, model, plain, session.settings, 1, session.defaults)
         sides = inputs.effect_inputs(session.preservation_prompts, PROBES)
-        about: Any = (family, session.schedule)
-        where: Any = (session.settings.seed, session.device)
-        self._effect = EffectAndDrift(*about, *sides, *where)
+        seed, device, schedule = session.settings.seed, session.device, session.schedule
+        self._effect = EffectAndDrift(family, schedule, *sides, seed, device)
         self._held_out = [probe.to(torch.device("cpu")) for probe in inputs.clips(data.held_out)]
-        self._seed, self._about = session.settings.seed, about
-        self._sample = None
+        self._seed, self._schedule = seed, schedule
+        self._sample: EffectAndDrift | None = None
         if asked is not None:
             own = [self._as_probe(session, inputs, model, asked)] * DRAWS
-            self._sample = EffectAndDrift(*about, own, [], *where)
+            self._sample = EffectAndDrift(family, schedule, own, [], seed, device)
 
     def _as_probe(self, session: Session, inputs: BatchInputs, model: Model, asked: Question) -> EvaluationInput:
         item, view = sample_clip(model, asked), inputs.view
@@ -124,8 +119,7 @@ class Probes:
             found |= {name: values[name] for name in ("effect", "drift") if name in values}
             if self._held_out:
                 probes: Iterator[EvaluationInput] = (probe.to(session.device) for probe in self._held_out)
-                family, schedule = self._about
-                loss = held_out_by_band(family, transformer, schedule, probes, self._seed, session.device)
+                loss = held_out_by_band(session.family, transformer, self._schedule, probes, self._seed, session.device)
                 found["held_out_loss"] = loss.loss
         return found
 

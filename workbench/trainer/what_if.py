@@ -14,12 +14,13 @@ Each question is a job in a folder named for everything that determines the answ
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
+import re
 import shutil
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -34,13 +35,13 @@ from workbench.jobs.devices import DeviceChoice, pick_device
 from workbench.runs import checkpoints
 from workbench.runs.checks import check
 from workbench.runs.data import Batches, TrainingData, load_data, read_lock
-from workbench.runs.run import Run
+from workbench.runs.run import Run, carried
 from workbench.runs.settings import TrainSettings
 from workbench.runs.sweeps import parse_values
 from workbench.sampler.samples import Sample, Samples
 from workbench.settings import Settings, field
 from workbench.trainer.causes import checked_box, checked_frames
-from workbench.workspace import Workspace, is_slug, read_object, write_json
+from workbench.workspace import Workspace, is_slug, read_json, read_object, write_json
 from workbench.workspace.records import key_of, read_record
 
 MODULE, FOLDER, TITLE = "workbench.trainer.what_if", ".what-if", "a what-if"
@@ -189,6 +190,10 @@ def request(workspace: Workspace, run: Run, settings: WhatIfSettings) -> jobs.St
     if settings.sample:
         sample = Samples(workspace).get(settings.sample)
         _ = sample.video  # raises without a video
+        if run.settings.tells:
+            raise ConfigError.of(
+                "sample", f"{run.name} trains with given frames, a control or a reference: leave it empty"
+            )
         settings = settings.changed(
             box=tuple(checked_box(sample, settings.box)), frames=tuple(checked_frames(sample, settings.frames))
         )
@@ -206,18 +211,28 @@ def request(workspace: Workspace, run: Run, settings: WhatIfSettings) -> jobs.St
         raise ConfigError.of("begin", f"begin is {begin}, but the run is a fork that begins at step {first_step(run)}")
     settings = settings.changed(run=run.name, steps=settings.steps or usual_steps(run.settings))
     entries = read_lock(run.folder) or load_data(workspace, run.settings).lock()
+    settings = settings.changed(without_clip=tuple(_by_name(one, entries) for one in settings.without_clip))
     parts = [parsed(workspace, run.settings, entries, change) for change in settings.changes]
-    if begin and any("optimizer" in values for values, _, _ in parts):
-        raise ConfigError.of(
-            "begin",
-            "another optimizer cannot go on from a checkpoint: set begin to 0, or ask about the run it was forked from",
-        )
+    if begin:
+        state = read_json(checkpoints.folder_of(run.folder, begin) / checkpoints.STATE)
+        for values, _, _ in parts:
+            changed = run.settings.changed(**values, steps=begin + 1)
+            if lost := carried(checkpoints.folder_of(run.folder, begin), state, changed).dropped:
+                raise ConfigError.of("begin", f"begin is {begin}, which would lose {lost[0]}: begin at 0")
     what = {name: value for name, value in settings.model_dump(mode="json").items() if name not in ("device", "run")}
     folder = workspace.root / FOLDER / f"{run.name}-{key_of(what)[:8]}"
     if jobs.status(folder).state.alive or read_answer(run, folder.name.rpartition("-")[2]):
         return jobs.status(folder)
     settings.save(folder / jobs.CONFIG)
     return queue.submit(workspace, folder, MODULE, [pick_device(settings.device)], TITLE)
+
+
+def _by_name(clips: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return ids of clips, separated by commas, as their names if these are unique: people read them."""
+    names = {Path(one["file_name"]).stem: Path(one["name"]).stem for one in entries}
+    several = Counter(names.values())
+    parts = [one.strip() for one in clips.split(",")]
+    return ",".join(names[one] if several[names.get(one, "")] == 1 and "," not in names[one] else one for one in parts)
 
 
 def first_step(run: Run) -> int:
@@ -256,9 +271,10 @@ def parsed(
     parts = tuple(dict.fromkeys(filter(None, (one.strip() for one in what.split(",")))))
     if kind == CLIPS and parts:
         named = {str(one["name"]): Path(one["file_name"]).stem for one in own}
+        named |= {Path(name).stem: clip for name, clip in named.items()}
         ids = set(named.values())
         if missing := [one for one in parts if one not in ids and one not in named]:
-            known = ", ".join(itertools.islice(named, 5))
+            known = ", ".join(str(one["name"]) for one in own[:5])
             raise ConfigError.of(
                 "without_clip", f"the run trains on no clip {missing[0][:80]!r}: choose from {known} ..."
             )
@@ -267,8 +283,7 @@ def parsed(
             raise ConfigError.of("without_clip", "these are all clips of the run: leave fewer out")
         return {}, chosen, ()
     if kind == WORDS and parts:
-        captions = " ".join(str(one["caption"]) for one in own).casefold()
-        if missing := [one for one in parts if one.casefold() not in captions]:
+        if missing := [one for one in parts if not any(as_words([one]).search(each["caption"]) for each in own)]:
             raise ConfigError.of("without_word", f"no caption of the run has {missing[0][:80]!r}: check its spelling")
         return {}, frozenset(), parts
     if kind == SETTING and what:
@@ -285,6 +300,11 @@ def parsed(
         check(workspace, changed)
         return {name: several[0]}, frozenset(), ()
     raise ConfigError(f"{what[:80]!r} is no change: name a clip, a word, or a setting as NAME=VALUE")
+
+
+def as_words(words: Sequence[str]) -> re.Pattern[str]:
+    """Return a pattern that finds each of these words as a whole, whatever its case."""
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
 
 
 # ---- the job
@@ -320,7 +340,7 @@ def answer(job: CountedJob) -> None:
         before = run.settings
         begin, steps = settings.begin, settings.steps or usual_steps(before)
         arms = [counterfactual.Arm(before)]
-        arms += [counterfactual.Arm(before.changed(**values), *left_out) for values, *left_out in parts]
+        arms += [counterfactual.Arm(before.changed(**values), clips, words) for values, clips, words in parts]
         if begin is None:
             begin = _last_common(run, data, arms, counterfactual.touched)
         sample = Samples(workspace).get(settings.sample) if settings.sample else None
@@ -424,7 +444,8 @@ def _compared(
     folder: Path, sample: Sample | None, settings: WhatIfSettings, number: int, measured: Mapping[str, Any]
 ) -> Changed:
     """Compare a change with the unchanged training: what was measured, and the videos."""
-    from workbench.trainer.counterfactual import AS_IT_WAS, BASE, apart, step_folder, videos_of
+    from workbench.trainer.counterfactual import AS_IT_WAS, BASE, apart, videos_of
+    from workbench.trainer.previewer import step_folder
 
     def of(arm: int, measure: str) -> list[float]:
         return [float(measured[f"{arm}-{repeat}"][measure]) for repeat in range(settings.repeats)]
