@@ -35,14 +35,17 @@ class Dataset extends WorkbenchElement {
     this.watchImport(about);
     return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => alarm(text))}
       ${['', 'add'].includes(tab) || this.task('import')?.activity ? html`<wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>` : ''}
-      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
+      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && !this.own(tab).includes(one.name)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
       ${this.open(tab, about)}`;
   }
 
   task(name) { return this.about.tasks.find((one) => one.name === name); }
 
-  // The task that a tab shows itself.
-  own(tab) { return { captions: 'caption', split: 'split', export: 'export' }[tab]; }
+  // The tasks that a tab shows itself.
+  own(tab) {
+    const checking = this.about.summary.clips && this.task('check')?.activity ? ['check'] : [];
+    return { captions: ['caption'], split: ['split'], export: ['export'], '': checking, pairs: checking }[tab] ?? [];
+  }
 
   head(about) {
     const { clips, seconds, sizes, fps } = about.summary;
@@ -263,13 +266,31 @@ class DatasetHistory extends WorkbenchElement {
     if (!list) return html`${skeleton('height:160px')}`;
     const newest = [...list].reverse();
     return html`<section class="section"><h2>Changes</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
-      class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
+      class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${this.ways(one)}</li>`)}</ul>${
   newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">No changes yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
       ${removed?.length ? html`<section class="section"><header><h2>Removed clips</h2><span class="fine faint">${removed.length}</span><span class="spacer"></span>${removed.length > 1 ? button('Restore all', 'all', { kind: 'small' }) : ''}</header><ul class="now">${removed.slice(0, this.shown).map((one) => html`<li
         data-id="removed-${one.id}"><span class="faint">${icon('bin')}</span><b class="one-line" title="${one.name}">${one.name}</b><span class="what faint">${one.caption}</span><span></span>${button('Restore', 'restore', { kind: 'small', value: one.id })}</li>`)}</ul></section>` : ''}`;
   }
 
+  // The changes after another one that can be undone, the newest first.
+  laterThan(number) { return this.list.filter((one) => one.undoable && one.number > number).reverse(); }
+
+  ways(one) {
+    const later = this.laterThan(one.number).length;
+    return html`<span class="row tight">${later && (one.undoable || one.kind === 'note') ? button('Undo to here', 'undoTo', { kind: 'quiet small', value: one.number, title: `Undo the ${later === 1 ? 'change' : `${later} changes`} after this one` }) : ''}${
+      one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : ''}</span>`;
+  }
+
   more() { this.shown += 200; this.redraw(); }
+
+  async undoTo(target) {
+    const name = this.datasetName, undone = this.laterThan(Number(target.dataset.value));
+    for (const { number } of undone) if (!await this.act('datasets/undo', { name, number })) return;
+    toast(`${count(undone.length, 'change')} undone.`, async () => {
+      for (let left = undone.length; left; left -= 1) await this.act('datasets/redo', { name });
+    });
+  }
+
   undo(target) { return this.act('datasets/undo', { name: this.datasetName, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
   redo() { return this.act('datasets/redo', { name: this.datasetName }, { said: ({ what }) => `Redone: ${what}.` }); }
   restore(target) { return this.bring([target.dataset.value]); }
