@@ -309,7 +309,7 @@ class ClipPage extends WorkbenchElement {
     const written = { '': '', hand: 'written by hand', file: 'came with the file' }[clip.caption_by] ?? `written by ${clip.caption_by}`;
     return html`<aside class="aside"><div class="field"><span>Caption${written && html` <span class="faint">${written}</span>`}</span><wb-caption data-id="caption-${clip.id}" .datasetName=${this.name} .clip=${clip} .rows=${6}></wb-caption>${
       clip.trigger_word && !clip.caption.includes(clip.trigger_word) ? html`<span class="hint">Trained as “${clip.trigger_word} ...”</span>` : ''}</div>
-      <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() ? '' : state('warn', 'No caption')}
+      <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() || clip.marks.includes('No caption') ? '' : state('warn', 'No caption')}
       ${clip.marks.map((text) => state('warn', text))}
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.span ? html`<dt>Part</dt><dd>${clip.span[0].toFixed(2)} to ${clip.span[1].toFixed(2)} s</dd>` : ''}${clip.crop ? html`<dt>Crop</dt><dd>${clip.crop[2]}×${clip.crop[3]} at ${clip.crop[0]}, ${clip.crop[1]}</dd>` : ''}${clip.tags.length ? html`<dt>Marks</dt><dd>${clip.tags.join(', ')}</dd>` : ''}</dl>
