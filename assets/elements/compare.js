@@ -128,7 +128,7 @@ class Compare extends WorkbenchElement {
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }
-  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'The remaining videos are cancelled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
+  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'The remaining videos are canceled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
 
   async export(target) {
     const format = target.dataset.value;

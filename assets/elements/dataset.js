@@ -307,7 +307,7 @@ class ExportDataset extends WorkbenchElement {
     const { about, datasetName: dataset } = this;
     const task = about.tasks.find(({ name }) => name === 'export');
     return html`<div class="section"><h2>Export</h2><p class="faint">A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
-      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it again', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
+      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make a new zip', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
       ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
       <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has started.'}></wb-task-form></details>`;
   }
@@ -388,7 +388,7 @@ class AddClips extends WorkbenchElement {
   // A file browser of this machine, to open folders and choose files and folders.
   browser() {
     const { folder } = this;
-    if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start again', 'enter', { kind: 'small' })}</div>`;
+    if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start over', 'enter', { kind: 'small' })}</div>`;
     if (!folder) return skeleton('height:120px');
     const taken = new Set(this.filling?.get('sources') ?? []);
     const inside = (name) => `${folder.path.replace(/[\\/]$/, '')}/${name}`;
