@@ -77,8 +77,8 @@ class Dataset extends WorkbenchElement {
     if (tab === 'input') return html`<wb-model-input data-id="input" .datasetName=${name} .shape=${this.shape}></wb-model-input>`;
     if (tab === 'history') return html`<wb-dataset-history data-id="history" .datasetName=${name} .about=${about}></wb-dataset-history>`;
     if (tab === 'export') return html`<wb-export data-id="export" .datasetName=${name} .about=${about}></wb-export>`;
-    if (tab === 'add') return html`<wb-add data-id="add" .datasetName=${name}></wb-add>`;
-    if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
+    if (tab === 'add') return html`${back}<wb-add data-id="add" .datasetName=${name}></wb-add>`;
+    if (tab === 'notes') return html`${back}<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
     if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
     if (tab === 'captions') {
       return html`${back}<div class="section" style="gap:4px">${scope('A model describes', 'A model describes the clips without a caption. Captions that you wrote stay.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}</div><wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
@@ -342,8 +342,7 @@ class DatasetNotes extends WorkbenchElement {
   view() {
     const { about } = this;
     const groups = [...new Set((this.list ?? []).map(({ group }) => group).filter(Boolean))];
-    return html`<div class="row"><h2>${DATASET_VIEWS.notes}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', about.name))}</div>
-      <div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'The name follows from it. Runs still find the dataset.', this.problem)}
+    return html`<div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'The name follows from it. Runs still find the dataset.', this.problem)}
       ${field('Group', html`<input class="input" value="${about.group}" list="dataset-groups" data-change="group"><datalist id="dataset-groups">${groups.map((one) => html`<option value="${one}"></option>`)}</datalist>`, 'The list shows datasets of a group together.')}
       ${field('Your notes', html`<textarea class="input" rows="6" data-change="note">${about.own_notes}</textarea>`, 'Private; they are never published.')}
       <p class="fine faint">${about.created_at ? html`Made ${ago(about.created_at)}. ` : ''}Saved when you leave a field.</p></div>`;
@@ -373,8 +372,7 @@ class AddClips extends WorkbenchElement {
   view() {
     const { datasetName: dataset } = this;
     const title = dataset || this.titled;
-    return html`${dataset ? html`<div class="row"><h2>Add clips</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', dataset))}</div>` : ''}
-      ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
+    return html`${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
       <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders on this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
       <div class="row">${this.browsing ? '' : button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}${button('Preview the import', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
