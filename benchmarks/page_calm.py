@@ -95,11 +95,14 @@ def main() -> None:
     parser = arguments((__doc__ or "").splitlines()[0], sizes=["390x844"], places=["home"])
     parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure instead of this workbench's")
     parser.add_argument("--workspace", type=Path, help="workspace to show; default: an empty one")
-    parser.add_argument("--places", nargs="+", default=["home", "run", "compare", "sample"], choices=PLACES)
+    parser.add_argument(
+        "--places", nargs="+", choices=PLACES, help="default: home; with --workspace also run, compare, sample"
+    )
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--themes", nargs="+", default=["light"], choices=["light", "dark"])
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screenshot as a PNG")
     options = parser.parse_args()
+    options.places = options.places or ["home", *(["run", "compare", "sample"] if options.workspace else [])]
     path = find()
     if path is None:
         sys.exit(REMEDY)

@@ -313,7 +313,7 @@ class ClipPage extends WorkbenchElement {
     const written = { '': '', hand: 'written by hand', file: 'came with the file' }[clip.caption_by] ?? `written by ${clip.caption_by}`;
     return html`<aside class="aside"><div class="field"><span>Caption${written && html` <span class="faint">${written}</span>`}</span><wb-caption data-id="caption-${clip.id}" .datasetName=${this.name} .clip=${clip} .rows=${6}></wb-caption>${
       clip.trigger_word && !clip.caption.includes(clip.trigger_word) ? html`<span class="hint">Trained as “${clip.trigger_word} ...”</span>` : ''}</div>
-      <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() ? '' : state('warn', 'No caption')}
+      <div class="row">${button('Write it with a model', 'writeIt', { kind: 'small' })}</div>${clip.caption.trim() || clip.marks.includes('No caption') ? '' : state('warn', 'No caption')}
       ${clip.marks.map((text) => state('warn', text))}
       <dl class="about-clip"><dt>Size</dt><dd>${clip.width}×${clip.height}</dd>${clip.image ? html`<dt>Kind</dt><dd>picture</dd>` : html`<dt>Length</dt><dd>${clip.seconds.toFixed(1)} s, ${clip.frames} frames, ${Number(clip.fps.toFixed(2))} fps</dd>`}<dt>From</dt><dd class="one-line" title="${clip.source}">${clip.source}</dd>${
   clip.sound ? html`<dt>Sound</dt><dd>${clip.sound.seconds.toFixed(1)} s, ${clip.sound.rate / 1000} kHz, ${{ 1: 'mono', 2: 'stereo' }[clip.sound.channels] ?? count(clip.sound.channels, 'channel')}</dd>` : ''}${

@@ -55,7 +55,7 @@ class Clips extends WorkbenchElement {
     const size = preferences.read('clip size', 210);
     const shownAs = Object.entries(seen.filters).filter(([name, { clips }]) => name === 'all' || clips || name === this.query.only)
       .map(([name, { title, clips }]) => [name, name === 'all' ? title : `${title} (${clips.toLocaleString('en-US')})`]);
-    return html`<div class="row tools"><input class="input" type="search" placeholder="Search captions and names" aria-label="Search clips" value="${this.query.search}" data-input="search">${
+    return html`<div class="row tools"><input class="input" type="search" placeholder="Find clips" aria-label="Search clips" value="${this.query.search}" data-input="search">${
       select(shownAs, this.query.only, 'data-change="filter" name="only" aria-label="Show" style="width:auto"')}${select(Object.entries(seen.orders), this.query.order, 'data-change="filter" name="order" aria-label="Order" style="width:auto"')}<span
       class="spacer"></span><label class="row tight minor faint size">Size<input type="range" min="150" max="420" value="${size}" data-input="resize"></label></div>
       ${this.list.length ? html`<div class="tiles single clips" style="--tile:${size}px">${this.list.map((clip) => this.card(clip))}</div>`

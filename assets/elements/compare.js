@@ -128,7 +128,7 @@ class Compare extends WorkbenchElement {
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }
-  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'The remaining videos are cancelled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
+  async stop() { await this.act('grids/stop', { name: this.path[0] }, { said: 'The remaining videos are canceled.', undo: () => page.transport.call('grids/generate', { name: this.path[0] }) }); }
 
   async export(target) {
     const format = target.dataset.value;
@@ -210,7 +210,7 @@ class NewComparison extends FillingElement {
     const stacks = !filling.get('run') || filling.differs('loras');
     const others = filling.settings.filter(({ name }) => !GRID_FIELDS.includes(name) && !(stacks && name === 'loras'));
     const title = grid ? `Columns of ${grid.title}` : 'New comparison';
-    return sheet('new-comparison', title, html`<div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select((this.models ?? []).map(({ value, title: text }) => [value, text]),
+    return sheet('new-comparison', title, html`<div class="two-columns">${field('Run', this.control(filling.setting('run')), '', filling.problems.run)}${filling.get('run') || grid ? '' : field('Model', select([['', 'the default'], ...(this.models ?? []).map(({ value, title: text }) => [value, text])],
         this.beside.model, 'name="model" data-change="besides"'), 'For a comparison without a run.')}</div>
       ${this.checkpoints()}${stacks ? settingField(filling, 'loras', 'One column each.') : ''}
       ${field('Scales', html`<input class="input" name="scales" value="${(filling.get('scales') ?? []).join(', ')}" placeholder="1" data-input="typed" inputmode="decimal">`, 'Strengths of the LoRA: 0.5, 0.75, 1.', filling.problems.scales)}

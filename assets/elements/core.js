@@ -139,12 +139,14 @@ function morphNode(node, model) {
     if (node.data !== model.data) node.data = model.data;
     return;
   }
+  const before = node.dataset.do;
   for (const { name, value } of [...model.attributes]) {
     if (!takeHeld(node, name, value) && node.getAttribute(name) !== value && !THEIRS.has(name)) node.setAttribute(name, value);
   }
   for (const { name } of [...node.attributes]) {
     if (!model.hasAttribute(name) && !THEIRS.has(name) && !node.ours?.has(name)) node.removeAttribute(name);
   }
+  if (node.dataset.do !== before && node.matches(':hover')) node.turned = performance.now();
   const field = node.matches('input, textarea, select');
   if (node.nodeName !== 'TEXTAREA' && !(node instanceof WorkbenchElement)) morphChildren(node, model);
   // Change a field only if its template has changed, not because a person has typed since.
@@ -295,6 +297,28 @@ function ownerOf(node) {
   while (one && !(one instanceof WorkbenchElement)) one = one.parentNode;
   return one;
 }
+
+// ---- buttons that take another's place under the pointer ----
+
+// A click on one is ignored for SETTLE_MS, because it was meant for the button that was there before.
+const SETTLE_MS = 500;
+const controlOf = (node) => node.closest?.('[data-do], a[href]') ?? null;
+let pointed = { x: NaN, y: NaN, control: null, slid: -Infinity }; // where the pointer is, on what, and since when without having moved
+
+document.addEventListener('pointerover', ({ target, screenX: x, screenY: y }) => {
+  const control = controlOf(target), still = x === pointed.x && y === pointed.y;
+  if (control === pointed.control && still) return;
+  pointed = { x, y, control, slid: still && control && pointed.control ? performance.now() : -Infinity };
+}, true);
+document.addEventListener('scroll', () => { pointed.x = NaN; }, true);
+document.addEventListener('click', (event) => {
+  const control = controlOf(event.target);
+  if (!event.detail || !control) return; // keys have no place
+  const since = Math.max(control === pointed.control ? pointed.slid : -Infinity, control.turned ?? -Infinity);
+  if (performance.now() - since > SETTLE_MS) return;
+  event.preventDefault();
+  event.stopPropagation();
+}, true);
 
 const defined = new Set(); // by this copy of the script; a notebook loads several
 

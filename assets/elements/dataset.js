@@ -35,14 +35,17 @@ class Dataset extends WorkbenchElement {
     this.watchImport(about);
     return html`${this.head(about)}${this.tabs(about)}${about.damage.map((text) => alarm(text))}
       ${['', 'add'].includes(tab) || this.task('import')?.activity ? html`<wb-import data-id="import" .task=${this.task('import')} .datasetName=${name}></wb-import>` : ''}
-      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && one.name !== this.own(tab)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
+      ${about.tasks.filter((one) => one.name !== 'import' && (one.activity || one.state !== 'finished') && !this.own(tab).includes(one.name)).map((one) => html`<wb-task data-id="task-${one.name}" .task=${one} .datasetName=${name}></wb-task>`)}
       ${this.open(tab, about)}`;
   }
 
   task(name) { return this.about.tasks.find((one) => one.name === name); }
 
-  // The task that a tab shows itself.
-  own(tab) { return { captions: 'caption', split: 'split', export: 'export' }[tab]; }
+  // The tasks that a tab shows itself.
+  own(tab) {
+    const checking = this.about.summary.clips && this.task('check')?.activity ? ['check'] : [];
+    return { captions: ['caption'], split: ['split'], export: ['export'], '': checking, pairs: checking }[tab] ?? [];
+  }
 
   head(about) {
     const { clips, seconds, sizes, fps } = about.summary;
@@ -74,8 +77,8 @@ class Dataset extends WorkbenchElement {
     if (tab === 'input') return html`<wb-model-input data-id="input" .datasetName=${name} .shape=${this.shape}></wb-model-input>`;
     if (tab === 'history') return html`<wb-dataset-history data-id="history" .datasetName=${name} .about=${about}></wb-dataset-history>`;
     if (tab === 'export') return html`<wb-export data-id="export" .datasetName=${name} .about=${about}></wb-export>`;
-    if (tab === 'add') return html`<wb-add data-id="add" .datasetName=${name}></wb-add>`;
-    if (tab === 'notes') return html`<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
+    if (tab === 'add') return html`${back}<wb-add data-id="add" .datasetName=${name}></wb-add>`;
+    if (tab === 'notes') return html`${back}<wb-dataset-notes data-id="notes" .about=${about}></wb-dataset-notes>`;
     if (tab === 'edit') return html`${back}<wb-edit-captions data-id="edit" .datasetName=${name} .trigger=${about.trigger_word}></wb-edit-captions>`;
     if (tab === 'captions') {
       return html`${back}<div class="section" style="gap:4px">${scope('A model describes', 'A model describes the clips without a caption. Captions that you wrote stay.')}${(this.captioners ?? []).map((one) => html`<p class="fine faint"><b>${one.title}.</b> ${one.needs}</p>`)}</div><wb-task data-id="own" .task=${this.task('caption')} .datasetName=${name}></wb-task>
@@ -263,13 +266,31 @@ class DatasetHistory extends WorkbenchElement {
     if (!list) return html`${skeleton('height:160px')}`;
     const newest = [...list].reverse();
     return html`<section class="section"><h2>Changes</h2>${newest.length ? html`<ul class="now history">${newest.slice(0, this.shown).map((one) => html`<li data-id="change-${one.number}"><span class="faint">${icon(one.kind === 'note' ? 'upload' : one.kind === 'undo' ? 'left' : 'edit')}</span><span
-      class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : html`<span></span>`}</li>`)}</ul>${
+      class="what"><b>${capital(one.sentence)}</b>${one.clips ? html` <span class="faint">${count(one.clips, 'clip')}</span>` : ''}</span><span class="when">${ago(one.time)}</span>${this.ways(one)}</li>`)}</ul>${
   newest.length > this.shown ? html`<div class="row">${button('Show more', 'more')}</div>` : ''}` : html`<p class="faint">No changes yet.</p>`}${this.about.redo ? html`<div class="row">${button(`Redo: ${this.about.redo}`, 'redo')}</div>` : ''}</section>
       ${removed?.length ? html`<section class="section"><header><h2>Removed clips</h2><span class="fine faint">${removed.length}</span><span class="spacer"></span>${removed.length > 1 ? button('Restore all', 'all', { kind: 'small' }) : ''}</header><ul class="now">${removed.slice(0, this.shown).map((one) => html`<li
         data-id="removed-${one.id}"><span class="faint">${icon('bin')}</span><b class="one-line" title="${one.name}">${one.name}</b><span class="what faint">${one.caption}</span><span></span>${button('Restore', 'restore', { kind: 'small', value: one.id })}</li>`)}</ul></section>` : ''}`;
   }
 
+  // The changes after another one that can be undone, the newest first.
+  laterThan(number) { return this.list.filter((one) => one.undoable && one.number > number).reverse(); }
+
+  ways(one) {
+    const later = this.laterThan(one.number).length;
+    return html`<span class="row tight">${later && (one.undoable || one.kind === 'note') ? button('Undo to here', 'undoTo', { kind: 'quiet small', value: one.number, title: `Undo the ${later === 1 ? 'change' : `${later} changes`} after this one` }) : ''}${
+      one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : ''}</span>`;
+  }
+
   more() { this.shown += 200; this.redraw(); }
+
+  async undoTo(target) {
+    const name = this.datasetName, undone = this.laterThan(Number(target.dataset.value));
+    for (const { number } of undone) if (!await this.act('datasets/undo', { name, number })) return;
+    toast(`${count(undone.length, 'change')} undone.`, async () => {
+      for (let left = undone.length; left; left -= 1) await this.act('datasets/redo', { name });
+    });
+  }
+
   undo(target) { return this.act('datasets/undo', { name: this.datasetName, number: Number(target.dataset.value) }, { said: ({ what }) => `Undone: ${what}.` }); }
   redo() { return this.act('datasets/redo', { name: this.datasetName }, { said: ({ what }) => `Redone: ${what}.` }); }
   restore(target) { return this.bring([target.dataset.value]); }
@@ -286,7 +307,7 @@ class ExportDataset extends WorkbenchElement {
     const { about, datasetName: dataset } = this;
     const task = about.tasks.find(({ name }) => name === 'export');
     return html`<div class="section"><h2>Export</h2><p class="faint">A folder of clips with a <span class="mono">.txt</span> beside each, as kohya, ai-toolkit and diffusion-pipe read it.</p><div class="row">${task?.activity ? '' : about.download
-      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make it again', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
+      ? html`<wb-download .file=${about.download} .size=${about.download_bytes}></wb-download>${button('Make a new zip', 'make', { kind: 'quiet' })}` : button('Make a zip to download', 'make', { kind: 'primary', name: 'download', off: !about.summary.clips })}</div></div>
       ${about.download && task?.state === 'finished' ? '' : html`<wb-task data-id="own" .task=${task} .datasetName=${dataset}></wb-task>`}
       <details><summary>To a folder, an archive or the Hub</summary><wb-task-form .form=${'export'} .where=${`dataset ${dataset} export`} .first=${['layout', 'target', 'repo_id', 'private']} .does=${'datasets/send'} .lists=${'datasets/to-send'} .values=${{ name: dataset }} .label=${'Export'} .said=${'The export has started.'}></wb-task-form></details>`;
   }
@@ -321,8 +342,7 @@ class DatasetNotes extends WorkbenchElement {
   view() {
     const { about } = this;
     const groups = [...new Set((this.list ?? []).map(({ group }) => group).filter(Boolean))];
-    return html`<div class="row"><h2>${DATASET_VIEWS.notes}</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', about.name))}</div>
-      <div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'The name follows from it. Runs still find the dataset.', this.problem)}
+    return html`<div class="section" style="max-width:560px">${field('Title', html`<input class="input" value="${about.title}" data-change="rename">`, 'The name follows from it. Runs still find the dataset.', this.problem)}
       ${field('Group', html`<input class="input" value="${about.group}" list="dataset-groups" data-change="group"><datalist id="dataset-groups">${groups.map((one) => html`<option value="${one}"></option>`)}</datalist>`, 'The list shows datasets of a group together.')}
       ${field('Your notes', html`<textarea class="input" rows="6" data-change="note">${about.own_notes}</textarea>`, 'Private; they are never published.')}
       <p class="fine faint">${about.created_at ? html`Made ${ago(about.created_at)}. ` : ''}Saved when you leave a field.</p></div>`;
@@ -352,8 +372,7 @@ class AddClips extends WorkbenchElement {
   view() {
     const { datasetName: dataset } = this;
     const title = dataset || this.titled;
-    return html`${dataset ? html`<div class="row"><h2>Add clips</h2><span class="spacer"></span>${linkTo('Back to the clips', address('dataset', dataset))}</div>` : ''}
-      ${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
+    return html`${dataset ? '' : html`<div style="max-width:420px">${field('Title', html`<input class="input" value="${title}" data-input="name">`, 'What its clips show, in a few words.')}</div>`}
       <wb-task-form data-id="form" .form=${'import'} .where=${this.where} .first=${['sources', 'hub_dataset', 'trigger_word']} .labels=${{ sources: 'Files and folders on this machine' }} .without=${['datasetName']} .does=${'datasets/import'} .values=${{ name: title }} .label=${'Import'}
         .begun=${(task) => { drafts.forget(`${this.where} title`); goTo('dataset', task.dataset); }}></wb-task-form>
       <div class="row">${this.browsing ? '' : button('Browse this machine', 'browse', { kind: 'small', name: 'list' })}${button('Preview the import', 'preview', { kind: 'small' })}${button('Upload files with these options', 'upload', { kind: 'small', name: 'upload' })}</div>
@@ -367,7 +386,7 @@ class AddClips extends WorkbenchElement {
   // A file browser of this machine, to open folders and choose files and folders.
   browser() {
     const { folder } = this;
-    if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start again', 'enter', { kind: 'small' })}</div>`;
+    if (this.refused.folder) return html`${refusal(this.refused.folder)}<div>${button('Start over', 'enter', { kind: 'small' })}</div>`;
     if (!folder) return skeleton('height:120px');
     const taken = new Set(this.filling?.get('sources') ?? []);
     const inside = (name) => `${folder.path.replace(/[\\/]$/, '')}/${name}`;

@@ -323,7 +323,7 @@ class GridFilm extends WorkbenchElement {
         nameOfColumn(grid.columns[now])}"></div>
       <div class="filmstrip">${columns.map((column, index) => html`<button type="button" data-id="strip-${column}" data-do="jump" data-value="${index}" aria-pressed="${index === this.at}" aria-label="${
         nameOfColumn(grid.columns[column])}${grid.cells[row][column].url ? '' : `, ${whyMissing(grid.cells[row][column])}`}">${cellVideo(grid, row, column)}</button>`)}</div>
-      <p class="fine faint">One frame per checkpoint. Drag to see when the effect appears.</p></div>`;
+      <p class="fine faint">One frame per column. Drag to see when the effect appears.</p></div>`;
   }
 
   choose(target) { this[target.name] = Number(target.value); this.redraw(); }

@@ -83,7 +83,7 @@ class ImportStrip extends WorkbenchElement {
       <span class="faint">${ago(task.ended_at)}</span>
       <details><summary>Each file</summary><div class="table-frame"><table class="table"><tbody>${task.files.map((file) => html`<tr><td>${
         state(toneOf(file.outcome), file.outcome)}</td><td>${file.name}</td><td class="faint">${file.note}</td></tr>`)}</tbody></table></div>${
-        task.details.map((text) => html`<p class="faint">${prose(text)}</p>`)}</details>
+        task.details.map((text) => html`<p class="faint">${prose(sentence(text))}</p>`)}</details>
       ${task.state !== 'finished' ? state('bad', task.sentence) : ''}<span class="spacer"></span><span class="row tight">${task.new ? button('Undo import', 'undo', { kind: 'small' }) : ''}${
       task.actions.includes('resume') ? button('Resume', 'resume', { kind: 'small' }) : ''}${
       button('', 'dismiss', { kind: 'quiet square small', name: 'close', label: 'Dismiss' })}</span></div>`;

@@ -48,7 +48,7 @@ class Loras extends WorkbenchElement {
     const models = new Map(known.filter((lora) => lora.base_model).map((lora) => [lora.base_model, lora.model_title]));
     const size = known.reduce((sum, lora) => sum + lora.bytes, 0);
     const unused = (this.cleanup ?? []).reduce((sum, one) => sum + one.bytes, 0);
-    return html`<div class="head"><h1 tabindex="-1">LoRAs</h1><span class="faint minor">${known.length > 0 && `${known.length.toLocaleString('en-US')}, ${bytes(size)}`}</span>
+    return html`<div class="head"><h1 tabindex="-1">LoRAs</h1><span class="faint minor">${known.length > 0 && `${count(known.length, 'LoRA')}, ${bytes(size)}`}</span>
       <div class="actions"><input class="input" type="search" value="${this.typed}" placeholder="Search names and triggers" aria-label="Search LoRAs" data-input="search" style="width:230px">
       ${button('Import', 'begin', { name: 'plus', value: 'import' })}${menu([
       ['Extract from a fine-tuned model', 'begin', 'extract'],

@@ -242,18 +242,21 @@ class NewRun extends WorkbenchElement {
   }
 
   begins() {
-    const { plan } = this;
+    const { plan, filling } = this;
+    if (filling.missing.dataset && !this.slider) return 'Choose a dataset first, or make one from your clips.';
     const done = plan.begins_in !== null && plan.seconds ? new Date(Date.now() + 1000 * (plan.begins_in + plan.runs * plan.seconds)) : null;
     const clock = done?.toLocaleTimeString('en-US', { hour: 'numeric', minute: '2-digit' });
     return done ? `${plan.when.replace(/\.$/, '')}; done about ${clock}.` : plan.when;
   }
 
+  // Whether it would wait for another run.
+  get waits() { return this.plan?.when.startsWith('Waits'); }
+
   startButton(known, elsewhere) {
     const { plan, filling } = this;
     const wrong = Object.keys(filling.problems).length > 0;
     const time = known && plan.seconds && !elsewhere ? ` · ${duration(plan.runs * plan.seconds)}` : '';
-    const waits = plan.when.startsWith('Waits');
-    const text = `${plan.runs > 1 ? `Start ${plan.runs} runs` : waits ? 'Add to queue' : 'Start'}${time}`;
+    const text = `${plan.runs > 1 ? `Start ${plan.runs} runs` : this.waits ? 'Add to queue' : 'Start'}${time}`;
     const off = this.starting || (wrong && !filling.checking);
     if (known && !plan.fits && !elsewhere) {
       return html`${button('Choose settings that fit', 'fitIn', { kind: 'primary large' })}${this.fitting ? html`<p class="minor ${this.fitting.fits ? 'good' : 'bad'}" role="status">${this.fitting.why}</p>` : ''}${
@@ -275,9 +278,9 @@ class NewRun extends WorkbenchElement {
     this.starting = true;
     this.redraw();
     const { filling } = this;
-    const { name, fork, target } = filling.beside;
+    const { name, fork, target } = filling.beside, { waits } = this;
     const made = await this.act('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target }, {
-      said: (one) => (one.created.length > 1 ? `${one.created.length} runs are in the queue and train one after another.` : `${one.name} ${one.position ? 'is in the queue' : 'is starting'}.`),
+      said: (one) => (one.created.length > 1 ? `${one.created.length} runs are in the queue and train one after another.` : `${one.name} is ${one.position && waits ? 'in the queue' : 'starting'}.`),
       refused: (problem) => { filling.refuse(problem, this); say(problem.message); },
     });
     if (made) {

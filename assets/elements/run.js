@@ -1,6 +1,5 @@
 // One run: state, progress, facts, verdict and next action. Its tabs are in run_tabs.js; a table of all runs is above or beside it.
 
-const WIDE = window.matchMedia('(min-width: 1680px)');
 const STARTS = ['go on', 'from start'];
 // The address that samples a LoRA or a checkpoint.
 const sampleAddress = (lora) => address('sample', 'with', lora);
@@ -106,8 +105,8 @@ class RunPage extends WorkbenchElement {
     if (now.alive) {
       const paused = now.headline === 'paused';
       const [pause, stop, kill] = [this.offered('pause'), this.offered('stop'), this.offered('kill')];
-      return html`${button(paused ? 'Resume' : 'Pause', paused ? 'resume' : 'pause', { kind: 'steady', name: paused ? 'play' : 'pause', off: !pause && !paused })}${
-        kill ? button('End by force', 'perform', { kind: 'danger', name: 'stop', value: 'kill' }) : button('Stop', 'stop', { kind: 'danger', name: 'stop', off: !stop })}`;
+      return html`${kill ? button('End by force', 'perform', { kind: 'danger', value: 'kill' }) : ''}${button(paused ? 'Resume' : 'Pause', paused ? 'resume' : 'pause', { kind: 'steady', name: paused ? 'play' : 'pause', off: !pause && !paused })}${
+        button('Stop', 'stop', { kind: 'danger', name: 'stop', off: !stop })}`;
     }
     const lora = this.lora;
     const start = this.offered('go on');

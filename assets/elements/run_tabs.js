@@ -55,11 +55,15 @@ class RunOverview extends RunTab {
     const one = (file, prompt, step) => (file ? video(file, `${prompt}, ${title(step).toLowerCase()}`, { clock: 'prev', width: videos.width, height: videos.height }) : html`<span></span>`);
     const hidden = videos.steps.length > shown.length;
     const shape = `aspect-ratio:${videos.width || 3}/${videos.height || 2}`;
+    const columns = (steps) => steps.map((step) => html`<span class="column">${title(step)}</span>`);
+    const slot = (step) => html`<div class="skeleton slot" style="${shape}"><span class="fine faint live">${step ? this.inWords(step) : 'first'}</span></div>`;
+    const first = videos.rows.length ? [] : [0, ...coming]; // until there are any
     return html`<header><h2>Previews</h2><span class="fine faint">same seed, played in sync</span><span class="spacer"></span>${videos.steps.length ? html`<wb-scrubber .clock=${'prev'} .frames=${videos.frames}></wb-scrubber>` : ''}</header>
-      ${videos.rows.length ? html`<div class="previews ${small && 'small'}" style="--columns:${shown.length + coming.length}">${[...shown, ...coming].map((step) => html`<span class="column">${title(step)}</span>`)}${
+      ${videos.rows.length ? html`<div class="previews ${small && 'small'}" style="--columns:${shown.length + coming.length}">${columns([...shown, ...coming])}${
         videos.rows.map(({ prompt, control, told, sample, videos: files }) => html`<p class="prompt row tight"><span class="one-line" title="${prompt}">${prompt}</span>${control && html` <span class="faint tight">should not change</span>`}${told && html`<span class="faint one-line" title="Inputs besides the prompt">told ${
           told}</span>`}${sample && html`<a class="link fine tight" href="${address('sample', 'file', sample)}" title="Its settings and inputs">Use in Sample</a>`}</p>${
-          shown.map((step) => one(files[videos.steps.indexOf(step)], prompt, step))}${coming.map((step) => html`<div class="skeleton slot" style="${shape}"><span class="fine faint live">${this.inWords(step)}</span></div>`)}`)}</div>` : ''}
+          shown.map((step) => one(files[videos.steps.indexOf(step)], prompt, step))}${coming.map(slot)}`)}</div>` : ''}
+      ${first.length > 1 ? html`<div class="previews ${small && 'small'}" style="--columns:${first.length}">${columns(first)}${first.map(slot)}</div>` : ''}
       ${hidden || this.every ? html`<div class="row">${button(this.every ? 'Show fewer' : `Show all ${videos.steps.length} steps`, 'everyStep', { kind: 'quiet small' })}</div>` : ''}
       ${videos.note && html`<p class="faint minor">${videos.note} ${now.actions.some(({ kind }) => kind === 'decode') ? button('Decode previews', 'decode', { kind: 'small' }) : ''}</p>`}
       ${this.request()}${this.scaled()}${this.live()}${this.inputs()}`;

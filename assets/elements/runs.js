@@ -1,6 +1,7 @@
 // Runs: their table with the queue, groups and the bin, alone or beside a run; and notifications of ended runs.
 
 const MOST_ROWS = 200; // before "Show all"; the search covers all
+const WIDE = window.matchMedia('(min-width: 1680px)'); // the list stands beside a run
 const ORDERS = [['newest', 'Newest first'], ['active', 'Last active first'], ['name', 'By name'], ['dataset', 'By dataset'], ['state', 'By state']];
 const STATE_ICONS = {
   finished: ['good', 'good'], failed: ['bad', 'bad'], died: ['bad', 'bad'], paused: ['going', 'pause'], stopped: ['idle', 'stop'], stopping: ['going', 'stop'], starting: ['going', 'wait'], new: ['idle', 'wait'],
@@ -59,11 +60,20 @@ class RunTable extends WorkbenchElement {
 
   view() {
     const rows = arranged(this.runs ?? []).filter(({ inside }) => !this.folded.has(inside));
-    const shown = this.every ? rows : rows.slice(0, MOST_ROWS);
+    const current = rows.findIndex(({ run }) => run && run.name === this.current);
+    const shown = this.every ? rows : rows.slice(0, Math.max(MOST_ROWS, current + 1));
     return html`<div class="table-frame"><table class="table runs-table"><caption class="unseen">Runs</caption><thead><tr><th scope="col"><span class="unseen">State</span></th><th scope="col">Run</th>
       <th scope="col" class="wide">What differs</th><th scope="col">Loss</th><th scope="col" class="right">Held-out</th><th scope="col" class="wide">Verdict</th><th scope="col" class="right when">When</th></tr></thead>
       <tbody>${shown.map((row) => (row.run ? this.row(row.run, row.inside) : this.group(row)))}</tbody></table></div>${
-      rows.length > shown.length ? html`<div class="row fine faint">The first ${MOST_ROWS} of ${rows.length.toLocaleString('en-US')} are shown. ${button('Show all', 'all', { kind: 'small' })}</div>` : ''}`;
+      rows.length > shown.length ? html`<div class="row fine faint">The first ${shown.length} of ${rows.length.toLocaleString('en-US')} are shown. ${button('Show all', 'all', { kind: 'small' })}</div>` : ''}`;
+  }
+
+  // Beside a run, the list scrolls to it once.
+  updated() {
+    const row = WIDE.matches && this.inSight !== this.current && this.querySelector('tr.on');
+    if (!row) return;
+    this.inSight = this.current;
+    row.scrollIntoView({ block: 'nearest' });
   }
 
   group({ group, members }) {
@@ -203,7 +213,7 @@ class Runs extends WorkbenchElement {
     const name = 'Train';
     if (!runs) return html`<div class="head"><h1 tabindex="-1">${name}</h1></div>${this.refused.runs ? refusal(this.refused.runs) : skeleton('height:220px')}`;
     const head = html`<div class="head"><h1 tabindex="-1">${name}</h1><span class="faint minor one-line">${runs.length ? countsOf(runs) : ''}</span><div class="actions">${runs.length ? html`<input class="input" type="search" placeholder="Find runs"
-      aria-label="Find runs" style="width:170px" value="${this.typed}" data-input="find">` : ''}${linkTo('New run', address('train', 'new'), { kind: 'primary', name: 'plus' })}${this.more()}</div></div>`;
+      aria-label="Find runs" style="width:170px" value="${this.typed}" data-input="find">` : ''}${linkTo('New run', address('train', 'new'), { kind: runs.length ? 'primary' : '', name: 'plus' })}${this.more()}</div></div>`;
     if (!runs.length) {
       return html`${head}${empty('Runs appear here with their progress, a verdict and their previews.', linkTo('Start a run', address('train', 'new'), { kind: 'primary' }), linkTo('Train the demo first', '#/'))}${this.binPart()}`;
     }

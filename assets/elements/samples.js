@@ -22,8 +22,8 @@ class SampleQueue extends WorkbenchElement {
         one.can_retry ? button('Try again', 'again', { kind: 'small', value: one.id }) : ''}${button('', 'dismiss', { kind: 'small quiet square', name: 'close', value: one.id, label: 'Dismiss' })}</div>`)}`;
   }
 
-  async cancel(target) { await this.act('samples/cancel', { ids: [target.dataset.value] }, { said: 'Cancelled.' }); }
-  async cancelAll() { await this.act('samples/cancel-all', {}, { said: (all) => `${count(all.length, 'video')} cancelled.` }); }
+  async cancel(target) { await this.act('samples/cancel', { ids: [target.dataset.value] }, { said: 'Canceled.' }); }
+  async cancelAll() { await this.act('samples/cancel-all', {}, { said: (all) => `${count(all.length, 'video')} canceled.` }); }
   async again(target) { await this.act('samples/again', { ids: [target.dataset.value] }); }
   async force(target) { await this.act('samples/again', { ids: [target.dataset.value], force: true }); }
 
@@ -163,7 +163,7 @@ class SampleHistory extends WorkbenchElement {
   bar() {
     const many = this.chosen.size, beside = many < SIDE_BY_SIDE[0] || many > SIDE_BY_SIDE[1];
     return html`<div class="floating" role="toolbar" aria-label="Chosen samples"><b>${many} chosen</b>${this.binned ? button('Restore', 'restore') : html`${button('Star', 'starAll')}${
-      linkTo('Side by side', beside ? '#/sample' : address('compare', [...this.chosen].join(',')), { kind: beside ? 'unseen' : '' })}${button('Download as zip', 'pack', { value: 'zip' })}${
+      linkTo('Side by side', beside ? '#/sample' : address('compare', [...this.chosen].join(',')), { kind: beside ? 'unseen' : '' })}${button('Download as a zip', 'pack', { value: 'zip' })}${
       button('As one GIF', 'pack', { value: 'gif' })}${button('Move to the bin', 'binChosen')}`}${button('All on this page', 'chooseAll')}${button('', 'none', { kind: 'square', name: 'close', label: 'Choose none' })}</div>`;
   }
 

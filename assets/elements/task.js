@@ -8,7 +8,7 @@ class Task extends WorkbenchElement {
     const { task } = this;
     if (!task) return html``;
     if (task.activity) {
-      return html`<div class="task" role="status">${progress(task.share, task.activity)}<div class="row"><span class="minor live">${task.activity}</span><span class="spacer"></span>${
+      return html`<div class="task" role="status">${progress(task.share, task.activity)}<div class="row"><span class="minor live">${capital(task.activity)}</span><span class="spacer"></span>${
         button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
     }
     if (!task.sentence) return html``;

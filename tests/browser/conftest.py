@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,9 @@ import pytest
 from scripts.browser import REMEDY, find
 from tests.browser.server import Server, launch
 from tests.patience import PATIENCE
+from tests.test_overview import at_work
 from workbench import jobs
+from workbench.runs.run import Run
 from workbench.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -38,6 +41,16 @@ class Site:
         self.server.kill()
         for job in [*self.workspace.runs.glob("*"), self.workspace.samples / ".worker"]:
             jobs.kill(job)
+
+
+@contextlib.contextmanager
+def training(run: Run, step: int, total: int) -> Iterator[None]:
+    """The run looks as if it were at this step."""
+    at_work(run, step=step, total=total)
+    try:
+        yield
+    finally:
+        (run.folder / jobs.PROCESS).unlink()  # it names this very process
 
 
 @pytest.fixture(scope="module")

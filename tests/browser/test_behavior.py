@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, training
 from tests.browser.stripes import FILES, few_clips
 from tests.dataset_builder.small import write_dataset
 from tests.patience import PATIENCE, until
-from tests.written_run import add_preview, write_run
+from tests.written_run import add_preview, ended, write_run
 from workbench import jobs
 from workbench.clips import media
 from workbench.dataset_builder import Dataset, library
@@ -40,6 +40,13 @@ SWITCH = """async () => {
     }
     return seen;
 }"""
+# Click what comes under the pointer the moment it is there, as the second half of a double click would.
+CLICK_WHAT_COMES = """() => document.addEventListener('pointerover', ({target}) => {
+    const link = target.closest('main a[href]');
+    if (!link || window.came) return;
+    link.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true, detail: 1}));
+    window.came = link.textContent.trim();
+})"""
 WIDTHS = "[...document.querySelectorAll('.previews video')].map((one) => Math.round(one.getBoundingClientRect().width))"
 TIMES = "() => [...document.querySelectorAll('.previews video')].map((one) => one.currentTime)"
 
@@ -159,6 +166,51 @@ def test_curves_of_runs_are_chosen_where_they_are_shown(site: Site, page: Page) 
     page.get_by_role("cell", name="Steps", exact=True).first.wait_for()
     page.go_back()
     expect(page.get_by_label("two", exact=True)).not_to_be_checked()
+
+
+def test_everything_after_a_change_is_undone_from_the_history(site: Site, page: Page) -> None:
+    dataset = Dataset.open(site.workspace, "small")
+    for word in ("first", "second", "third"):
+        dataset.set_trigger_word(word)
+    site.open(page, "#/dataset/small/history")
+    row = page.locator(".history li", has_text="trigger word first")
+    row.get_by_role("button", name="Undo to here").click()
+    expect(page.locator(".toast")).to_contain_text("2 changes undone.")
+    assert dataset.info.trigger_word == "first"
+    expect(row.get_by_role("button", name="Undo to here")).to_have_count(0)  # nothing after it is left to undo
+    page.locator(".toast").get_by_role("button", name="Undo").click()
+    until(lambda: dataset.info.trigger_word == "third")
+
+
+def test_a_click_meant_for_another_button_is_not_taken(site: Site, page: Page) -> None:
+    run = write_run(site.workspace, "ending", 100)
+    with training(run, step=99, total=100):
+        site.open(page, "#/train/ending")
+        stop = page.get_by_role("button", name="Stop", exact=True).bounding_box()
+        x, y = stop["x"] + stop["width"] / 2, stop["y"] + stop["height"] / 2
+        page.mouse.move(x, y)
+        page.evaluate(CLICK_WHAT_COMES)
+        ended(run.folder, "finished", 0)
+        page.wait_for_function("window.came")  # a link to Sample, under the pointer that was on Stop
+        assert page.evaluate("[window.came, location.hash]") == ["Sample", "#/train/ending"]
+        until(lambda: page.mouse.click(x, y) or "/sample" in page.url)  # a later click is meant for it
+
+
+def test_the_run_just_started_is_in_view(site: Site, page: Page) -> None:
+    for number in range(40):
+        write_run(site.workspace, f"many-{number:02}", 4)
+    page.set_viewport_size({"width": 1760, "height": 800})
+    site.open(page, "#/train/new")
+    page.evaluate("localStorage.setItem('workbench order of runs', '\"name\"')")  # which puts it below all others
+    page.get_by_label("Dataset", exact=True).select_option("stripes")
+    page.get_by_label("Name", exact=True).fill("zebra")
+    page.get_by_role("button", name=re.compile("^(Start|Add to queue)")).click()
+    page.wait_for_url(re.compile("#/train/zebra$"))
+    row = page.locator(".run-list tr[data-name=zebra]")
+    expect(row).to_be_in_viewport(ratio=1)
+    page.evaluate("location.hash = '#/train/many-39'")
+    expect(page.locator(".run-list tr[data-name=many-39]")).to_be_in_viewport(ratio=1)
+    jobs.kill(site.workspace.runs / "zebra")
 
 
 def test_a_place_that_could_not_be_loaded_comes_when_it_can(site: Site, page: Page) -> None:

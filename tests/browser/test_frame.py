@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, training
 from tests.patience import until
-from tests.test_overview import at_work
-from tests.written_run import write_run
-from workbench import jobs
+from tests.written_run import ended, write_run
 from workbench.dataset_builder import Dataset
 from workbench.operations.runs import show
 from workbench.runs.run import Run
@@ -28,11 +27,9 @@ PLACES = {"h": "#/", "d": "#/dataset", "t": "#/train", "s": "#/sample", "c": "#/
 def filled(site: Site) -> Iterator[Site]:
     """A run that is going on, one that ended, and a dataset."""
     write_run(site.workspace, "ended", 40)
-    running = write_run(site.workspace, "hiker-2", 100)
-    at_work(running, step=47, total=100)
     Dataset.create(site.workspace, "Cats")
-    yield site
-    (running.folder / jobs.PROCESS).unlink()  # it names this very process
+    with training(write_run(site.workspace, "hiker-2", 100), step=47, total=100):
+        yield site
 
 
 def here(page: Page) -> str:
@@ -131,6 +128,28 @@ def test_a_click_while_the_server_is_away_is_kept_and_done(filled: Site, page: P
     page.wait_for_function("!document.title.startsWith('Offline')")
     until(lambda: show(Run.open(filled.workspace, "noted")).own_notes == "written in the dark")
     assert page.evaluate("location.hash") == "#/train/noted/notes"
+
+
+def test_figures_are_gray_while_the_server_is_away_and_a_late_click_is_refused(filled: Site, page: Page) -> None:
+    run = write_run(filled.workspace, "late", 60)
+    with training(run, step=60, total=100):
+        filled.open(page, "#/train/late")
+        step = page.locator("wb-run .facts .live").first
+        expect(step).to_have_text("60")
+        expect(step).to_have_css("font-style", "normal")
+        filled.server.kill()
+        page.locator("wb-app.lost").wait_for()
+        expect(step).to_have_css("font-style", "italic")
+        expect(step).to_have_text("60")  # the last known, in gray
+        page.get_by_role("button", name="Pause", exact=True).click()
+        page.locator(".lost-banner", has_text="1 click kept").wait_for()
+        ended(run.folder, "finished", 0)
+        filled.server.start()
+        page.context.request.get(filled.server.url)
+        page.locator("wb-app:not(.lost)").wait_for()
+        page.locator(".toast.bad", has_text="finished").wait_for()  # too late to pause it
+        expect(page.locator("wb-run .pill")).to_contain_text("Finished")
+        expect(step).to_have_css("font-style", "normal")
 
 
 def test_a_restarted_server_shows_the_truth(filled: Site, page: Page) -> None:

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.browser.conftest import Site
+from tests.browser.test_behavior import drop
 from tests.loras.making import layer, put_lora
 from tests.patience import PATIENCE, until
 from workbench.sampler.samples import Samples, new_id, video_path, write_sample
@@ -124,6 +125,19 @@ def test_files_that_are_chosen_fill_the_form(site: Site, samples: list[str], pag
     page.locator("[data-slot=image] .slot-filled img").wait_for()
     (copied,) = (site.workspace.samples / "inputs").glob("*.png")
     assert copied.read_bytes() == picture.read_bytes()
+
+
+def test_our_own_video_or_lora_dropped_anywhere_fills_the_form(site: Site, samples: list[str], page: Page) -> None:
+    site.open(page, "#/sample")
+    page.locator("textarea[name=prompt]").wait_for()
+    drop(page, video_path(site.workspace, samples[7]))
+    page.wait_for_function(f"{VALUE.format('textarea[name=prompt]')}.includes('number 7')")
+    assert page.input_value("#sample-seed") == "7"
+    drop(page, site.workspace.root / "loras" / "cat" / "lora.safetensors")
+    page.locator(".lora-stack li", has_text="cat").wait_for()
+    assert "number 7" in page.input_value("textarea[name=prompt]")  # a LoRA leaves the prompt as it was
+    page.locator(".toast .button", has_text="Undo").click()
+    page.locator(".lora-stack li").wait_for(state="detached")
 
 
 def test_videos_come_live_and_one_is_cancelled(site: Site, page: Page) -> None:

@@ -215,7 +215,7 @@ def test_clones_forks_and_sweeps_begin_from_a_form(workspace: Workspace, dataset
     assert fork.start().parent["changed"] == {"learning_rate": [1e-4, 1e-5]}
     assert fork.address == f"#/train/{fork.run.name}"
     fork.set(rank="1, 2")
-    with pytest.raises(ConfigError, match="a fork takes one value per setting"):
+    with pytest.raises(ConfigError, match="a fork is a single run"):
         fork.start()
     assert clone_panel(workspace, "one", rank=2).start().settings == settings.changed(rank=2)
 

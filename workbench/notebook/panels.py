@@ -22,11 +22,11 @@ from workbench.dataset_builder.tasks import Name
 from workbench.display.inline_html import download
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.notebook.widget import View, address
+from workbench.operations.runs import checkpoint_of, create
 from workbench.operations.settings import FORMS
 from workbench.runs.report import previews_html, write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.runs.sweeps import created, parse_values
 from workbench.sampler import queue
 from workbench.sampler.inputs import kept
 from workbench.sampler.samples import Sample, Samples
@@ -174,12 +174,13 @@ class TrainPanel(SettingsForm[TrainSettings]):
         step: int | None = None,
     ) -> None:
         """Show the form with the given settings. parent, step: see `clone_panel` and `fork_panel`."""
-        saved = parent.checkpoints if parent else []
-        if step is not None and parent is not None and step not in saved:
-            raise ConfigError(f"{parent.name} has no checkpoint of step {step}: choose one of {saved or 'none yet'}")
-        self.parent, self.step, self.runs = parent, step, list[Run]()
-        fork = ("from", parent.name, str(step)) if parent is not None and step is not None else ()
-        super().__init__(workspace, TrainSettings, _given(settings), address("train", "new", *fork))
+        self.parent, self.fork, self.runs = parent, "", list[Run]()
+        where = ["train", "new"]
+        if parent is not None and step is not None:
+            self.fork = f"{parent.name}@{step}"
+            checkpoint_of(workspace, self.fork)
+            where += ["from", parent.name, str(step)]
+        super().__init__(workspace, TrainSettings, _given(settings), address(*where))
 
     @property
     def settings(self) -> TrainSettings:
@@ -217,16 +218,12 @@ class TrainPanel(SettingsForm[TrainSettings]):
 
         Raises ConfigError, DataError, CannotWrite.
         """
-        swept = [f"{name}={value}" for name, value in self._swept().items()]
+        swept = self._swept()
+        single = {name: value for name, value in self.values.items() if name not in swept}
+        tried = tuple(f"{name}={value}" for name, value in swept.items())
         title = title or (self.parent.name if self.parent else None)
-        if self.parent is not None and self.step is not None:
-            if swept:
-                raise ConfigError("a fork takes one value per setting: use train_panel or clone_panel for several")
-            self.runs = [self.parent.fork(self.workspace, self.step, self.settings, title)]
-        else:
-            self.runs = created(self.workspace, self.settings, parse_values(swept), title)
-        for run in self.runs:
-            run.start()
+        made = create(self.workspace, settings=single, name=title, tried=tried, fork=self.fork)
+        self.runs = [Run.open(self.workspace, name) for name in made.created]
         self.expect(*_first_calls(self.run))
         self.address = address("train", self.run.name)
         return self.run

@@ -198,7 +198,7 @@ def test_prior_drift_is_a_change_of_others_however_great_its_own_is(tmp_path: Pa
 
 def test_a_run_that_has_ended_is_not_told_to_wait_or_to_go_on(tmp_path: Path) -> None:
     for name, shape, measurements, advice in (
-        ("learning", falling, 40, "fork its newest checkpoint with more steps"),
+        ("learning", falling, 40, "continue from its newest checkpoint with more steps"),
         ("leveled", flattening, 40, "More clips or a lower learning rate"),
     ):
         (tmp_path / name).mkdir()

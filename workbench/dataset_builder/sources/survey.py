@@ -92,7 +92,8 @@ class SurveyedFiles:
     def warnings(self, *without: Problem) -> list[str]:
         """Describe each problem with up to three affected names."""
         found = [(problem, names) for problem, names in self.problems.items() if problem not in without]
-        return [f"{self.name}: {problem}: {_named(names)}" for problem, names in found]
+        source = "" if self.title else f"{self.name}: "  # files given one by one have no name in common
+        return [f"{source}{problem}: {_named(names)}" for problem, names in found]
 
 
 @dataclass(frozen=True)
@@ -422,4 +423,4 @@ def _joined(found: list[SurveyedFiles]) -> list[SurveyedFiles]:
 
 def _named(names: tuple[str, ...]) -> str:
     listed = ", ".join(repr(name) for name in names[:3])
-    return listed if len(names) <= 3 else f"{len(names):,} ({listed} ...)"
+    return listed if len(names) <= 3 else f"{listed} and {len(names) - 3:,} more"

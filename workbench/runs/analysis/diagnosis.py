@@ -507,7 +507,7 @@ def _no_lower(run: Numbers) -> str:
 
 
 def _more_steps(run: Numbers) -> str:
-    return "fork its newest checkpoint with more steps." if run.checkpoints else "train again with more steps."
+    return "continue from its newest checkpoint with more steps." if run.checkpoints else "train again with more steps."
 
 
 def _wait(run: Numbers) -> str:
