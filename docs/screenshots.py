@@ -134,6 +134,7 @@ def film(page: Page, server: Server) -> tuple[list[Image.Image], list[Image.Imag
     ending: list[Image.Image] = []
     demo = page.get_by_role("button", name="Train the demo")
     demo.wait_for()
+    time.sleep(SECONDS)
     take(page, frames)
     demo.click()
     page.locator("main wb-run .state.going").first.wait_for()

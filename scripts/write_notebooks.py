@@ -143,11 +143,11 @@ def kept(outputs: list[dict[str, Any]], cell: Locator, page: Page) -> Iterator[d
         picture = Image.open(io.BytesIO(view.screenshot(animations="disabled"))).convert("RGB")
         target = io.BytesIO()
         picture.quantize(COLORS, dither=Image.Dither.NONE).save(target, "PNG", optimize=True)
-        words = data.get("text/plain", "")
+        kind = re.match(r"<?([\w.]+)", "".join(data.get("text/plain", "")))
         yield {
             "data": {
                 "image/png": base64.b64encode(target.getvalue()).decode(),
-                "text/plain": re.sub(r"<?[\w.]+ object at 0x\w+>?", "a view", "".join(words)).splitlines(keepends=True),
+                "text/plain": [kind[1].rpartition(".")[2] if kind else "a view"],
             },
             "metadata": {},
             "output_type": "display_data",
