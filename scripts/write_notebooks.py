@@ -35,9 +35,14 @@ NOTEBOOKS = ROOT / "notebooks"
 HERE = ROOT / "build" / "notebooks"  # below the checkout, as the first cell expects, and ignored by git
 SHOWN_ROOT = "/home/you/video-lora-workbench"  # in place of this machine's folders
 MINUTES = 40
-WIDTH, HEIGHT = 1180, 1000
+WIDTH, HEIGHT, TALL = 1180, 1000, 3000  # of the window; tall, every output is in sight as a whole
 COLORS = 128  # of a picture's palette: a third of the bytes, and letters stay sharp
 SETTLE_SECONDS = 3.0  # videos and charts of a view
+# Puts the shown folder in the place of this machine's, in what is about to be filmed.
+RENAME = """([from, to]) => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) walker.currentNode.data = walker.currentNode.data.replaceAll(from, to);
+}"""
 LAB = {
     "notebook-extension/tracker": {"windowingMode": "none"},  # every output stays in the page
     "apputils-extension/notification": {"fetchNews": "false"},  # no question in front of an output
@@ -69,7 +74,7 @@ def lab() -> Iterator[str]:
         port = free.getsockname()[1]
     places = {f"JUPYTER_{name}_DIR": str(HERE / f".{name}") for name in ("RUNTIME", "CONFIG", "DATA")}
     places |= {f"JUPYTERLAB_{name}_DIR": str(HERE / f".{name}") for name in ("WORKSPACES", "SETTINGS")}
-    places |= {"WORKBENCH_HOME": str(HERE / "workspace"), "TMPDIR": str(HERE / "temporary")}
+    places |= {"WORKBENCH_HOME": str(HERE / "workspace"), "TMPDIR": str(HERE / "temporary"), "TQDM_DISABLE": "1"}
     for name, values in LAB.items():
         settings = HERE / ".SETTINGS" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         settings.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +121,9 @@ def shown(url: str, browser: str) -> list[list[dict[str, Any]]]:
         page.locator("[data-status=idle]").first.wait_for(state="attached")
         time.sleep(SETTLE_SECONDS)
         page.evaluate("jupyterapp.commands.execute('docmanager:save')")
+        page.set_viewport_size({"width": WIDTH, "height": TALL})
+        for frame in page.frames:
+            frame.evaluate(RENAME, [str(HERE), SHOWN_ROOT])
         (path,) = HERE.glob("*.ipynb")
         saved = json.loads(path.read_text(encoding="utf-8"))
         code = [cell for cell in saved["cells"] if cell["cell_type"] == "code"]
@@ -162,6 +170,8 @@ def with_outputs(notebook: dict[str, Any], outputs: list[list[dict[str, Any]]]) 
             if output["output_type"] == "error" or output.get("name") == "stderr":
                 sys.exit(f"cell {number}: {json.dumps(output)[:3000]}")
             output.pop("execution_count", None)
+            if "text" in output:
+                output["text"] = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in output["text"]]  # colors
             if output["output_type"] == "execute_result":
                 output["output_type"] = "display_data"
         cell["execution_count"], cell["outputs"] = number, found
