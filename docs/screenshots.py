@@ -42,10 +42,10 @@ PLACES = {
 }
 OBJECTS = "fetch('api/v1/call/overview/objects', {method: 'POST'}).then((answer) => answer.json())"
 SECONDS = 4.0  # for videos and charts of a place
-QUALITY = 82
-WIDTH = 900  # pixels of the moving picture
-MOST_FRAMES = 36
-SHOWN_MS, LAST_MS = 350, 2500
+QUALITY, FILM_QUALITY = 82, 75
+WIDTH = 1000  # pixels of the moving picture
+MOST_FRAMES = 36  # of the training
+FIRST_MS, SHOWN_MS, ENDING_MS, LAST_MS = 1500, 350, 900, 2500
 PATIENCE_MS = 900_000
 
 
@@ -66,9 +66,9 @@ def main() -> None:
         browser = launch(playwright, path)
         try:
             if not given:
-                frames = film(opened(browser, server, VIEW, "light"), server)
+                training, ending = film(opened(browser, server, VIEW, "light"), server)
                 if not options.every:
-                    write(frames)
+                    write(training, ending)
             for name, picture in (every if options.every else pictures)(browser, server):
                 picture.save(target / f"{name}.webp", quality=QUALITY, method=6)
         finally:
@@ -128,11 +128,13 @@ def picture_of(page: Page, place: str) -> Image.Image:
     return Image.open(io.BytesIO(page.screenshot())).convert("RGB")
 
 
-def film(page: Page, server: Server) -> list[Image.Image]:
-    """The whole loop, a frame every time the page has changed; it ends with a grid, which the tabs then show."""
+def film(page: Page, server: Server) -> tuple[list[Image.Image], list[Image.Image]]:
+    """The training, a frame a second; then the finished run, a sample and a grid, which the tabs then show."""
     frames: list[Image.Image] = []
+    ending: list[Image.Image] = []
     demo = page.get_by_role("button", name="Train the demo")
     demo.wait_for()
+    time.sleep(SECONDS)
     take(page, frames)
     demo.click()
     page.locator("main wb-run .state.going").first.wait_for()
@@ -142,13 +144,13 @@ def film(page: Page, server: Server) -> list[Image.Image]:
         time.sleep(1.0)
     page.locator("main wb-run .head .state", has_text="Finished").wait_for()
     time.sleep(3.0)
-    take(page, frames)
+    take(page, ending)
     page.get_by_role("link", name="Sample it").click()
     page.locator("main button[data-do=generate]").click()
     page.locator("main wb-result video").first.wait_for()
     for _ in range(3):
         time.sleep(1.0)
-        take(page, frames)
+        take(page, ending)
     page.locator("main wb-result").get_by_role("button", name="Compare").click()
     make = page.locator("dialog[open] button[data-do=make]")
     make.or_(page.locator("main wb-grid")).first.wait_for()
@@ -156,8 +158,10 @@ def film(page: Page, server: Server) -> list[Image.Image]:
         make.click()
     page.locator("main wb-grid video").first.wait_for()
     page.wait_for_function("!document.querySelector('main .making')")  # every video is generated
-    take(page, frames)
-    return frames
+    for _ in range(3):
+        time.sleep(1.0)
+        take(page, ending)
+    return frames, ending
 
 
 def take(page: Page, frames: list[Image.Image]) -> None:
@@ -165,11 +169,17 @@ def take(page: Page, frames: list[Image.Image]) -> None:
     frames.append(picture.resize((WIDTH, WIDTH * picture.height // picture.width), Image.Resampling.LANCZOS))
 
 
-def write(frames: list[Image.Image]) -> None:
-    kept = frames[:: max(1, len(frames) // MOST_FRAMES)]
-    times = [SHOWN_MS] * (len(kept) - 1) + [LAST_MS]
+def write(training: list[Image.Image], ending: list[Image.Image]) -> None:
+    kept = training[:: max(1, len(training) // MOST_FRAMES)]
+    times = [FIRST_MS] + [SHOWN_MS] * (len(kept) - 1) + [ENDING_MS] * (len(ending) - 1) + [LAST_MS]
     kept[0].save(
-        IMAGES / "demo.webp", save_all=True, append_images=kept[1:], duration=times, loop=0, quality=55, method=6
+        IMAGES / "demo.webp",
+        save_all=True,
+        append_images=[*kept[1:], *ending],
+        duration=times,
+        loop=0,
+        quality=FILM_QUALITY,
+        method=6,
     )
 
 

@@ -181,6 +181,7 @@ def test_stacks_of_a_run_that_hung_and_previews_at_other_scales(shell: Shell, wo
 
 def test_a_recipe_says_why_and_flags_win_over_it(shell: Shell, workspace: Workspace, not_started: None) -> None:
     said = shell("recipes", "effect", "--model", "cogvideox-5b").out
+    assert "start: workbench train --recipe effect --dataset NAME --model cogvideox-5b" in said
     assert "2,000" not in said
     assert "https://huggingface.co/finetrainers/CogVideoX-1.5-crush-smol-v0" in said
     listed = json.loads(shell("recipes", "--model", "cogvideox-5b", "--json").out)

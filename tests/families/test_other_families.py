@@ -105,13 +105,13 @@ def test_other_files_are_named_by_their_ends(tmp_path: Path) -> None:
     ("name", "match"),
     [
         ("MiniMaxAI/MiniMax-H3", "MiniMax H3, which is not supported, because its license grants no rights in the EU"),
-        ("minimax-h3", "It would take a family that packs video and sound"),
+        ("minimax-h3", "Supporting it would take a family that packs video and sound"),
         ("tencent/HunyuanVideo", "because HunyuanVideo 1.5, which is, replaced it"),
         ("Wan-AI/Wan2.5-T2V-14B-Diffusers", "because its weights were not published. Wan 2.1 and 2.2 are supported"),
         ("Wan-AI/Wan2.2-Animate-14B-Diffusers", "needs a pose and a face video"),
         ("Skywork/SkyReels-V2-T2V-14B-540P-Diffusers", "docs/add_a_family.md has a module for it"),
-        ("nvidia/Cosmos-Predict2.5-2B", "It would take its text encoder"),
-        ("kandinskylab/Kandinsky-6.0-Lite", "It would take training on sound"),
+        ("nvidia/Cosmos-Predict2.5-2B", "Supporting it would take its text encoder"),
+        ("kandinskylab/Kandinsky-6.0-Lite", "Supporting it would take training on sound"),
     ],
 )
 def test_a_model_that_is_asked_for_is_refused_with_the_reason_before_a_download(

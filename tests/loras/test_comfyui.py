@@ -78,7 +78,7 @@ def test_the_node_says_the_verdict(comfyui: Any, wan: Any, tmp_path: Path, monke
     loaded, _ = comfyui.with_lora(model, path)
     found = node().check(loaded, "ring.safetensors")
     assert found["result"][0] is loaded
-    assert found["ui"]["text"][0].startswith("Loaded whole, and the same as trained: all 60 layers.")
+    assert found["ui"]["text"][0].startswith("Loaded completely, as trained: all 60 layers.")
     weaker, _ = comfyui.with_lora(model, path, 0.5)
     assert "It is loaded at a strength of 0.5." in node().check(weaker, "ring.safetensors")["ui"]["text"][0]
 

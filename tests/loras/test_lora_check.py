@@ -85,7 +85,7 @@ def test_the_checker_needs_numpy_alone(file: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(copy.parent)!r}); import check_lora; found = set(sys.modules)\n"
     code += f"assert not found & {{'torch', 'safetensors', 'workbench'}}; sys.exit(check_lora.main([{str(file)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=copy.parent, check=True)
-    assert done.stdout.startswith("Loaded whole, and the same as trained: all 36 layers.")
+    assert done.stdout.startswith("Loaded completely, as trained: all 36 layers.")
 
 
 @pytest.mark.parametrize("name", ["tiny-wan", "tiny-cogvideox", "tiny-phenaki"])
@@ -131,7 +131,7 @@ def test_changed_weights_are_named(file: Path) -> None:
     tensors["diffusion_model.blocks.2.self_attn.k.lora_up.weight"][:32] *= 1.5
     found = check(rewritten(file, tensors))
     assert found.code == "changed"
-    assert found.sentence.startswith("1 of 36 layers have other values than were trained (blocks.2.attn1.to_k)")
+    assert found.sentence.startswith("1 of 36 layers have different values than were trained (blocks.2.attn1.to_k)")
 
 
 def test_a_file_that_is_cut_off_says_how_much_is_there(file: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_lora_of_one_expert_is_not_used_for_the_other(tmp_path: Path) -> None:
     assert check(high).good
     assert check(high, expert="low noise").code == "wrong expert"
     low = high.rename(tmp_path / "ring_low_noise.safetensors")
-    assert check(low).sentence == "it is for the high noise expert, and is used for the low noise one"
+    assert check(low).sentence == "it is for the high noise expert but is used for the low noise one"
 
 
 def seen_of(file: Path, **more: object) -> tuple[SelfTest, Seen]:
@@ -175,7 +175,7 @@ def test_the_base_model_is_known_by_its_weights(file: Path) -> None:
     other = judge(test, Seen(seen.numbers, base=noised(seen.base, 1.0)))
     assert (other.code, other.sentence) == (
         "wrong base",
-        "the base model's weights are others: it was trained on tiny-wan",
+        "the base model is a different one: it was trained on tiny-wan",
     )
 
 
@@ -274,7 +274,7 @@ def test_a_file_without_a_test_says_what_can_be_said(tmp_path: Path) -> None:
 
 
 def test_the_operation_and_its_exit_codes(file: Path, workspace: Workspace) -> None:
-    assert loras.check(workspace, str(file)).sentence == "loaded whole, and the same as trained: all 36 layers"
+    assert loras.check(workspace, str(file)).sentence == "loaded completely, as trained: all 36 layers"
     file.write_bytes(file.read_bytes()[:-1])
     assert loras.check(workspace, str(file)).code == "damaged"
     with pytest.raises(ConfigError, match="not a LoRA of this workspace"):

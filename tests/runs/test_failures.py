@@ -78,7 +78,7 @@ MESSAGES = [
     (ExitCode.BAD_CONFIG, "frames is 10: use 9 or 17", "setting"),
     (ExitCode.BAD_DATA, "held_out is 9, dataset has 3 usable clips", "clips"),
     (ExitCode.BUG, "KeyError: 'x'", "bug"),
-    (None, "The process ended without a word", "died"),
+    (None, "The process ended without a message", "died"),
 ]
 
 
@@ -112,7 +112,7 @@ def test_what_the_message_hides_the_traceback_says() -> None:
 
 def test_the_log_of_an_earlier_start_is_no_evidence() -> None:
     log = f"{BROKEN_MODEL}{BEGIN}today\nresuming from the checkpoint of step 20\n"
-    assert shown(None, "The process ended without a word", log).rule == "died"
+    assert shown(None, "The process ended without a message", log).rule == "died"
 
 
 def test_the_next_step_depends_on_settings_and_checkpoints() -> None:

@@ -68,7 +68,7 @@ def recipes(
     if as_json:
         print_json([one.model_dump(mode="json") for one in found])
     elif subject:
-        _show(found[0])
+        _show(found[0], f"--dataset {dataset or 'NAME'}{f' --model {model}' if model else ''}")
     else:
         main = ("steps", "rank", "learning_rate")
         rows = [(one.subject, *(str(one.settings.get(name, "")) for name in main), one.evidence) for one in found]
@@ -100,7 +100,7 @@ def with_recipe(
     return settings.changed(**taken)
 
 
-def _show(found: Recipe) -> None:
+def _show(found: Recipe, flags: str) -> None:
     say(f"{found.subject} on {found.model}: {found.evidence}")
     if found.warning:
         say(found.warning)
@@ -111,7 +111,7 @@ def _show(found: Recipe) -> None:
     for title, url in dict.fromkeys(sources):
         say(f"  {title}{f'  {url}' if url else ''}")
     if found.settings:
-        say(f"start: workbench train --recipe {found.subject} --dataset NAME")
+        say(f"start: workbench train --recipe {found.subject} {flags}")
 
 
 clone_flag = click.option(

@@ -514,9 +514,9 @@ def judge(test: SelfTest, seen: Seen) -> Verdict:
     """Compare what a program made of a LoRA with the LoRA that was trained."""
     total = len(test.layers)
     if not any(layer in seen.numbers for layer in test.layers):
-        why = f"its {total} layers have names that this program does not know" if total else "it has no layers"
+        why = f"its {total} layers have names that this program doesn't know" if total else "it has no layers"
         remedy = "Write it in another format: for ComfyUI, `workbench loras convert LORA comfyui`"
-        return Verdict("not loaded", f"nothing of it is loaded: {why}", (remedy,))
+        return Verdict("not loaded", f"none of it is loaded: {why}", (remedy,))
     found, compared = _problems(test, seen), ["each layer's change"]
     if seen.base:
         compared.append("the base weights")
@@ -531,15 +531,15 @@ def judge(test: SelfTest, seen: Seen) -> Verdict:
         elif not found and effect > SAME_OUTPUT + rounding:
             found.append(("changed", f"its effect on the model's output differs by {effect:.1%}"))
     if test.shift is not None and seen.shift is not None and abs(seen.shift - test.shift) > 0.01 * test.shift:
-        sentence = f"the noise levels are shifted by {seen.shift:g}, and the LoRA was sampled with {test.shift:g}"
-        found.append(("other shift", f"its layers are whole, but {sentence}" if not found else sentence))
+        sentence = f"the noise levels are shifted by {seen.shift:g}, but the LoRA was sampled with {test.shift:g}"
+        found.append(("other shift", f"all its layers are loaded, but {sentence}" if not found else sentence))
     notes = [f"Compared: {', '.join(compared)}", *_not_compared(test, seen)]
     if seen.strength != 1:
         notes.append(f"It is loaded at a strength of {seen.strength:g}")
     if seen.unknown:
         notes.append(f"The file has {len(seen.unknown)} more layers than were trained ({seen.unknown[0]})")
     if not found:
-        return Verdict("whole", f"loaded whole, and the same as trained: all {total} layers", tuple(notes))
+        return Verdict("whole", f"loaded completely, as trained: all {total} layers", tuple(notes))
     (code, sentence), *others = found
     return Verdict(code, sentence, (*(f"{text[:1].upper()}{text[1:]}" for _, text in others), *notes))
 
@@ -558,7 +558,7 @@ def _problems(test: SelfTest, seen: Seen) -> list[tuple[str, str]]:
     if problem is not None:
         found.append(problem)
     if differing:
-        sentence = f"{len(differing)} of {total} layers have other values than were trained ({differing[0]})"
+        sentence = f"{len(differing)} of {total} layers have different values than were trained ({differing[0]})"
         found.append(("changed", sentence))
     return found
 
@@ -620,10 +620,10 @@ def _expert_or_base(test: SelfTest, seen: Seen) -> tuple[str, str] | None:
         matching = [name for name, known in test.base.items() if name != test.expert and _same_base(known, seen.base)]
         if not matching:
             model = f": it was trained on {test.base_model}" if test.base_model else ""
-            return "wrong base", f"the base model's weights are others{model}"
+            return "wrong base", f"the base model is a different one{model}"
         expert = matching[0]
     if test.expert and expert and expert != test.expert:
-        return "wrong expert", f"it is for the {test.expert} expert, and is used for the {expert} one"
+        return "wrong expert", f"it is for the {test.expert} expert but is used for the {expert} one"
     return None
 
 
@@ -637,7 +637,7 @@ def _same_base(known: Mapping[str, Array], seen: Mapping[str, Array]) -> bool:
 def _not_compared(test: SelfTest, seen: Seen) -> list[str]:
     found = []
     if not test.base:
-        found.append("The base model was not at hand when the file was written, so it cannot be compared")
+        found.append("The base model was not available when the file was written, so it cannot be compared")
     elif not seen.base:
         found.append("The base model is not loaded here, so whether it is the right one was not compared")
     if seen.outputs is None:
@@ -694,7 +694,7 @@ def _without_test(
 ) -> Verdict:
     """Say what can be said of a file without a test."""
     if not found:
-        return Verdict("no test", "it carries no test, and holds no LoRA layer with a name known here")
+        return Verdict("no test", "it has no test, and holds no LoRA layer with a name known here")
     broken = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if broken:
         return Verdict("damaged", f"the file is damaged: {broken[0][:80]} holds numbers that are not finite")
@@ -706,7 +706,7 @@ def _without_test(
     ]
     notes += [f"{zero} of {len(found)} layers change nothing"] if zero else []
     where = "the other file" if other else "it"
-    return Verdict("no test", f"{where} carries no test, so it cannot be compared with what was trained", tuple(notes))
+    return Verdict("no test", f"{where} has no test, so it cannot be compared with what was trained", tuple(notes))
 
 
 def _span(values: Iterable[float]) -> str:
@@ -862,7 +862,7 @@ class CheckLora:
 
     CATEGORY, FUNCTION, OUTPUT_NODE = "loaders", "check", True
     RETURN_TYPES, RETURN_NAMES = ("MODEL", "STRING"), ("model", "verdict")
-    DESCRIPTION = "Says whether a LoRA is loaded whole and the same as it was trained, from the test in its file."
+    DESCRIPTION = "Says whether a LoRA is loaded completely, as it was trained, from the test in its file."
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:

@@ -102,8 +102,8 @@ UNSUPPORTED = (
         "minimaxai",
         r"minimax.?h3|h3(-|$)",
         "because its license grants no rights in the EU, the UK, South Korea and the USA without an authorization from "
-        "MiniMax, videos included. It would take a family that packs video and sound into one sequence, and training "
-        "that keeps the guidance distilled into its weights",
+        "MiniMax, videos included. Supporting it would take a family that packs video and sound into one sequence, and "
+        "training that keeps the guidance distilled into its weights",
     ),
     Unsupported(
         "HunyuanVideo",
@@ -122,8 +122,8 @@ UNSUPPORTED = (
         "Wan Animate",
         "wan-ai",
         r"wan.*animate",
-        "because it needs a pose and a face video of each clip. It would take these as companions of clips, and its "
-        "motion encoder",
+        "because it needs a pose and a face video of each clip. Supporting it would take these as companions of clips, "
+        "and its motion encoder",
     ),
     Unsupported(
         "Wan S2V", "wan-ai", r"wan.*s2v", "because it needs clips with sound, and diffusers has no pipeline for it"
@@ -132,15 +132,15 @@ UNSUPPORTED = (
         "Kandinsky 6",
         "kandinskylab|ai-forever",
         r"kandinsky.?6",
-        "because it makes a picture with its sound. It would take training on sound, and a look at the license of its "
-        "weights",
+        "because it makes a picture with its sound. Supporting it would take training on sound, and a look at the "
+        "license of its weights",
     ),
     Unsupported(
         "Cosmos",
         "nvidia",
         r"cosmos",
-        "because nobody has written its family yet. It would take its text encoder, 28 layers of Qwen2.5-VL side by "
-        "side",
+        "because nobody has written its family yet. Supporting it would take its text encoder, 28 layers of Qwen2.5-VL "
+        "side by side",
     ),
     Unsupported(
         "SkyReels-V2",
@@ -152,7 +152,7 @@ UNSUPPORTED = (
         "SanaVideo",
         "efficient-large-model|nvidia",
         r"sana.?video",
-        "because nobody has written its family yet. It would take its linear attention",
+        "because nobody has written its family yet. Supporting it would take its linear attention",
     ),
     Unsupported("LongCat-Video", "meituan-longcat", r"longcat", "because diffusers has no pipeline for its videos"),
     Unsupported("Motif-Video", "motif-technologies", r"motif.?video", "because nobody has written its family yet"),
@@ -160,7 +160,7 @@ UNSUPPORTED = (
         "Helios",
         "bestwishysh",
         r"helios",
-        "because nobody has written its family yet. It would take streaming over minutes",
+        "because nobody has written its family yet. Supporting it would take streaming over minutes",
     ),
 )
 

@@ -83,7 +83,7 @@ def death(process: dict[str, Any]) -> str:
     """Say what is known about a process that ended without a result, from its record ("signal", "memory_ran_out")."""
     if process.get("memory_ran_out"):
         return "The system ended the process because memory ran out."
-    unknown = "The process ended without a word: it was killed, ran out of memory, or the machine went down."
+    unknown = "The process ended without a message: it was killed, ran out of memory, or the machine went down."
     return DEATHS.get(process.get("signal", 0), unknown)
 
 

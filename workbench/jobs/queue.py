@@ -709,7 +709,7 @@ def serve(job: jobs.Job) -> None:
     workspace = Workspace.of(job.folder)
     seen, first, read_at = -1, list[Entry](), 0.0
     while workspace.runs.exists():
-        job.check_stop("stopped as asked; it starts again when runs wait")
+        job.check_stop("stopped as requested; it starts again when runs wait")
         now = 0
         with contextlib.suppress(OSError):
             now = (workspace.runs / QUEUE).stat().st_mtime_ns

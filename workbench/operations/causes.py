@@ -94,7 +94,7 @@ class Causes(JobSnapshot):
     """Rank correlation between the scores of both halves of the noise, -1 to 1; null until there is an answer."""
 
     clips: Annotated[tuple[Cause, ...], HIDDEN]
-    """All clips, those that speak most for the sample first."""
+    """All clips, those that contributed most to the sample first."""
 
     missing: Annotated[tuple[str, ...], Shown(text=", ".join)]
     """Names of clips that the run trained on and that are gone from its datasets; they were not compared."""

@@ -491,7 +491,7 @@ def notes(
     if status.hanging:
         limit = settings.stall_timeout if settings else 0
         end = f" After {limit:g} minutes of silence, the run ends and writes its stacks to disk." if limit else ""
-        yield Note(f"No sign of life for {duration(status.silent_seconds)}: look at its stacks.{end}", "bad")
+        yield Note(f"No sign of life for {duration(status.silent_seconds)}: see its stacks.{end}", "bad")
     if parent:
         changed = "; ".join(f"{name} {old} → {new}" for name, (old, new) in parent.get("changed", {}).items())
         text = f"Continues from step {parent.get('step')} of {parent.get('run')}"

@@ -96,7 +96,7 @@ def checked_file(workspace: Workspace, text: str) -> Path:
     if path is None or not path.is_file():
         raise _refusal(f"{text[:120]!r}, which is not a file on this machine: download it first")
     if is_of_torch(path):
-        raise _refusal(f"{path.name}, a file written by torch, which carries no test: import it, and check the import")
+        raise _refusal(f"{path.name}, a file written by torch, which has no test: import it, and check the import")
     return path
 
 

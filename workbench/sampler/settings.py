@@ -89,7 +89,7 @@ class SampleSettings(NamesModel):
     """How many of the last frames of the video to continue, or of the previous scene, the new video begins with. More
     frames preserve more of the motion. Empty: the length of the model's shortest clip."""
 
-    tell_frames: bool = field(False, title="Tell the frames taken over", section=WHAT, advanced=True, own=True)
+    tell_frames: bool = field(False, title="Condition on the frames taken over", section=WHAT, advanced=True, own=True)
     """Also condition the model on the frames taken over, for LoRAs trained with given prefix. Off: they are only put
     back at each step."""
 
@@ -97,7 +97,7 @@ class SampleSettings(NamesModel):
     """A video file to lead up to: the new video ends with its first frames. For LoRAs trained with given suffix."""
 
     following_frames: int | None = field(
-        None, title="Frames of what follows", section=WHAT, low=1, high=1000, unit="frames", advanced=True, own=True
+        None, title="Frames of that video", section=WHAT, low=1, high=1000, unit="frames", advanced=True, own=True
     )
     """How many of the first frames of the video that follows the new video ends with; use as many as its LoRA was
     trained with. Empty: the length of the model's shortest clip."""

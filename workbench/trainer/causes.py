@@ -313,11 +313,11 @@ def sentence(answer: Answer) -> str:
         return f"The run trained on {few}, too few to tell which one caused {what}."
     if answer.agreement < (needed := needed_agreement(len(answer.clips))):
         return (
-            f"Cannot tell: two halves of the noise rank the clips no more alike than by chance (correlation "
+            f"Cannot tell: the two halves of the noise agree no better on the clips than by chance (correlation "
             f"{answer.agreement:.2f}, by chance up to {needed:.2f})."
         )
     if not (found := named(answer)):
-        return f"No clip stands out: all of them speak about equally for {what}, which the concept as a whole explains."
+        return f"No clip stands out: all of them contribute equally to {what}, so the concept explains it."
     names = [one.name for one in found]
     several = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
     theirs = "their gradients match" if len(names) > 1 else "its gradient matches"

@@ -473,7 +473,7 @@ class Session:
             except CannotWrite as error:
                 if must:
                     raise
-                self.warning = f"step {self.step} is not saved, the next save tries again: {error}"
+                self.warning = f"step {self.step} was not saved; the next save will try again: {error}"
                 log(self.warning)
                 return
             checkpoints.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
@@ -493,9 +493,9 @@ class Session:
         try:
             yield
         except Interrupted:
-            log(f"stop requested: the preview of step {self.step} is left for the next start")
+            log(f"stop requested: the preview of step {self.step} is postponed until the next start")
         except CannotWrite as error:
-            self.warning = f"a preview of step {self.step} is not written yet, the next preview tries again: {error}"
+            self.warning = f"a preview of step {self.step} was not written; the next one will try again: {error}"
             log(self.warning)
         except (torch.OutOfMemoryError, ConfigError) as error:
             log(f"skipped the preview of step {self.step}: {str(error).splitlines()[0]}")

@@ -367,7 +367,7 @@ def _at_best(run: Numbers) -> Iterator[str]:
     found = run.forecast
     yield f"Best point reached: step {found.step:,}. More steps are expected to add less than a tenth to its effect."
     if run.settings is not None and run.settings.best_point == "do":
-        yield "It goes on because it was started again after it had stopped there."
+        yield "It continues because it was started again after it had stopped there."
 
 
 def _coming(run: Numbers) -> Iterator[str]:
@@ -469,7 +469,7 @@ def _learning(run: Numbers) -> Iterator[str]:
 def _not_better(run: Numbers) -> Iterator[str]:
     yield f"The model's output has changed by {run.own:.0%}, but {_no_lower(run)}."
     yield ("Look at the previews: it" if run.previews else "It") + " may have learned the style of its clips."
-    yield "Add clips, or say in the captions what the clips have in common."
+    yield "Add clips, or describe in the captions what the clips have in common."
 
 
 def _no_effect(run: Numbers) -> Iterator[str]:
