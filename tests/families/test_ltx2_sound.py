@@ -24,6 +24,7 @@ from workbench.fit import memory
 from workbench.publishing import card
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
+from workbench.trainer.evaluation import EvaluationInput, held_out_by_band
 from workbench.trainer.trainable import Trainable
 
 
@@ -123,6 +124,19 @@ def test_without_a_sound_the_loss_is_the_picture_s(case: Case) -> None:
         each, beside = FAMILY.losses(case.transformer, schedule, inputs)
         assert torch.equal(each, FAMILY.loss(case.transformer, schedule, inputs))
     assert beside is None
+
+
+def test_a_mask_that_marks_everything_leaves_both_held_out_losses(case: Case) -> None:
+    text = {name: one[:1] for name, one in case.text.items()}
+    moments = {"mean": case.latents[:1], "std": torch.zeros_like(case.latents[:1])}
+    probe = EvaluationInput("a", case.shape, text, moments, fps=FPS, sound=heard(case).latents[:1])
+    marked = replace(probe, mask=torch.ones(1, 1, *case.shape[1:]))
+    schedule = FAMILY.noise_schedule(case.folder, CPU)
+    plain, masked = (held_out_by_band(FAMILY, case.transformer, schedule, [one], 0, CPU) for one in (probe, marked))
+    assert plain.sound is not None
+    assert masked.sound == pytest.approx(plain.sound)
+    assert masked.bands == pytest.approx(plain.bands)
+    assert masked.outside is None
 
 
 # ---- spectrogram, encoding, decoding

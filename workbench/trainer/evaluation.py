@@ -153,8 +153,11 @@ def held_out_by_band(
                 else:
                     mask = probe.mask.to(device)
                     target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
-                    predicted = family.predict(transformer, schedule, inputs)
+                    predicted, *of_sounds = family.predictions(transformer, schedule, inputs)
                     loss = family.error(predicted, target, inputs.given, mask)
+                    if (sound := inputs.sound) is not None:
+                        aim = schedule.target(sound.latents, sound.noise, sound.timesteps)
+                        sounds.append(family.error(of_sounds[0], aim).item())
                     if (mask < 1).any():
                         outside.append(family.error(predicted, target, inputs.given, 1 - mask).item())
             of_clip.append(loss.item())

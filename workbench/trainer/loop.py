@@ -327,7 +327,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
             progress(session, PREVIEWING),
             scale,
         )
-    if session.ranks.first and session.step and scale == 1.0:
+    if session.ranks.first and session.step and scale == 1.0 and session.settings.sound != "sound":
         effect = visible_effect.measure(session.run, session.step)
         if effect is not None and effect != session.effects.get(session.step):
             session.effects[session.step] = effect
