@@ -300,22 +300,23 @@ function ownerOf(node) {
 
 // ---- buttons that take another's place under the pointer ----
 
-// A click on one is ignored for SETTLE_MS, because it was meant for the button that was there before.
+// A click on one is ignored for SETTLE_MS unless the pointer has moved, because it was meant for the button that was there before.
 const SETTLE_MS = 500;
 const controlOf = (node) => node.closest?.('[data-do], a[href]') ?? null;
-let pointed = { x: NaN, y: NaN, control: null, slid: -Infinity }; // where the pointer is, on what, and since when without having moved
+let meant = { control: null, does: '' }; // what the pointer was on when a person last moved it
+let slid = { control: null, at: -Infinity }; // what has come under it since
 
-document.addEventListener('pointerover', ({ target, screenX: x, screenY: y }) => {
-  const control = controlOf(target), still = x === pointed.x && y === pointed.y;
-  if (control === pointed.control && still) return;
-  pointed = { x, y, control, slid: still && control && pointed.control ? performance.now() : -Infinity };
+const mean = (control) => { meant = { control, does: control?.dataset.do }; };
+document.addEventListener('pointermove', ({ target }) => mean(controlOf(target)), true);
+document.addEventListener('pointerover', ({ target, pointerType }) => {
+  const control = controlOf(target);
+  if (pointerType !== 'mouse') mean(control); // fingers do not rest on a button
+  if (control !== slid.control) slid = { control, at: performance.now() };
 }, true);
-document.addEventListener('scroll', () => { pointed.x = NaN; }, true);
 document.addEventListener('click', (event) => {
   const control = controlOf(event.target);
-  if (!event.detail || !control) return; // keys have no place
-  const since = Math.max(control === pointed.control ? pointed.slid : -Infinity, control.turned ?? -Infinity);
-  if (performance.now() - since > SETTLE_MS) return;
+  if (!event.detail || !control || !meant.control || (control === meant.control && control.dataset.do === meant.does)) return;
+  if (performance.now() - Math.max(control === slid.control ? slid.at : -Infinity, control.turned ?? -Infinity) > SETTLE_MS) return;
   event.preventDefault();
   event.stopPropagation();
 }, true);

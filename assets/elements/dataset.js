@@ -52,7 +52,8 @@ class Dataset extends WorkbenchElement {
     const models = this.models ?? [];
     const size = Object.keys(sizes), rate = Object.keys(fps).map((one) => String(Number(one)));
     const all = (list) => (list.length > 2 ? `${list[0]} and ${list.length - 1} more` : list.join(', '));
-    return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1><div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
+    return html`<div class="section" style="gap:10px"><div class="head"><h1 tabindex="-1" class="one-line" title="${about.title}">${about.title}</h1>${
+      linkTo('', address('dataset', this.name, 'notes'), { kind: 'quiet small square', name: 'edit', label: 'Rename, or add notes' })}<div class="actions">${button('Add clips', 'choose', { name: 'plus' })}${menu([
       ['More ways to add', 'go', 'add', 'plus'], ['Write captions with a model', 'go', 'captions', 'edit'], ['Edit many captions', 'go', 'edit', 'find'], ['Cut clips', 'go', 'split', 'crop'],
       ['Title, group and notes', 'go', 'notes', 'settings'], ['Export', 'go', 'export', 'download'], about.undo && [`Undo: ${about.undo.slice(0, 40)}`, 'undo'], about.redo && [`Redo: ${about.redo.slice(0, 40)}`, 'redo'],
       ['Move to the bin', 'toBin', '', 'bin', 'danger']])}${clips ? button(`Train on ${count(clips, 'clip')}`, 'train', { kind: ['', 'pairs', 'input', 'history', 'notes'].includes(this.tab) ? 'primary' : '' }) : ''}</div></div>
