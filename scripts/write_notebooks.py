@@ -78,11 +78,11 @@ def lab() -> Iterator[str]:
     for name, values in LAB.items():
         settings = HERE / ".SETTINGS" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text(json.dumps(values))
+        settings.write_text(json.dumps(values), encoding="utf-8")
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += ["--LabApp.expose_app_in_browser=True", "--IdentityProvider.token=t", "--LabApp.news_url="]
     command += [f"--ServerApp.root_dir={HERE}"]
-    with (HERE / "lab.log").open("w") as log:
+    with (HERE / "lab.log").open("w", encoding="utf-8") as log:
         server = subprocess.Popen(command, env=os.environ | places, stdout=log, stderr=subprocess.STDOUT)
     try:
         address = f"http://127.0.0.1:{port}"

@@ -127,7 +127,7 @@ class SampleSettings(NamesModel):
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs: a run's name, a .safetensors file or OWNER/NAME on the Hub, followed by =SCALE if not 1:
-    ring=0.8. Factors for single blocks follow in brackets: ring=0.8[0-9:0.5, 12:0]"""
+    ring=0.8. Factors for single blocks may follow in brackets, as in ring=0.8[0-9:0.5, 12:0]."""
 
     force_loras: bool = field(False, title="Use LoRAs that do not fit", section=WHAT, advanced=True)
     """Load a LoRA even if most of it belongs to another model. Layers that do not fit are skipped."""
