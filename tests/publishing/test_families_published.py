@@ -115,12 +115,12 @@ def toy(request: pytest.FixtureRequest, tmp_path: Path) -> Toy:
 
 
 def run(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the code leaves in `video`, run in a folder."""
+    """The pictures that the code leaves in `video`, run in a folder."""
     monkeypatch.chdir(folder)
     scope: dict[str, Any] = {}
     exec(compile(text, "card", "exec"), scope)
     assert os.path.getsize(folder / "video.mp4")
-    return scope["video"]
+    return getattr(scope["video"], "frames", [scope["video"]])[0]
 
 
 def test_the_code_beside_a_lora_generates_what_a_sample_is(
