@@ -204,6 +204,17 @@ def finish(run: Run) -> Status:
     return status
 
 
+def trained(workspace: Workspace, settings: TrainSettings, name: str) -> Run:
+    """Return a finished run of this name: one that is there, resumed if it was killed, or a new one."""
+    begun = [run for run in Run.all(workspace) if run.folder.name == name]
+    run = begun[0] if begun else Run.create(workspace, settings, name)
+    if run.lora is None:
+        run.start(from_start=True)  # also if it was killed before its first checkpoint
+        finish(run)
+    assert run.lora is not None
+    return run
+
+
 @contextmanager
 def lora_on(pipeline: tiny_models.Pipeline, lora: Path) -> Iterator[None]:
     """Return the stock pipeline with a LoRA file loaded."""

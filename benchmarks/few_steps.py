@@ -14,7 +14,8 @@ stripes, is taught in three ways with equal settings:
 Each is sampled with the few-step model in 4 steps without guidance. "shown" is the share of the concept's prompts that
 show it, "known" the share of known prompts that are fully right, and "sharp" the variance of a sample's gradient
 relative to clips made in 24 guided steps. The last row of each seed is the LoRA of the base model in 24 guided steps,
-like previews without a speed LoRA. Results are saved after each run.
+like previews without a speed LoRA. Results are saved after each run. With --models and --workspace a killed benchmark
+resumes: what was distilled, generated and trained is kept, and only sampled again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from workbench.dataset_builder import Dataset
 from workbench.families import default_model, find_model
 from workbench.families.facts import ALL_LINEAR
 from workbench.families.model_inputs import CallInputs
-from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 from workbench.workspace import Workspace
@@ -167,7 +167,9 @@ class Bench:
         with tempfile.TemporaryDirectory() as clips:
             tiny_world.write_demo_clips(Path(clips), CONCEPT)
             for name in (CONCEPT, demo.KNOWN):
-                Dataset.ensure(workspace, name).import_files([Path(clips) / name])
+                dataset, drawn = Dataset.ensure(workspace, name), list((Path(clips) / name).glob("*.mp4"))
+                if len(dataset.clips) < len(drawn):
+                    dataset.import_files([Path(clips) / name])
         self.adapter = self.make_adapter()
 
     def samples(
@@ -198,14 +200,16 @@ class Bench:
     def make_adapter(self) -> Path:
         """Train an ordinary LoRA on clips from the few-step model, which undoes the distillation, and return it."""
         options = self.options
-        specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.generated, seed=2)
-        clips = tiny_models.sample(self.distilled, [spec.caption() for spec in specs], FEW, 1.0, seed=20_000)
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (spec, clip) in enumerate(zip(specs, clips, strict=True)):
-                large = interpolate(clip, scale_factor=4, mode="nearest")
-                tiny_world.write_clip(large, Path(folder) / f"{number:03d}.mp4")
-                (Path(folder) / f"{number:03d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
-            Dataset.ensure(self.workspace, GENERATED).import_files([Path(folder)])
+        dataset = Dataset.ensure(self.workspace, GENERATED)
+        if len(dataset.clips) < options.generated:
+            specs = tiny_world.balanced_choice(tiny_world.training_specs(), options.generated, seed=2)
+            clips = tiny_models.sample(self.distilled, [spec.caption() for spec in specs], FEW, 1.0, seed=20_000)
+            with tempfile.TemporaryDirectory() as folder:
+                for number, (spec, clip) in enumerate(zip(specs, clips, strict=True)):
+                    large = interpolate(clip, scale_factor=4, mode="nearest")
+                    tiny_world.write_clip(large, Path(folder) / f"{number:03d}.mp4")
+                    (Path(folder) / f"{number:03d}.txt").write_text(spec.caption() + "\n", encoding="utf-8")
+                dataset.import_files([Path(folder)])
         settings = demo.teach(GENERATED, demo.KNOWN).changed(
             model=str(self.few),
             regularization_dataset=None,
@@ -213,8 +217,7 @@ class Bench:
             held_out=0,
             **self.quick(options.adapter_steps),
         )
-        run = Run.create(self.workspace, settings, "adapter")
-        concepts.finish(run)
+        run = concepts.trained(self.workspace, settings, "adapter")
         assert run.lora is not None
         return run.lora
 
@@ -231,8 +234,7 @@ class Bench:
             seed=seed,
             **self.quick(self.options.steps),
         )
-        run = Run.create(self.workspace, settings, f"{way.replace(' ', '-')}-{seed}")
-        concepts.finish(run)
+        run = concepts.trained(self.workspace, settings, f"{way.replace(' ', '-')}-{seed}")
         assert run.lora is not None
         found = []
         if way != "base model":
@@ -263,13 +265,14 @@ def main() -> None:
     parser.add_argument("--adapter-steps", type=int, default=200)
     parser.add_argument("--prompts", type=int, default=32, help="untrained prompts of each kind")
     parser.add_argument("--models", type=Path, help="folder that keeps the distilled model")
+    parser.add_argument("--workspace", type=Path, help="folder that keeps datasets and runs")
     parser.add_argument("--sheet", type=Path, help="also write a sheet of the first seed's samples to this file")
     options = parser.parse_args()
     rows = list[Row]()
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.models or Path(scratch) / "models"
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(Workspace.open(Path(scratch) / "workspace"), folder, options)
+        bench = Bench(Workspace.open(options.workspace or Path(scratch) / "workspace"), folder, options)
         shown = list[list[torch.Tensor]]()
         for case, pipeline, steps, loras in (
             (f"base model, {MANY} guided steps", bench.base, MANY, ()),

@@ -48,7 +48,6 @@ from torch import Tensor
 from workbench.clips import frame_metrics, made, media
 from workbench.dataset_builder import Dataset, companions
 from workbench.families.facts import ALL_LINEAR
-from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -211,8 +210,10 @@ def told_apart(part: str) -> list[tiny_world.Spec]:
     return found + held_out[:NEVER_SEEN]
 
 
-def ambiguous(part: str) -> list[tiny_world.Spec]:
+def ambiguous(part: str, variants: int) -> list[tiny_world.Spec]:
     """Choose clips whose captions without `part`, "shape" or "colour", fit several of them, so that none gives it away.
+
+    Each caption gets `variants` clips, or one for each value that the part may have, whichever is less.
 
     Otherwise a LoRA learns each clip's part by heart from its caption and ignores the file linked to the clip. Captions
     of the test are not among them: they would come with every value but the one that the test asks for.
@@ -222,12 +223,18 @@ def ambiguous(part: str) -> list[tiny_world.Spec]:
     left, found = [spec for caption, spec in captions.items() if caption not in tested], list[tiny_world.Spec]()
     for number, spec in enumerate(tiny_world.balanced_choice(left, min(AMBIGUOUS, len(left)), seed=8)):
         choices = values(part, spec)
-        found += [replace(spec, **{part: choices[(number + step) % len(choices)]}) for step in range(VARIANTS)]
+        found += [
+            replace(spec, **{part: choices[(number + step) % len(choices)]})
+            for step in range(min(variants, len(choices)))
+        ]
     return found
 
 
-def modes() -> dict[str, Mode]:
-    """Return the modes by name. Tests use no clip that the model or the LoRA was trained on."""
+def modes(variants: int = VARIANTS) -> dict[str, Mode]:
+    """Return the modes by name. Tests use no clip that the model or the LoRA was trained on.
+
+    variants: clips of each ambiguous caption.
+    """
     striped, striped_others = tiny_world.concept_specs("stripes")
     known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
     others = tiny_world.balanced_choice(tiny_world.held_out(), PROMPTS, seed=9)
@@ -258,7 +265,7 @@ def modes() -> dict[str, Mode]:
             model="control",
             settings={"control": True, "steps": 1000},
             kind="control",
-            train=ambiguous("shape"),
+            train=ambiguous("shape", variants),
             test=told_apart("shape"),
             example=with_edges,
             told=partial(beside, "control"),
@@ -269,7 +276,7 @@ def modes() -> dict[str, Mode]:
             model="text",
             settings={"reference": True, "steps": 1500},
             kind="reference",
-            train=ambiguous("colour"),
+            train=ambiguous("colour", variants),
             test=told_apart("colour"),
             example=with_reference,
             told=partial(beside, "reference"),
@@ -362,12 +369,7 @@ class Bench:
         )
         settings = settings.changed(steps=steps) if steps else settings
         settings = settings.changed(save_every=-(-settings.steps // 5), warmup_steps=min(20, settings.steps - 1))
-        name = f"{self.dataset}-{seed}"
-        begun = [run for run in Run.all(self.workspace) if run.folder.name == name]
-        run = begun[0] if begun else Run.create(self.workspace, settings, name)
-        if run.lora is None:
-            run.start(from_start=True)  # also if it was killed before its first checkpoint
-            concepts.finish(run)
+        run = concepts.trained(self.workspace, settings, f"{self.dataset}-{seed}")
         assert run.lora is not None
         losses = [line for line in run.metrics if "loss" in line]
         return run.lora, mean(line["seconds"] for line in losses)
@@ -422,15 +424,15 @@ def measure(bench: Bench, seed: int, steps: int | None, sheet: Path | None) -> l
 
 
 def main() -> None:
-    known = modes()
     parser = arguments(
         (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
     )
     parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
-    parser.add_argument("--modes", nargs="+", choices=known, default=list(known))
+    parser.add_argument("--modes", nargs="+", choices=modes(), default=list(modes()))
     parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, help="instead of each mode's own")
+    parser.add_argument("--variants", type=int, default=VARIANTS, help="clips of each ambiguous caption")
     parser.add_argument("--prompts", type=int, help="limit")
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")
@@ -438,6 +440,7 @@ def main() -> None:
         "--workspace", type=Path, help="keep one recipe's datasets and runs here, so that a killed benchmark can resume"
     )
     options = parser.parse_args()
+    known = modes(options.variants)
     if options.write_clips:
         for name in options.modes:
             write_clips(name, known[name], options.write_clips)
