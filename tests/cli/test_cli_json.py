@@ -72,6 +72,7 @@ GIVEN = {
     "runs restore": ("gone",),
     "runs stacks": ("done",),
     "loras show": ("runs/ring",),
+    "loras blocks": ("runs/ring",),
     "loras check": ("runs/ring",),
     **{f"samples {verb}": (SAMPLE,) for verb in ("star", "unstar", "cancel", "remove", "restore")},
     "loras star": ("runs/ring", "--off"),
