@@ -43,7 +43,7 @@ def test_a_disk_that_refuses_costs_a_save_and_damage_costs_one_checkpoint(
 
     # The disk refuses: the run says so, goes on, keeps what it has, and saves again once the disk does not.
     long_runs.limit_files(run, SMALL)
-    until_run(run, lambda: said(run, "is not saved"))
+    until_run(run, lambda: said(run, "was not saved"))
     before = newest(run)
     assert before
     long_runs.limit_files(run, resource.RLIM_INFINITY)
