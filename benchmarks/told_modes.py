@@ -56,7 +56,8 @@ MODELS = {"text": "tiny-wan", "frames": "tiny-wan-i2v", "control": "tiny-wan-con
 TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random models, for the smallest size
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 192, 32, 6
 NEVER_SEEN = 16  # tests with combinations that the base model does not know
-AMBIGUOUS, VARIANTS = 128, 2  # ambiguous captions, and clips of each
+AMBIGUOUS = 128  # ambiguous captions
+CONTROLS, REFERENCES = 2, 7  # clips of each, 7 are one for each color
 PREFIX = 5
 JOINT = 1.2
 EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
@@ -230,10 +231,10 @@ def ambiguous(part: str, variants: int) -> list[tiny_world.Spec]:
     return found
 
 
-def modes(variants: int = VARIANTS) -> dict[str, Mode]:
+def modes(variants: int | None = None) -> dict[str, Mode]:
     """Return the modes by name. Tests use no clip that the model or the LoRA was trained on.
 
-    variants: clips of each ambiguous caption.
+    variants: clips of each ambiguous caption, instead of the mode's own number.
     """
     striped, striped_others = tiny_world.concept_specs("stripes")
     known = tiny_world.balanced_choice(tiny_world.training_specs(), CLIPS, seed=8)
@@ -265,7 +266,7 @@ def modes(variants: int = VARIANTS) -> dict[str, Mode]:
             model="control",
             settings={"control": True, "steps": 1000},
             kind="control",
-            train=ambiguous("shape", variants),
+            train=ambiguous("shape", variants or CONTROLS),
             test=told_apart("shape"),
             example=with_edges,
             told=partial(beside, "control"),
@@ -274,9 +275,9 @@ def modes(variants: int = VARIANTS) -> dict[str, Mode]:
         ),
         "reference": Mode(
             model="text",
-            settings={"reference": True, "steps": 1500},
+            settings={"reference": True, "steps": 2000, "timestep_density": "uniform", "timestep_shift": 5},
             kind="reference",
-            train=ambiguous("colour", variants),
+            train=ambiguous("colour", variants or REFERENCES),
             test=told_apart("colour"),
             example=with_reference,
             told=partial(beside, "reference"),
@@ -432,7 +433,7 @@ def main() -> None:
     parser.add_argument("--models", nargs=3, default=list(MODELS.values()), help="models for text, frames and control")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--steps", type=int, help="instead of each mode's own")
-    parser.add_argument("--variants", type=int, default=VARIANTS, help="clips of each ambiguous caption")
+    parser.add_argument("--variants", type=int, help="clips of each ambiguous caption, instead of each mode's own")
     parser.add_argument("--prompts", type=int, help="limit")
     parser.add_argument("--recipe", type=json.loads, default={}, help="other settings of the runs, as JSON")
     parser.add_argument("--sheets", type=Path, help="also write a sheet of the first seed's samples into this folder")

@@ -121,6 +121,7 @@ def write_sample(
 
     if frames.dtype != np.uint8:
         frames = (frames.clip(0.0, 1.0) * 255).round().astype(np.uint8)
+    video.with_suffix(".json").unlink(missing_ok=True)  # that of latents, which hold their own, too
     media.encode(frames, video, fps, comment=json.dumps(shareable(record, root), ensure_ascii=False))
     if heard is not None:
         write_sound(video, *heard)
