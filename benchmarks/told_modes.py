@@ -57,7 +57,8 @@ TOYS = {"text": "text", "frames": "image-2.1", "control": "control"}  # random m
 SIZE, CLIPS, PROMPTS, SHOWN = 64, 192, 32, 6
 NEVER_SEEN = 16  # tests with combinations that the base model does not know
 AMBIGUOUS = 128  # ambiguous captions
-CONTROLS, REFERENCES = 2, 7  # clips of each, 7 are one for each color
+CONTROLS, REFERENCES = 4, 7  # clips of each: one for each shape, one for each color
+EVEN = {"timestep_density": "uniform", "timestep_shift": 5}  # more of high noise, where shape and color are settled
 PREFIX = 5
 JOINT = 1.2
 EDGE_STEP = 120  # as the model's own control videos were made (assets/train_tiny_wan.py)
@@ -264,7 +265,7 @@ def modes(variants: int | None = None) -> dict[str, Mode]:
         ),
         "control": Mode(
             model="control",
-            settings={"control": True, "steps": 1000},
+            settings={"control": True, "steps": 2000, **EVEN},
             kind="control",
             train=ambiguous("shape", variants or CONTROLS),
             test=told_apart("shape"),
@@ -275,7 +276,7 @@ def modes(variants: int | None = None) -> dict[str, Mode]:
         ),
         "reference": Mode(
             model="text",
-            settings={"reference": True, "steps": 2000, "timestep_density": "uniform", "timestep_shift": 5},
+            settings={"reference": True, "steps": 2000, **EVEN},
             kind="reference",
             train=ambiguous("colour", variants or REFERENCES),
             test=told_apart("colour"),
