@@ -427,7 +427,13 @@ def measure(bench: Bench, seed: int, steps: int | None, sheet: Path | None) -> l
 
 def main() -> None:
     parser = arguments(
-        (__doc__ or "").splitlines()[0], seeds=[1], steps=2, prompts=1, models=[], modes=["extension", "reference"]
+        (__doc__ or "").splitlines()[0],
+        seeds=[1],
+        steps=2,
+        prompts=1,
+        variants=1,
+        models=[],
+        modes=["extension", "reference"],
     )
     parser.add_argument("--write-clips", type=Path, metavar="FOLDER", help="only write the modes' clips and captions")
     parser.add_argument("--modes", nargs="+", choices=modes(), default=list(modes()))
