@@ -7,7 +7,7 @@
 Three causes are planted in runs of the built-in model, and five changes are asked about each, in one question:
 
     clip      one of a concept's clips has a bar over a fifth of the picture; the bar is marked in a sample
-    word      a word stands in the captions of the concept's clips alone and says what is new in them
+    word      a word in the captions of the concept's clips, and in no others, names the concept
     setting   the learning rate is a hundredth of what it should be; the demo's value is among the changes
 
 The other four are two clips without a fault and two null changes: a second clip of the same scene is left out, and the

@@ -45,7 +45,7 @@ RENAME = """([from, to]) => {
 }"""
 LAB = {
     "notebook-extension/tracker": {"windowingMode": "none"},  # every output stays in the page
-    "apputils-extension/notification": {"fetchNews": "false"},  # no question in front of an output
+    "apputils-extension/notification": {"fetchNews": "false"},  # no dialog that covers an output
 }
 
 

@@ -72,7 +72,7 @@ def test_the_choice_is_remembered_and_the_clip_editor_shows_what_is_heard(site: 
     page.reload()
     page.locator("main h1").first.click()  # browsers stay silent until a person has done something
     expect(page.locator(".stage").get_by_role("button", name="Mute")).to_be_visible()
-    assert page.evaluate(HEARD) == 1, "not what is beside the clip, which comes earlier"
+    assert page.evaluate(HEARD) == 1, "only the clip is heard, not the videos beside it"
 
 
 def test_videos_of_a_grid_play_together_and_one_is_heard(site: Site, page: Page) -> None:

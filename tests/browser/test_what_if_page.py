@@ -43,7 +43,7 @@ def test_a_change_is_asked_about_and_its_answer_is_shown(site: Site, page: Page)
     expect(shown.locator("wb-video")).to_have_count(3, timeout=LONG)
     expect(shown.locator(".column")).to_have_text(["As it was", "Without the word neon", "Without clip 07_cat"])
 
-    # -- a change that cannot be made is refused beside the form, which keeps what was typed
+    # -- an invalid change is refused next to the form, which keeps what was typed
     shown.get_by_label("With setting").fill("rank=0")
     shown.get_by_role("button", name="Try it").click()
     expect(shown.get_by_role("alert")).to_contain_text("must be 1 to 1024", timeout=LONG)

@@ -103,7 +103,7 @@ def test_sound_follows_a_variable_frame_rate_and_shortened_stills(tmp_path: Path
     original = scale(440, 660)[0, : len(read)]
     assert np.abs(read - original).mean() < 0.02, "each sample is where it was"
 
-    # A picture stands still for 40 s, of which 30 are kept: what is heard 41 s into the file is heard 10 s sooner.
+    # The picture is still for 40 s, and 30 of them are kept, so a sound at 41 s moves to 31 s.
     wave = np.zeros((1, 44 * RATE), np.float32)
     wave[:, 41 * RATE :] = tone(880, 3.0, RATE)
     still = write_video(tmp_path / "still.mkv", draw(11), times=[0, 0.5, *np.arange(40.5, 45, 0.5)], sound=wave)

@@ -14,10 +14,10 @@ import torch
 
 from benchmarks import memory_simulation as simulation
 from tests.families.stock import whole_pipeline
-from tests.families.test_ltx2 import CAPTIONS, CPU, FPS, STEPS, Case
+from tests.families.test_ltx2 import CPU, FPS, Case, stock_sample
 from tests.sounds import tone
 from workbench.clips.sound import has_sound
-from workbench.families.ltx2 import FAMILY, OLDER, perturbed_block
+from workbench.families.ltx2 import FAMILY, OLDER
 from workbench.families.model_inputs import Given, ModelInputs, SoundInputs
 from workbench.families.sound import spectrogram
 from workbench.fit import memory
@@ -111,8 +111,8 @@ def test_a_sound_alone_is_learned_without_the_picture(case: Case) -> None:
             return_dict=False,
         )[1]
         inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]), None, FPS, sound)
-        ours, beside = FAMILY.losses(case.transformer, FAMILY.noise_schedule(case.folder, CPU), inputs)
-    assert beside is None
+        ours, of_sound = FAMILY.losses(case.transformer, FAMILY.noise_schedule(case.folder, CPU), inputs)
+    assert of_sound is None
     error = (predicted - (sound.noise - sound.latents)).square().mean(dim=(1, 2))
     torch.testing.assert_close(ours, error, rtol=1e-6, atol=1e-6)
 
@@ -121,9 +121,9 @@ def test_without_a_sound_the_loss_is_the_picture_s(case: Case) -> None:
     inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]))
     schedule = FAMILY.noise_schedule(case.folder, CPU)
     with torch.no_grad():
-        each, beside = FAMILY.losses(case.transformer, schedule, inputs)
+        each, of_sound = FAMILY.losses(case.transformer, schedule, inputs)
         assert torch.equal(each, FAMILY.loss(case.transformer, schedule, inputs))
-    assert beside is None
+    assert of_sound is None
 
 
 def test_a_mask_that_marks_everything_leaves_both_held_out_losses(case: Case) -> None:
@@ -186,24 +186,8 @@ def test_a_sound_has_25_tokens_a_second_normalized(case: Case) -> None:
 
 @pytest.mark.parametrize("scale", [3.0, 1.0])
 def test_the_sound_of_a_sample_equals_the_stock_pipeline_s(case: Case, scale: float) -> None:
-    off = {f"{of}{name}": 0.0 for of in ("", "audio_") for name in ("stg_scale", "guidance_rescale")}
-    off |= {"modality_scale": 1.0, "audio_modality_scale": 1.0, "audio_guidance_scale": 1.0}
-    block = perturbed_block(case.transformer.config)
     pipeline: Any = whole_pipeline(FAMILY, case.model)
-    theirs = pipeline(
-        **({"image": case.picture, "image_crf": 0} if case.of_image else {}),
-        **({"spatio_temporal_guidance_blocks": [block]} if scale > 1 else off),
-        prompt=CAPTIONS[0],
-        negative_prompt="the video",
-        num_frames=17,
-        height=64,
-        width=64,
-        frame_rate=FPS,
-        num_inference_steps=STEPS,
-        guidance_scale=scale,
-        generator=torch.Generator().manual_seed(1),
-        output_type="pt",
-    ).audio
+    theirs = stock_sample(case, pipeline, scale).audio
     _, latents = FAMILY.denoise_with_sound(case.transformer, case.inputs(scale))
     assert latents is not None
     decoder = FAMILY.load_sound_decoder(case.folder, CPU, torch.float32)
@@ -260,8 +244,8 @@ def test_exactly_the_layers_that_the_loss_depends_on_are_trained(case: Case, sou
     inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]))
     if sound != "picture":
         inputs = replace(inputs, sound=heard(case, alone=sound == "sound"))
-    each, beside = FAMILY.losses(transformer, FAMILY.noise_schedule(case.folder, CPU), inputs)
-    (each if beside is None else each + beside).sum().backward()
+    each, of_sound = FAMILY.losses(transformer, FAMILY.noise_schedule(case.folder, CPU), inputs)
+    (each if of_sound is None else each + of_sound).sum().backward()
     for name, parameter in transformer.named_parameters():
         assert parameter.requires_grad == (parameter.grad is not None), name
     facts = FAMILY.facts(case.model)

@@ -575,7 +575,7 @@ class Family(ABC):
         return 0
 
     def load_sound_encoder(self, folder: Path, device: torch.device) -> Any:
-        """Load the autoencoder of sound, frozen."""
+        """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`, like the next."""
         raise NotImplementedError
 
     def encode_sound(self, encoder: Any, samples: torch.Tensor) -> Tensors:
@@ -587,7 +587,7 @@ class Family(ABC):
         return None
 
     def decode_sound(self, decoder: Any, latents: torch.Tensor) -> Sound:
-        """Decode a sound's latents [1, tokens, channels]."""
+        """Decode a sound's latents [1, tokens, channels]. Only for families that load a sound decoder."""
         raise NotImplementedError
 
     # ---- latents in files: docs/file_formats.md, samples

@@ -1,4 +1,4 @@
-"""`python -m workbench.remote.idle ROOT/.idle`: run a command once no run is left on a target: a rented machine stops.
+"""`python -m workbench.remote.idle ROOT/.idle`: run a command once a target is idle, so that a rented machine stops.
 
 It is a job of its own on the target, so the machine stops even if the one that sent the runs is switched off. What was
 not brought back by then stays on the machine's disk, and is fetched when the run is started again.
@@ -26,7 +26,7 @@ COMMAND_SECONDS = 120.0
 
 
 def watch(root: Path, command: str, minutes: float) -> None:
-    """Have the command run once no run has been alive for so long, and nobody has asked. Raises CannotWrite."""
+    """Start the job that runs the command after so many minutes without a live run or a request. Raises CannotWrite."""
     folder = root / FOLDER
     write_json(folder / jobs.CONFIG, {"command": command, "minutes": minutes})
     asked(root)
@@ -57,7 +57,13 @@ def wait(job: jobs.Job) -> None:
     log(f"no run is left: {given['command']}")
     try:
         done = subprocess.run(
-            given["command"], shell=True, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+            # The owner's own command line, from a target that visitors of a demo can neither see nor change.
+            given["command"],
+            shell=True,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"when_idle is {given['command']!r}, which did not end: use another command") from error
