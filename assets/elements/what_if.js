@@ -1,6 +1,6 @@
 // What if a run were trained without a clip, a word, or with another setting: ask, follow the trainings, see both side by side.
 
-const ASKED = [['without_clip', 'Without clip', '07_cat, 09_dog', 'Names or ids. Commas: leave them out together.'],
+const ASKED = [['without_clip', 'Without clip', '07_cat, 09_dog', 'Names or ids. Separate several with commas to leave them out together.'],
   ['without_word', 'Without word', 'neon', 'Left out of the captions.'], ['setting', 'With setting', 'rank=8', 'NAME=VALUE, as in Settings.']];
 const MEASURED = { sample: 'Towards the sample', effect: 'Effect', drift: 'Drift', held_out_loss: 'Held-out loss' };
 const SAID = { told: ['warn', 'makes a difference'], chance: ['idle', 'not told from chance'], same: ['idle', 'exactly the same'] };
