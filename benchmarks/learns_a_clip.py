@@ -19,13 +19,13 @@ import torch
 
 from workbench.families import families
 from workbench.families.base import Family
+from workbench.families.facts import ALL_LINEAR
 from workbench.families.model_inputs import ModelInputs
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 
 CPU = torch.device("cpu")
 PROMPT = "a red square moves right on a blue background"
-EVERY_LINEAR = r".*(to_[qkv]|to_out\.0|net\.0\.proj|net\.2|linear(_[12])?|proj_out|proj_in|text_proj)"
 HELD_OUT = 24  # fixed noises at as many levels
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--rate", type=float, default=1e-2)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--targets", default=EVERY_LINEAR, help="a preset or a regular expression over layer names")
+    parser.add_argument("--targets", default=ALL_LINEAR, help="a preset or a regular expression over layer names")
     parser.add_argument("--family", default="", help="a single family")
     options = parser.parse_args()
     torch.manual_seed(0)

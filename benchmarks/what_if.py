@@ -4,11 +4,14 @@
     python benchmarks/what_if.py --cases clip word       some of them
     python benchmarks/what_if.py --seeds 1 2 3           with other clips, weights, order and noise
 
-Three causes are planted in runs of the built-in model, and five changes are asked about each, in one question:
+Six causes are planted in runs of the built-in model, and five changes are asked about each, in one question:
 
     clip      one of a concept's clips has a bar over a fifth of the picture; the bar is marked in a sample
+    flash     one of a concept's scenes is there twice, each time with a white flash, which is marked; both are left out
+    caption   one clip's caption says another background; a sample shows the clip's own for that caption
     word      a word in the captions of the concept's clips, and in no others, names the concept
     setting   the learning rate is a hundredth of what it should be; the demo's value is among the changes
+    share     nine of ten clips are for regularization, instead of every second one
 
 The other four are two clips without a fault and two null changes: a second clip of the same scene is left out, and the
 weight decay is 0.005, which so few steps do not feel. "ours" is how often the planted cause came first and was told
@@ -25,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +55,29 @@ CLIPS = 12  # of a concept
 KNOWN = 24
 TWIN_OF = 0  # number of the clip that is there twice
 STEPS, BATCH, REPEATS = 40, 2, 4
-FAULT = faults.FAULTS["bar"]
-SLOW = 2e-5  # the planted learning rate
 WORD = "striped"
-CONCEPTS = {"clip": "ring", "word": "stripes", "setting": "stripes"}
+CONCEPTS = {
+    "clip": "ring",
+    "word": "stripes",
+    "setting": "stripes",
+    "flash": "cross",
+    "caption": "ring",
+    "share": "stripes",
+}
+DRAWN = {"clip": faults.FAULTS["bar"], "flash": faults.FAULTS["flash"]}  # over the faulty clip
+SETTINGS: dict[str, tuple[str, float]] = {"setting": ("learning_rate", 2e-5), "share": ("regularization_share", 0.9)}
 Row = dict[str, Any]
 
 
 def prepare(root: Path, case: str, seed: int) -> tuple[Workspace, list[str], int]:
-    """Import clips with the planted cause, one scene twice; return their ids and the number of the faulty one."""
+    """Import clips with the planted cause, one scene twice; return their names and the number of the faulty one.
+
+    The names are in the order of the scenes; after them come the second clip of the faulty scene, if there is one, and
+    that of the scene which is there twice.
+    """
     workspace, concept = Workspace.open(root / f"{case}-{seed}"), CONCEPTS[case]
-    made, rng = workspace.root / "made", random.Random(f"what if {case} {seed}")
-    specs = tiny_world.concept_specs(concept)[0][:CLIPS]
-    faulty = rng.choice([number for number, spec in enumerate(specs) if number != TWIN_OF and FAULT.differs(spec)])
+    made, specs = workspace.root / "made", tiny_world.concept_specs(concept)[0][:CLIPS]
+    faulty, fault = chosen(case, seed, specs), DRAWN.get(case)
     if not (workspace.root / "datasets" / concept).exists():
         tiny_world.write_demo_clips(made, concept)
         shutil.rmtree(made / "new", ignore_errors=True)
@@ -73,22 +87,41 @@ def prepare(root: Path, case: str, seed: int) -> tuple[Workspace, list[str], int
         for number, (file, spec) in enumerate(zip(files, specs, strict=False)):
             clip = tiny_world.draw(spec, draw, tiny_world.DEMO_SIZE)
             new = made / "new" / file.name
-            if case == "clip" and number == faulty:
-                tiny_world.write_clip(FAULT.draw(clip), new)
+            caption = file.with_suffix(".txt").read_text().strip()
+            if fault and number == faulty:
+                tiny_world.write_clip(fault.draw(clip), new)
             else:
                 shutil.copyfile(file, new)
-            caption = file.with_suffix(".txt").read_text().strip()
+            if case == "caption" and number == faulty:
+                caption = told_wrong(spec).caption()
             new.with_suffix(".txt").write_text(caption)
-        twin = tiny_world.draw(specs[TWIN_OF], random.Random(f"twin {seed}"), tiny_world.DEMO_SIZE)
-        tiny_world.write_clip(twin, made / "new" / "99_twin.mp4")
-        shutil.copyfile((made / "new" / files[TWIN_OF].name).with_suffix(".txt"), made / "new" / "99_twin.txt")
+        again = {"99_twin": TWIN_OF} | ({"98_again": faulty} if case == "flash" else {})
+        for name, number in again.items():
+            clip = tiny_world.draw(specs[number], random.Random(f"{name[3:]} {seed}"), tiny_world.DEMO_SIZE)
+            tiny_world.write_clip(
+                fault.draw(clip) if fault and number == faulty else clip, made / "new" / f"{name}.mp4"
+            )
+            shutil.copyfile((made / "new" / files[number].name).with_suffix(".txt"), made / "new" / f"{name}.txt")
         for file in sorted((made / demo.KNOWN).glob("*.mp4"))[KNOWN:]:
             file.unlink()
             file.with_suffix(".txt").unlink()
         Dataset.ensure(workspace, concept).import_files([made / "new"])
         Dataset.ensure(workspace, demo.KNOWN).import_files([made / demo.KNOWN])
     clips = sorted(Dataset.open(workspace, concept).clips, key=lambda clip: clip.name)
-    return workspace, [Path(clip.file_name).stem for clip in clips], faulty
+    return workspace, [Path(clip.name).stem for clip in clips], faulty
+
+
+def chosen(case: str, seed: int, specs: Sequence[tiny_world.Spec]) -> int:
+    """Return the number of the scene whose clip is faulty."""
+    differs = DRAWN.get(case, faults.FAULTS["bar"]).differs
+    rng = random.Random(f"what if {case} {seed}")
+    return rng.choice([number for number, spec in enumerate(specs) if number != TWIN_OF and differs(spec)])
+
+
+def told_wrong(spec: tiny_world.Spec) -> tiny_world.Spec:
+    """Return what a caption says that names another background."""
+    others = [colour for colour in tiny_world.COLOURS if colour not in (spec.colour, spec.background)]
+    return replace(spec, background=random.Random(f"wrong {spec.caption()}").choice(others))
 
 
 def run_of(workspace: Workspace, case: str, seed: int) -> Run:
@@ -103,32 +136,38 @@ def run_of(workspace: Workspace, case: str, seed: int) -> Run:
         "batch_size": BATCH,
     }
     settings: TrainSettings = demo.teach(CONCEPTS[case], demo.KNOWN).changed(**quiet, held_out=0)
-    if case == "setting":
-        settings = settings.changed(learning_rate=SLOW)
+    if case in SETTINGS:
+        setting, wrong = SETTINGS[case]
+        settings = settings.changed(**{setting: wrong})
     return Run.create(workspace, settings, "base")
 
 
-def changes_of(case: str, ids: Sequence[str], faulty: int, seed: int) -> list[str]:
+def changes_of(case: str, names: Sequence[str], faulty: int, seed: int) -> list[str]:
     """Return five changes: the planted cause, two sound clips, and two null changes (a copy, weight decay)."""
     rng = random.Random(f"changes {case} {seed}")
-    sound = rng.sample([one for number, one in enumerate(ids[:-1]) if number not in (faulty, TWIN_OF)], 2)
-    planted = {
-        "clip": f"clips:{ids[faulty]}",
-        "word": f"words:{WORD}",
-        "setting": f"setting:learning_rate={demo.teach('a', 'b').learning_rate}",
-    }[case]
-    return [planted, *(f"clips:{one}" for one in sound), *nulls_of(ids)]
+    sound = rng.sample([one for number, one in enumerate(names[:CLIPS]) if number not in (faulty, TWIN_OF)], 2)
+    if case in SETTINGS:
+        name, _ = SETTINGS[case]
+        planted = f"setting:{name}={getattr(demo.teach('a', 'b'), name)}"
+    else:
+        again = f",{names[CLIPS]}" if case == "flash" else ""
+        planted = f"words:{WORD}" if case == "word" else f"clips:{names[faulty]}{again}"
+    return [planted, *(f"clips:{one}" for one in sound), *nulls_of(names)]
 
 
-def nulls_of(ids: Sequence[str]) -> list[str]:
+def nulls_of(names: Sequence[str]) -> list[str]:
     """Return the changes without an effect worth telling."""
-    return [f"clips:{ids[-1]}", "setting:weight_decay=0.005"]
+    return [f"clips:{names[-1]}", "setting:weight_decay=0.005"]
 
 
-def marked_sample(workspace: Workspace, ids: Sequence[str], faulty: int, concept: str) -> Sample:
-    """Return a sample that shows the faulty clip as the model sees it; the bar in it is asked about."""
-    spec = tiny_world.concept_specs(concept)[0][faulty]
-    clip = FAULT.draw(tiny_world.draw(spec, random.Random("asked"), tiny_world.SIZE))
+def sample_of(workspace: Workspace, case: str, faulty: int) -> Sample:
+    """Return a sample that shows the faulty clip as the model sees it, made for that clip's caption."""
+    spec = tiny_world.concept_specs(CONCEPTS[case])[0][faulty]
+    clip = tiny_world.draw(spec, random.Random("asked"), tiny_world.SIZE)
+    if fault := DRAWN.get(case):
+        clip = fault.draw(clip)
+    else:
+        spec = told_wrong(spec)
     frames = ((clip.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).numpy()
     settings = SampleSettings(prompt=spec.caption(), model=demo.MODEL)
     record: Row = {"settings": settings.model_dump(mode="json"), "fps": tiny_world.FPS, "frames": len(frames)}
@@ -154,14 +193,16 @@ def asked(workspace: Workspace, run: Run, changes: Sequence[str], options: Any, 
 def measure(root: Path, case: str, seed: int, options: Any) -> Row:
     """Ask about the planted cause and four other changes; return what was measured of every training."""
     began = time.monotonic()
-    workspace, ids, faulty = prepare(root, case, seed)
+    workspace, names, faulty = prepare(root, case, seed)
     run = run_of(workspace, case, seed)
     more: Row = {}
-    if case == "clip":
-        left, top, right, bottom = FAULT.pixels(tiny_world.SIZE)
-        sample = marked_sample(workspace, ids, faulty, CONCEPTS[case])
-        more = {"sample": sample.id, "box": (left, top, right - left, bottom - top), "frames": FAULT.frames}
-    changes = changes_of(case, ids, faulty, seed)
+    if case == "caption":
+        more = {"sample": sample_of(workspace, case, faulty).id}
+    elif fault := DRAWN.get(case):
+        left, top, right, bottom = fault.pixels(tiny_world.SIZE)
+        sample = sample_of(workspace, case, faulty)
+        more = {"sample": sample.id, "box": (left, top, right - left, bottom - top), "frames": fault.frames}
+    changes = changes_of(case, names, faulty, seed)
     folder = asked(workspace, run, changes, options, **more)
     answer = what_if.read_answer(run, folder.name.rpartition("-")[2])
     assert answer is not None
@@ -169,7 +210,7 @@ def measure(root: Path, case: str, seed: int, options: Any) -> Row:
         "case": case,
         "seed": seed,
         "planted": changes[0],
-        "nulls": nulls_of(ids),
+        "nulls": nulls_of(names),
         "asked": answer.asked,
         "trainings": json.loads((folder / what_if.TRAININGS).read_text()),
         "seconds": time.monotonic() - began,
