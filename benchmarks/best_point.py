@@ -1,7 +1,7 @@
 """Does a run stop at its best point, and does the forecast hold? Stops against the best of all checkpoints.
 
     python benchmarks/best_point.py                               six concepts, one seed; minutes a run
-    python benchmarks/best_point.py --concepts ring pink --seeds 3
+    python benchmarks/best_point.py --concepts ring pink --seeds 0 1 2
     python benchmarks/best_point.py --judge                       judge the kept runs again, without training
 
 Each run trains all its steps with best_point set to "ask", so it measures but does not stop. Checkpoints are sampled:
@@ -9,8 +9,11 @@ Each run trains all its steps with best_point set to "ask", so it measures but d
 known prompts whose samples are right. The score of a checkpoint is shown x known / known of the base model. The rule is
 then applied to the measurements as they came in; where it first says "reached", a run set to "do" would stop.
 
-"ours" is the run's score there, "reference" the oracle's, the highest of all sampled checkpoints. A run is one line in
-the file of --keep (concept, kind, seed, steps, measurements, samples); runs that it has are not trained again.
+"ours" is the score of the checkpoint nearest to the stop, "reference" the oracle's, the highest of all sampled
+checkpoints, "end" that of the run's end. With a few prompts, the oracle is also lucky, so "fair" compares differently:
+each half of the prompts chooses the best checkpoint, which is scored on the other half. A run is one line in the file
+of --keep (concept, kind, seed, steps, measurements, samples); runs that it has are not trained again. Some lines have
+"settled", of a trial (docs/best_point.md): step, further steps with a learning rate that falls to zero, shown, known.
 
 Measuring every 10 steps costs more than the 5% that a run takes by itself at most: these runs are short, and have 24
 measurements, as many as a run of 1,000 steps has by itself with the same batch.
@@ -26,6 +29,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ from common import arguments, report
 from workbench import demo
 from workbench.families import find_model
 from workbench.runs.analysis.best_point import Forecast, Point, forecast, points_of
-from workbench.runs.checkpoints import LORA, folder_of
+from workbench.runs.checkpoints import LORA, best_point_step, folder_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.workspace import Workspace
@@ -88,8 +92,11 @@ def recorded(concept: str, kind: str, seed: int, options: argparse.Namespace) ->
         run = Run.create(workspace, settings_for(workspace, concept, kind, seed, options), "run")
         concepts.finish(run)
         lines = run.metrics
-        steps = () if kind in WITHOUT_EFFECT else (0, *run.checkpoints)
-        samples = [sampled(run, concept, step, options) for step in steps]
+        wanted = {*range(options.sampled, options.steps + 1, options.sampled), best_point_step(run.folder)}
+        steps = () if kind in WITHOUT_EFFECT else tuple(one for one in run.checkpoints if one in wanted)
+        samples = [[step, *sampled(folder_of(run.folder, step) / LORA, concept, options)] for step in steps]
+        if steps:
+            samples.insert(0, [0, *sampled(None, concept, options)])
     seconds = [sum(line.get(key, 0.0) for line in lines) for key in ("probe_seconds", "seconds")]
     return {
         **{"concept": concept, "kind": kind, "seed": seed, "steps": options.steps},
@@ -99,18 +106,18 @@ def recorded(concept: str, kind: str, seed: int, options: argparse.Namespace) ->
     }
 
 
-def sampled(run: Run, concept: str, step: int, options: argparse.Namespace) -> list[float]:
-    """Return step, share of the concept's prompts that show it, and share of known prompts that are right."""
+def sampled(lora: Path | None, concept: str, options: argparse.Namespace) -> list[list[int]]:
+    """Return whether the sample of each prompt of the concept shows it, and whether that of each known one is right."""
     own = tiny_world.concept_specs(concept)[1][: options.prompts]
     known = tiny_world.held_out()[: options.known]
     pipeline = concepts.stock(find_model(MODEL)[1])
     assert pipeline is not None
-    if step:
-        pipeline.load_lora_weights(folder_of(run.folder, step), weight_name=LORA, adapter_name="lora")
+    if lora is not None:
+        pipeline.load_lora_weights(lora.parent, weight_name=lora.name, adapter_name="lora")
     captions = [spec.caption() for spec in (*own, *known)]
     clips = tiny_models.sample(pipeline, captions, options.sampling_steps, seed=1, batch=len(captions))
-    shown = concepts.share(lambda clip, _: concepts.shows(clip, concept), clips[: len(own)], own)
-    return [step, shown, concepts.share(concepts.is_right, clips[len(own) :], known)]
+    right = [int(concepts.is_right(*one)) for one in zip(clips[len(own) :], known, strict=True)]
+    return [[int(concepts.shows(clip, concept)) for clip in clips[: len(own)]], right]
 
 
 # ---- judging
@@ -128,19 +135,50 @@ def followed(line: Line) -> list[tuple[int, Forecast]]:
     return said
 
 
-def scores(line: Line) -> dict[int, float]:
-    """Return the score of each sampled checkpoint."""
-    before = max(line["samples"][0][2], 1e-9) if line["samples"] else 1.0
-    return {step: shown * min(1.0, known / before) for step, shown, known in line["samples"]}
+def share(found: float | Sequence[int]) -> float:
+    """Return a share, kept as it is or as a list of 0 and 1."""
+    return found if isinstance(found, int | float) else sum(found) / max(len(found), 1)
+
+
+def score_of(shown: Any, known: Any, before: Any) -> float:
+    return share(shown) * min(1.0, share(known) / max(share(before), 1e-9))
+
+
+def scores(samples: Sequence[Any]) -> dict[int, float]:
+    """Return the score of each sampled checkpoint; the first is the base model."""
+    return {step: score_of(shown, known, samples[0][2]) for step, shown, known in samples}
+
+
+def nearest(steps: Iterable[int], at: int) -> int:
+    return min(steps, key=lambda step: (abs(step - at), step))
+
+
+def fair(samples: Sequence[Any], at: int) -> tuple[float, float]:
+    """Return the scores at a step and of the oracle that half of the prompts choose, both scored on the other half."""
+    ours, reference = 0.0, 0.0
+    for half in (0, 1):
+        chosen, other = (
+            scores([[step, shown[part::2], known[part::2]] for step, shown, known in samples])
+            for part in (half, 1 - half)
+        )
+        reference += other[max(chosen, key=chosen.__getitem__)] / 2
+        ours += other[nearest(other, at)] / 2
+    return ours, reference
 
 
 def judged(line: Line) -> Line:
     """Return a row about one run."""
-    said, by_step = followed(line), scores(line)
+    said, samples = followed(line), line["samples"]
+    by_step = scores(samples)
     stopped = next((found.step for _, found in said if found.reached), None)
     at = line["steps"] if stopped is None else stopped
     oracle = max(by_step.values(), default=0.0)
-    score = by_step[min(by_step, key=lambda step: (abs(step - at), step))] if by_step else 0.0
+    score = by_step[nearest(by_step, at)] if by_step else 0.0
+    row: Line = {}
+    if samples and isinstance(samples[0][1], list):
+        row = dict(zip(("fair", "fair reference"), fair(samples, at), strict=True))
+    if "settled" in line:
+        row["settled"] = score_of(*line["settled"][2:], samples[0][2])
     bands = [
         one.low <= at <= one.high
         for step, one in said
@@ -150,8 +188,13 @@ def judged(line: Line) -> Line:
         "case": f"{line['concept']}, {line['kind']}, seed {line['seed']}",
         "ours": score,
         "reference": oracle,
+        "end": by_step.get(line["steps"], ""),
+        "fair": "",
+        "fair reference": "",
+        "settled": "",
+        **row,
         "stopped": stopped or "",
-        "trained": next((step for step, one in said if one.reached), line["steps"]),
+        "trained": at,
         "of": line["steps"],
         "band holds": f"{sum(bands)} of {len(bands)}",
         "bands": bands,
@@ -159,15 +202,31 @@ def judged(line: Line) -> Line:
     }
 
 
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
 def summary(lines: list[Line], rows: list[Line]) -> list[Line]:
     """Return rows about all runs: what is promised, and how often it held."""
     taught = [row for line, row in zip(lines, rows, strict=True) if line["kind"] not in WITHOUT_EFFECT]
     null = [row for line, row in zip(lines, rows, strict=True) if line["kind"] in WITHOUT_EFFECT]
     bands = [held for row in taught for held in row["bands"]]
+    fairly = [row for row in taught if row["fair"] != ""]
+    tried = [row for row in taught if row["settled"] != ""]
     found = [
         ("runs with an effect", len(taught)),
         ("of these at least 95% of the oracle's score", sum(row["enough"] for row in taught)),
         ("and at most 60% of the steps", sum(row["enough"] and row["trained"] <= 0.6 * row["of"] for row in taught)),
+        ("mean score", mean([row["ours"] for row in taught])),
+        ("mean score of the oracle", mean([row["reference"] for row in taught])),
+        ("mean score at the end", mean([row["end"] for row in taught if row["end"] != ""])),
+        ("runs with a fair comparison", len(fairly)),
+        ("fair: mean score", mean([row["fair"] for row in fairly])),
+        ("fair: mean score of the oracle", mean([row["fair reference"] for row in fairly])),
+        ("fair: at least 95% of the oracle's", sum(row["fair"] >= ENOUGH * row["fair reference"] for row in fairly)),
+        ("runs with a trial of settling", len(tried)),
+        ("of these, mean score", mean([row["ours"] for row in tried])),
+        ("of these, mean score settled", mean([row["settled"] for row in tried])),
         ("mean share of the steps", sum(row["trained"] / row["of"] for row in taught) / max(len(taught), 1)),
         ("forecasts in runs that stopped", len(bands)),
         ("of these the band held the stop, share", sum(bands) / max(len(bands), 1)),
@@ -183,11 +242,12 @@ def main() -> None:
     parser = arguments(__doc__.splitlines()[0], concepts=["stripes"], steps=20, prompts=1, known=1, sampling_steps=2)
     parser.add_argument("--concepts", nargs="+", choices=tiny_world.CONCEPTS, default=CONCEPTS)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=["demo"])
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--every", type=int, default=10, help="steps between measurements")
-    parser.add_argument("--prompts", type=int, default=10, help="of the concept")
-    parser.add_argument("--known", type=int, default=10, help="known prompts")
+    parser.add_argument("--prompts", type=int, default=32, help="of the concept")
+    parser.add_argument("--known", type=int, default=32, help="known prompts")
+    parser.add_argument("--sampled", type=int, default=40, help="steps between checkpoints that are sampled")
     parser.add_argument("--sampling-steps", type=int, default=6)
     parser.add_argument("--keep", type=Path, help="a line for each run; those that it has are not trained again")
     parser.add_argument("--judge", action="store_true", help="only judge the runs of --keep")
@@ -197,7 +257,7 @@ def main() -> None:
     if options.keep and options.keep.exists():
         lines = [json.loads(line) for line in options.keep.read_text(encoding="utf-8").splitlines()]
     known = {(line["concept"], line["kind"], line["seed"]) for line in lines}
-    asked = [(one, kind, seed) for seed in range(options.seeds) for kind in options.kinds for one in options.concepts]
+    asked = [(one, kind, seed) for seed in options.seeds for kind in options.kinds for one in options.concepts]
     for case in asked if not options.judge else ():
         if case not in known:
             lines.append(recorded(*case, options))
@@ -205,7 +265,8 @@ def main() -> None:
                 with options.keep.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
     rows = [judged(line) for line in lines]
-    shown = ("case", "ours", "reference", "stopped", "trained", "of", "band holds")
+    names = ("ours", "reference", "end", "fair", "fair reference", "settled", "stopped", "of", "band holds")
+    shown = ("case", *names)
     blank = dict.fromkeys(shown, "")
     found = [{name: row[name] for name in shown} for row in rows]
     report([*found, *({**blank, **row} for row in summary(lines, rows))], options.json)

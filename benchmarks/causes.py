@@ -36,11 +36,13 @@ from workbench.dataset_builder import Dataset
 from workbench.families import find_model
 from workbench.families.model_inputs import ModelInputs
 from workbench.jobs.devices import pick_device
+from workbench.runs.data import seed_for
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import Sample, Samples, new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.trainer import attribution, causes, lora, optimizers
+from workbench.trainer.batch_inputs import BatchInputs
 from workbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -244,27 +246,44 @@ def without(root: Path, line: Row, options: Any) -> Row:
 # ---- leaving one clip out -------------------------------------------------------------------------------------------
 
 
-def leave_one_out(root: Path, line: Row, steps: int) -> Row:
-    """Compare scores with real trainings that each leave one clip out.
+def leave_one_out(root: Path, line: Row, steps: int, repeats: int) -> Row:
+    """Compare scores with real trainings that each leave one clip out, and with their means over several seeds.
 
-    All trainings have the same batches and noise, so that they differ in nothing but the clip, whose loss counts 0.
-    They are short and have no regularization. The change that counts is that of the sample's loss, marked or not, on
-    noise that the scores did not see.
+    The trainings of a repeat have the same batches and noise, so that they differ in nothing but the clip, whose loss
+    counts 0. They are short and have no regularization. The change that counts is that of the sample's loss, marked or
+    not, on noise that the scores did not see. Each repeat is kept as soon as it is done.
     """
     workspace, _ = prepare(root, line["concept"], line["seed"])
-    run, sample = Run.open(workspace, "base"), Samples(workspace).get(line["sample"])
-    settings = run.settings.changed(regularization_dataset="", regularization_share=0.0, steps=steps)
-    gradients = attribution.Gradients(workspace, run.folder, settings, pick_device("cpu"), lambda *_: None)
-    record = sample.record
-    sizes = (record["frames"], record["fps"], record["height"], record["width"])
-    questions = [
-        attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in (line["mark"], {})
-    ]
-    item = gradients.as_clip(questions[0])
-    gradients.load([*gradients.clips, item])
-    masks = [gradients.marked(item, one) for one in questions]
-    begin = lora.state(gradients.transformer)
-    predicted = torch.zeros(len(questions), len(gradients.clips))
+    kept = workspace.root / f"left-out-{steps}.json"
+    done: list[Row] = json.loads(kept.read_text()) if kept.exists() else []
+    if len(done) < repeats:
+        run, sample = Run.open(workspace, "base"), Samples(workspace).get(line["sample"])
+        settings = run.settings.changed(regularization_dataset="", regularization_share=0.0, steps=steps)
+        gradients = attribution.Gradients(workspace, run.folder, settings, pick_device("cpu"), lambda *_: None)
+        record = sample.record
+        sizes = (record["frames"], record["fps"], record["height"], record["width"])
+        item = gradients.as_clip(attribution.Question(sample.path, sample.settings.prompt, *sizes))
+        gradients.load([*gradients.clips, item])
+        marks: tuple[Row, Row] = (line["mark"], {})
+        asked = [attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in marks]
+        masks = [gradients.marked(item, one) for one in asked]
+        begin = lora.state(gradients.transformer)
+        while len(done) < repeats:
+            done.append(left_out(gradients, item, masks, begin, steps, len(done)))
+            kept.write_text(json.dumps(done))
+    return {"trainings": len(done[0]["changes"]), "steps": steps, **correlations(done[:repeats])}
+
+
+def left_out(
+    gradients: attribution.Gradients, item: Any, masks: Sequence[torch.Tensor | None], begin: Any, steps: int, seed: int
+) -> Row:
+    """Train with all clips and once without each; return what the gradients predict and how the loss changed."""
+    settings = gradients.settings
+    if seed:
+        settings = settings.changed(seed=seed_for(settings.seed, "left out", seed) % 2**31)
+    gradients.inputs = BatchInputs(gradients.encoder, gradients.model, gradients.data, settings)
+    lora.set_state(gradients.transformer, begin)
+    predicted = torch.zeros(len(masks), len(gradients.clips))
     for step in train(gradients, "", steps):
         if step % max(1, steps // 3) == 0:
             own = [gradients.of(item, mask) for mask in masks]
@@ -277,9 +296,27 @@ def leave_one_out(root: Path, line: Row, steps: int) -> Row:
         for _ in train(gradients, clip.sha256, steps):
             pass
         changes.append([after - loss for after, loss in zip(losses(gradients, item, masks), before, strict=True)])
-    columns = list(zip(*changes, strict=True))
-    found = [causes.rank_correlation(one.tolist(), real) for one, real in zip(predicted, columns, strict=True)]
-    return {"trainings": len(changes), "steps": steps, "marked": found[0], "unmarked": found[1]}
+    return {"predicted": predicted.tolist(), "changes": changes, "loss": before}
+
+
+def correlations(repeats: Sequence[Row]) -> Row:
+    """Return rank correlations of scores and changes of the loss: in each repeat, and of the means over all repeats.
+
+    "agreement" is that of the changes in one half of the repeats with those in the other. It says how much of the
+    changes is due to the clips; no score can correlate much better than its square root allows.
+    """
+    predicted = torch.tensor([one["predicted"] for one in repeats])  # repeat, kind, clip
+    changes = torch.tensor([one["changes"] for one in repeats]).transpose(1, 2)
+    found: Row = {"repeats": len(repeats)}
+    for kind, name in enumerate(("marked", "unmarked")):
+        scores, real = predicted[:, kind], changes[:, kind]
+        each = [causes.rank_correlation(*pair) for pair in zip(scores.tolist(), real.tolist(), strict=True)]
+        found[name] = causes.rank_correlation(scores.mean(0).tolist(), real.mean(0).tolist())
+        found[f"{name}, each repeat"] = each
+        if len(repeats) > 1:
+            halves = real[::2].mean(0).tolist(), real[1::2].mean(0).tolist()
+            found[f"{name}, agreement"] = causes.rank_correlation(*halves)
+    return found
 
 
 def train(gradients: attribution.Gradients, left_out: str, steps: int) -> Iterator[int]:
@@ -318,7 +355,7 @@ def finished(root: Path, concept: str, seed: int, options: Any) -> Row:
     line = json.loads(kept.read_text()) if kept.exists() else measure(root, concept, seed, options)
     kept.write_text(json.dumps(line))
     if options.leave_one_out and "sample" in line and "leave one out" not in line:
-        line["leave one out"] = leave_one_out(root, line, options.left_out_steps)
+        line["leave one out"] = leave_one_out(root, line, options.left_out_steps, options.left_out_repeats)
         kept.write_text(json.dumps(line))
     if options.without and "sample" in line and "without" not in line:
         line["without"] = without(root, line, options)
@@ -369,6 +406,7 @@ def main() -> None:
     parser.add_argument("--without", action="store_true", help="also train again without the named clips")
     parser.add_argument("--leave-one-out", action="store_true", help="also train once without each clip")
     parser.add_argument("--left-out-steps", type=int, default=LEFT_OUT_STEPS)
+    parser.add_argument("--left-out-repeats", type=int, default=1, help="seeds over which their effects are averaged")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root = options.work or Path(folder)
