@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_a_failed_download_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
     with FakeHub().serving() as gone:
         fake_hub.login(monkeypatch, gone, tmp_path / "hf")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # huggingface_hub waits between its tries
     with pytest.raises(
         ModelUnavailable, match=r"cannot be downloaded .*: check the network .*, or set model to a folder"
     ):

@@ -237,21 +237,32 @@ def _kind(clip: Clip) -> Kind:
 
 
 def _kept(clips: Sequence[Clip], buckets: Sequence[Bucket], fps: float) -> Matrix:
-    """Return the score of each clip in each bucket, [clips, buckets]."""
+    """Return the score of each clip in each bucket (see the module), [clips, buckets]; 0 where it does not fit.
+
+    Buckets share few frame counts and sizes, so time and picture are computed once for each of these.
+    """
     import numpy as np
 
-    return np.array([[_score(clip, bucket, fps) for bucket in buckets] for clip in clips])
+    counts, sizes = sorted({one.frames for one in buckets}), sorted({(one.height, one.width) for one in buckets})
+    time = np.array([[_time(clip, frames, fps) for frames in counts] for clip in clips])
+    covers = [[frame_plan.cover(clip, *size) for size in sizes] for clip in clips]
+    picture = np.array([[share for share, _ in row] for row in covers])
+    enlarged = np.array([[max(1.0, enlargement) ** 2 for _, enlargement in row] for row in covers])
+    count = [counts.index(one.frames) for one in buckets]
+    size = [sizes.index((one.height, one.width)) for one in buckets]
+    kept: Matrix = time[:, count] * picture[:, size] / enlarged[:, size]
+    for number, clip in enumerate(clips):
+        if clip.is_latents:
+            kept[number] = [frame_plan.why_dropped(clip, one.shape(fps)) is None for one in buckets]
+    return kept
 
 
-def _score(clip: Clip, bucket: Bucket, fps: float) -> float:
-    """Return the share of a clip that a bucket keeps (see the module); 0 if it does not fit."""
-    if clip.is_latents:
-        return float(frame_plan.why_dropped(clip, bucket.shape(fps)) is None)
-    too_long = bucket.frames > frame_plan.available_frames(clip, fps)
-    if too_long or bucket.for_images != clip.is_image or not (clip.width and clip.height):
+def _time(clip: Clip, frames: int, fps: float) -> float:
+    """Return the share of a clip's time that buckets of so many frames use; 0 if it does not fit them."""
+    too_long = frames > frame_plan.available_frames(clip, fps)
+    if too_long or (frames == 1) != clip.is_image or not (clip.width and clip.height):
         return 0.0
-    picture, enlargement = frame_plan.cover(clip, bucket.height, bucket.width)
-    return frame_plan.time_share(clip, bucket.frames, fps) * picture / max(1.0, enlargement) ** 2
+    return frame_plan.time_share(clip, frames, fps)
 
 
 def _best_addition(kept: Matrix, chosen: Sequence[int]) -> tuple[int, float]:
