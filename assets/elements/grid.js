@@ -285,7 +285,7 @@ class GridVote extends WorkbenchElement {
     this.voting = false;
     if (!noted) return;
     this.done += 1;
-    say(this.done < this.pairs.length ? `Pair ${this.done + 1} of ${this.pairs.length}` : 'All pairs are voted on.');
+    say(this.done < this.pairs.length ? `Pair ${this.done + 1} of ${this.pairs.length}` : 'You have voted on every pair.');
     this.redraw();
   }
 

@@ -127,7 +127,7 @@ class PairsTab extends Pairs {
     const every = list.role === 'every';
     const title = every ? 'partner' : partnerTitle(list.role).toLowerCase();
     const roles = [['every', 'Everything'], ...PARTNERS.map(([kind, name]) => [kind, `${name}${list.has[kind] ? ` (${list.has[kind].toLocaleString('en-US')})` : ''}`])];
-    const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `With a misfit (${list.unfit.toLocaleString('en-US')})`]];
+    const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `Mismatched (${list.unfit.toLocaleString('en-US')})`]];
     return html`<div class="row tools"><p class="minor faint">A pair is two clips side by side: the model learns from the second one. Drop a file on an empty half, paint a mask, or make partners from the clips.</p>
       ${select(roles, list.role, 'data-change="play" aria-label="Role" style="width:auto"')}${select(filters, this.only, 'data-change="filter" aria-label="Show" style="width:auto"')}<span class="spacer"></span>${every ? '' : this.forAll(list, title)}</div>
       ${list.pairs.length ? every ? html`<div class="pair-rows">${list.pairs.map((pair) => this.line(pair))}</div>` : html`<div class="partners">${list.pairs.map((pair) => this.pair(pair, list.role, pair.clip.name))}</div>`

@@ -27,7 +27,7 @@ class RunWhatIf extends RunTab {
     if (found.activity) {
       return html`${title}<div class="task" role="status">${progress(found.share, found.activity)}<div class="row"><span class="minor live">${found.activity}</span><span class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
     }
-    if (!found.changes.length) return html`${title}${alarm(`${found.message || 'It has not ended.'} Ask the same again to go on.`)}`;
+    if (!found.changes.length) return html`${title}${alarm(`${found.message || 'It has not finished.'} Ask the same question again to continue.`)}`;
     const first = found.changes[0].measures.map(({ name }) => name), points = (name, value) => (name === 'held_out_loss' ? value.toFixed(4) : `${(100 * value).toFixed(1)}%`);
     return html`${title}${found.changes.map(({ sentence: said, verdict }) => html`<div class="verdict ${verdict === 'told' ? '' : 'idle'}"><span class="${verdict === 'told' ? 'warn' : 'faint'}">${icon(verdict === 'told' ? 'warn' : 'wait')}</span><div class="text">${said}</div></div>`)}
       <div class="table-frame"><table class="table"><thead><tr><th scope="col">Change</th>${first.map((name) => html`<th scope="col" class="right">${MEASURED[name]}</th>`)}</tr></thead><tbody><tr><td>As it was</td>${

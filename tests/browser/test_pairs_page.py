@@ -58,7 +58,7 @@ def test_what_is_missing_is_made_and_what_does_not_fit_is_cut(site: Site, page: 
     finding = finding_of("beside_long", f"The control clip of {clip.name} is longer.", [clip], about=about)
     write_report(dataset.folder, 0.0, "any", records, [finding])
     expect(page.locator("wb-checks")).to_contain_text("Longer than its clip")
-    expect(page.get_by_label("Show")).to_contain_text("With a misfit (1)")
+    expect(page.get_by_label("Show")).to_contain_text("Mismatched (1)")
     page.get_by_label("Show").select_option("unfit")
     expect(page.locator(".partner")).to_have_count(1)
     page.locator(".partner").get_by_role("button", name="Fit it to the clip").click()

@@ -286,7 +286,7 @@ class Family(ABC):
         return reason and f"{model.title} {reason}"
 
     def part_config(self, model: Model, part: str) -> Mapping[str, Any]:
-        """Return the published or local config of one part of a model; {} if neither is at hand."""
+        """Return the published or local config of one part of a model; {} if neither is available."""
         if (known := facts.published().get(model.source)) is not None:
             return known.parts[part].config
         folder = Path(model.source) if model.local else model_files.find_configs(model.source, model.revision)

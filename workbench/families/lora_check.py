@@ -6,7 +6,7 @@
 
 A LoRA file that the workbench writes holds a test in its safetensors metadata, under "self_test": for each layer, a few
 random projections of the change that was trained; for some layers, the same of the base model's weights; and, if the
-model was at hand, projections of its output for seeded noise with and without the LoRA. The random numbers need no
+model was available, projections of its output for seeded noise with and without the LoRA. The random numbers need no
 torch: they are the raw words of numpy's Philox generator, keyed with the SHA-256 of a text (`words`). A reader that
 gets other numbers holds another LoRA, and the way in which they differ says what went wrong.
 
@@ -368,7 +368,7 @@ class SelfTest:
     base_model, family: what it was made for. expert: for which transformer of two; "" for one.
     shift: of the noise levels, with which it is sampled; None if its scheduler says.
     base: expert -> layer -> numbers of the base weights [PROBES + 1].
-    outputs: None if the model was not at hand.
+    outputs: None if the model was not available.
     """
 
     layers: tuple[str, ...]
@@ -473,7 +473,7 @@ class Seen:
     numbers: layer -> numbers, by the test's names.
     unknown: layers of the file that the test does not name.
     expert: the transformer that it is used for; "" if unknown.
-    base: layer -> numbers of the base weights; {} if they are not at hand.
+    base: layer -> numbers of the base weights; {} if they are not available.
     shift: of the noise levels; None if unknown.
     strength: what a person set.
     outputs: None if the model did not run.

@@ -13,8 +13,8 @@ that a run's loss does not need are never trained (`unreached_layers`).
 
 A run that learns picture and sound draws noise and s for each stream apart, s from the density for its own number of
 tokens, and adds the two errors (flexible.py, _process_modality and compute_loss; the older text_to_video.py drew one s
-for both). Attention between the streams is told the other stream's s. A sound is a spectrogram (`sound`) of the mean of
-its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies.
+for both). Attention between the streams receives the other stream's s. A sound is a spectrogram (`sound`) of the mean
+of its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies.
 
 s is drawn logit-normal around a mean that rises with the number of tokens, then stretched so that its 0.5% and 99.9%
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0

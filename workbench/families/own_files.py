@@ -325,7 +325,7 @@ def check(family: Family, model: Model, folder: Path) -> None:
     for part, path in model.files:
         kind = family.part_class(folder, part)
         if not hasattr(kind, "load_config"):
-            continue  # of transformers, which is told apart while loading
+            continue  # of transformers, which is recognized while loading
         piece = _piece(family, folder, part)
         with torch.device("meta"):
             tensors = {name: torch.empty(one.shape) for name, one in piece.tensors.items()}

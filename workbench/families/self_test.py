@@ -2,7 +2,7 @@
 
 The numbers are computed from the tensors as they are written, by the code that later checks them. A copy in another
 format keeps the test of the LoRA it was made from, so that a check of the copy is one of the conversion, too. Where the
-base model's files are at hand, the test knows its weights, and after training also its output.
+base model's files are available, the test knows its weights, and after training also its output.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LARGEST_WEIGHT = 1 << 26  # values of a base weight that is projected; larger on
 class SelfTestFacts:
     """What a test says beside the LoRA's layers.
 
-    model: None if unknown. folder: of the model's files; None if they are not at hand.
+    model: None if unknown. folder: of the model's files; None if they are not available.
     base_model: the model's name in the file. expert: "" for a model with one transformer.
     shift: of the noise levels in samples; None for the model's own.
     """
@@ -100,7 +100,7 @@ def arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
 
 
 def _base(model: Model, folder: Path, layers: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return, for each expert whose weights are at hand, the numbers of up to BASES layers' base weights."""
+    """Return, for each expert whose weights are available, the numbers of up to BASES layers' base weights."""
     chosen = tuple(
         layers[index] for index in sorted({round(number * (len(layers) - 1) / (BASES - 1)) for number in range(BASES)})
     )

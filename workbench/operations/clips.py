@@ -105,7 +105,7 @@ class ClipCards(Snapshot):
 
 
 class Neighbors(Snapshot):
-    """Where a clip stands in its dataset."""
+    """The position of a clip in its dataset."""
 
     number: int
     """Position of the clip in the dataset, from 1."""

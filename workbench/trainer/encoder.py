@@ -8,7 +8,7 @@ its revision, the dtype. Entries therefore never go stale, and two datasets that
 A clip has one entry per view:
 
     clip                        the clip itself; every view may also be stored flipped
-    first frame, picture        the first frame of image-to-video models: as pixels if every step noises it anew
+    first frame, picture        the first frame of image-to-video models: as pixels if every step adds new noise to it
                                 ("first frame"), else encoded ("picture")
     low resolution              the clip scaled down and up again
     told first+last             frames given by the run's conditioning, one view per kind; "told first, control" with
