@@ -188,6 +188,19 @@ def test_a_destroyed_model_is_named_at_once_with_the_setting_that_helps(
     assert diagnose(curves, [5, 10], ended=True) == found
 
 
+def test_a_fork_that_stays_as_good_as_it_began_is_not_destroyed(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path, 0)
+    writer.write(step=200, held_out_loss=0.2342, change_own=0.58, change_others=0.1)
+    for step in range(210, 330, 10):
+        writer.write(step=step, loss=0.05, lr=1e-3, samples=[[0.5, 0.05]])
+        writer.write(step=step, held_out_loss=0.2393, change_own=0.6, change_others=0.1)
+    writer.close()
+    curves = Curves(tmp_path)
+    curves.refresh()
+    found = diagnose(curves, [250, 300])
+    assert found.kind != "destroyed", found
+
+
 def test_prior_drift_is_a_change_of_others_however_great_its_own_is(tmp_path: Path) -> None:
     great = lambda share: 0.9 * share  # noqa: E731
     for name, own, kind in (("a", growing, "prior drift"), ("b", great, "learning")):

@@ -191,6 +191,7 @@ class Numbers:
     start: when `first` was measured, in words.
     level: median of the newest measurements.
     own, others: newest change of the output for the run's own captions and for preservation prompts.
+    begun: `own` when the first loss was measured: 0 for a new LoRA, more for a fork.
     effect: what the newest previews show.
     forecast: where the run's best point is; None if it does not look for it, has ended, or cannot tell yet.
     """
@@ -206,6 +207,7 @@ class Numbers:
         changes = list(curves.changes.values())[-1:]
         self.own: float | None = changes[0][0] if changes else None
         self.others: float | None = changes[0][1] if changes else None
+        self.begun = curves.changes.get(measured[0].step, (0.0, 0.0))[0] if measured else 0.0
         self.effect: VisibleEffect | None = curves.effect
         self.forecast: Forecast | None = None
         if settings is not None and settings.best_point != "off" and not ended:
@@ -248,7 +250,8 @@ class Numbers:
         if len(self.values) < 2 or (not self.held_out and len(self.values) < FEWEST):
             return False
         least = min(self.level, self.newest)
-        gone = (self.own is not None and self.own > DESTROYED) or self.spoiled
+        # Both against the run's beginning: a fork starts with a changed output and a loss that is low already.
+        gone = (self.own is not None and self.own - self.begun > DESTROYED) or self.spoiled
         return least > BROKEN * self.first or (gone and least >= (1 - GAIN) * self.first)
 
     @property
