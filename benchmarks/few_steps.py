@@ -15,7 +15,8 @@ Each is sampled with the few-step model in 4 steps without guidance. "shown" is 
 show it, "known" the share of known prompts that are fully right, and "sharp" the variance of a sample's gradient
 relative to clips made in 24 guided steps. The last row of each seed is the LoRA of the base model in 24 guided steps,
 like previews without a speed LoRA. Results are saved after each run. With --models and --workspace a killed benchmark
-resumes: what was distilled, generated and trained is kept, and only sampled again.
+resumes: what was distilled, generated and trained is kept, and only sampled again. Folders that were made with other
+options are refused.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ SHAPE: dict[str, Any] = {
     "width": tiny_world.SIZE,
     "fps": tiny_world.FPS,
 }
+MADE_WITH = ("steps", "trajectories", "distil_steps", "distil_batch", "generated", "adapter_steps")
 Row = dict[str, Any]
 
 
@@ -271,8 +273,14 @@ def main() -> None:
     rows = list[Row]()
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.models or Path(scratch) / "models"
-        folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(Workspace.open(options.workspace or Path(scratch) / "workspace"), folder, options)
+        workspace = Workspace.open(options.workspace or Path(scratch) / "workspace")
+        for place in (folder, workspace.root):
+            place.mkdir(parents=True, exist_ok=True)
+            kept, made = place / "made_with.json", {name: getattr(options, name) for name in MADE_WITH}
+            if kept.exists() and json.loads(kept.read_text()) != made:
+                parser.error(f"{place} was made with {kept.read_text()}: choose an empty folder, or the same options")
+            kept.write_text(json.dumps(made))
+        bench = Bench(workspace, folder, options)
         shown = list[list[torch.Tensor]]()
         for case, pipeline, steps, loras in (
             (f"base model, {MANY} guided steps", bench.base, MANY, ()),
