@@ -7,14 +7,12 @@ docs/file_formats.md has their keys. Readers ignore a torn last line; resuming r
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,15 +57,11 @@ class MetricsReader:
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the lines since the last call."""
-        return itertools.chain.from_iterable(self.batches())
-
-    def batches(self) -> Iterator[list[dict[str, Any]]]:
-        """Yield the lines since the last call, many at a time."""
         path = self.run / METRICS
         if not path.is_file():
             return
         for whole in _blocks(path, self.offset):
-            yield list(parse_lines(whole))
+            yield from parse_lines(whole)
             self.offset += len(whole)
             self._tail = (self._tail + whole)[-TAIL:]
 
@@ -87,42 +81,18 @@ def _blocks(path: Path, offset: int) -> Iterator[bytes]:
 
 def parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     """Yield the sound values of each line; skip damaged lines."""
-    import orjson
-
     for line in data.splitlines():
         try:
-            value = orjson.loads(line)
-        except ValueError:
-            try:  # four times slower, but takes NaN
-                value = DECODER.decode(line.decode())
-            except (ValueError, RecursionError):
-                continue
+            value = DECODER.decode(line.decode())
+        except (ValueError, RecursionError):
+            continue
         step = value.get("step") if isinstance(value, dict) else None
         if type(step) is int and 0 <= step <= MOST_STEPS:
-            # Most values are floats, which need no call.
-            yield {
-                key: each
-                for key, each in value.items()
-                if (
-                    SOUND[key](each) if key in SOUND else -inf < each < inf if type(each) is float else _is_number(each)
-                )
-            }
+            yield {key: each for key, each in value.items() if SOUND.get(key, _is_number)(each)}
 
 
 def _is_number(value: Any) -> bool:
     return math.isfinite(value) if type(value) is float else type(value) is int and abs(value) < LARGEST
-
-
-def _pairs(values: Any) -> bool:
-    if type(values) is not list:
-        return False
-    for one in values:  # a loop, since most of a long run's lines have samples
-        if type(one) is not list or len(one) != 2:
-            return False
-        for value in one:
-            if value is not None and not _is_number(value):
-                return False
-    return True
 
 
 def _numbers(values: Any) -> bool:
@@ -131,7 +101,7 @@ def _numbers(values: Any) -> bool:
 
 # Checks by key, so that readers can rely on the types; every other key holds a single number.
 SOUND = {
-    "samples": _pairs,
+    "samples": lambda values: type(values) is list and all(_numbers(one) and len(one) == 2 for one in values),
     **dict.fromkeys(("held_out_bands", "effects", "preview_changes", "control_changes", "visible_effects"), _numbers),
 }
 

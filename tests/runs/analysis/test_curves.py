@@ -27,7 +27,7 @@ TIMESTEPS = 1000
 def filled(values: Iterable[tuple[int, float]], most: int = POINTS) -> Series:
     series = Series(most)
     for step, value in values:
-        series.add((step, value))
+        series.add(step, value)
     return series
 
 
@@ -81,8 +81,8 @@ def test_detrending_shows_the_expected_loss_with_far_less_noise(
     for step in range(1, steps + 1):
         timestep = draw.randrange(TIMESTEPS)
         value = loss(timestep, step / steps) * math.exp(draw.gauss(0, 0.15) - 0.15**2 / 2)
-        detrending.add((step, timestep / TIMESTEPS, value))
-        plain.add((step, value))
+        detrending.add(step, timestep / TIMESTEPS, value)
+        plain.add(step, value)
 
     def errors(means: list[Mean]) -> list[float]:
         return [

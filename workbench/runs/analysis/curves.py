@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # Steps are grouped into buckets of equal width, which doubles when there are too many. A bucket keeps its lowest and
 # highest value, so that a spike of a single step is still visible among 100,000 steps (the min-max form of M4, Jugel et
 # al., VLDB 2014), and its sum, for the smoothed curve. Adding a number takes the same time in a run of any length.
-# Numbers come in batches, of which each bucket takes its part at once: this makes reading 100,000 steps fast.
 
 POINTS = 1000  # most points of a series
 SMOOTHED_STEPS = 10  # least window of the smoothed curve
@@ -38,6 +37,11 @@ class Sums:
     count: int = 0
     total: float = 0.0
     last: int = 0
+
+    def add(self, step: int, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.last = step
 
     def merge(self, later: Self) -> None:
         self.count += later.count
@@ -55,22 +59,19 @@ class Buckets(Generic[B]):
         self._make, self._most = make, most
         self.width = 1  # steps per bucket
         self._indices: list[int] = []
+        self._end = 0  # the first step after the last bucket
         self.buckets: list[B] = []
 
-    def parts(self, steps: Sequence[int]) -> Iterator[tuple[B, slice]]:
-        """Yield the buckets that these steps fall into, each with its part of them."""
-        ordered = list(accumulate(steps, max))
-        while len({*self._indices, *(step // self.width for step in ordered)}) > self._most:
-            self._widen()
-        start = 0
-        while start < len(ordered):
-            index = ordered[start] // self.width
-            if not self._indices or index > self._indices[-1]:
-                self._indices.append(index)
+    def at(self, step: int) -> B:
+        """Return the bucket of a step."""
+        while step >= self._end or not self.buckets:
+            if len(self.buckets) < self._most:
+                self._indices.append(step // self.width)
                 self.buckets.append(self._make())
-            end = bisect_left(ordered, (self._indices[-1] + 1) * self.width, start)
-            yield self.buckets[-1], slice(start, end)
-            start = end
+            else:
+                self._widen()
+            self._end = (self._indices[-1] + 1) * self.width
+        return self.buckets[-1]
 
     def _widen(self) -> None:
         self.width *= 2
@@ -91,6 +92,13 @@ class Extremes(Sums):
 
     low: tuple[float, int] = (math.inf, 0)
     high: tuple[float, int] = (-math.inf, 0)
+
+    def add(self, step: int, value: float) -> None:
+        Sums.add(self, step, value)
+        if value < self.low[0]:
+            self.low = (value, step)
+        if value > self.high[0]:
+            self.high = (value, step)
 
     def merge(self, later: Self) -> None:
         Sums.merge(self, later)
@@ -115,16 +123,13 @@ class Series:
         self._first: tuple[int, float] | None = None
         self.last: tuple[int, float] | None = None
 
-    def add(self, *points: tuple[int, float]) -> None:
-        """Add points (step, value). Values that are not finite are ignored."""
-        pairs = [(value, step) for step, value in points if math.isfinite(value)]
-        for bucket, where in self._buckets.parts([step for _, step in pairs]):
-            part = pairs[where]
-            total, last = sum(value for value, _ in part), part[-1][1]
-            bucket.merge(Extremes(len(part), total, last, min(part), max(part)))
-        if pairs:
-            (first, first_step), (last_value, last_step) = pairs[0], pairs[-1]
-            self._first, self.last = self._first or (first_step, first), (last_step, last_value)
+    def add(self, step: int, value: float) -> None:
+        """Add a value. Values that are not finite are ignored."""
+        if not math.isfinite(value):
+            return
+        self._buckets.at(step).add(step, value)
+        self.last = (step, value)
+        self._first = self._first or self.last
 
     def points(self) -> list[tuple[int, float]]:
         """Return (step, value) points: all while there are few, then each bucket's extremes and both ends."""
@@ -200,39 +205,40 @@ BLOCK_SAMPLES = 64  # least samples per block
 class KnotSums(Sums):
     """Sums over the samples of neighboring steps; `at_knots` sums their weights at the knots, 1 per sample."""
 
-    at_knots: Any = 0.0  # an array once there are samples
+    at_knots: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
 
     def merge(self, later: Self) -> None:
         Sums.merge(self, later)
-        self.at_knots = self.at_knots + later.at_knots
+        self.at_knots = [one + other for one, other in zip(self.at_knots, later.at_knots, strict=True)]
 
 
 class Detrending:
-    """Takes samples batch by batch, and computes the detrended loss at any time."""
+    """Takes samples one by one, and computes the detrended loss at any time."""
 
     def __init__(self) -> None:
         self._buckets = Buckets(KnotSums, BUCKETS)
-        # Sums for least squares: products of weights at two knots, and weights times losses.
-        self._products: Any = 0.0
-        self._loss: Any = 0.0
+        # Sums for least squares: products of neighboring knots' weights, and weights times losses.
+        self._own = [0.0] * len(KNOTS)
+        self._next = [0.0] * (len(KNOTS) - 1)
+        self._loss = [0.0] * len(KNOTS)
 
-    def add(self, *samples: tuple[int, float, float]) -> None:
-        """Add samples (step, quantile, loss), all of them finite."""
-        import numpy as np
-
-        if not samples:
+    def add(self, step: int, quantile: float, loss: float) -> None:
+        """Add a sample; ignore it if it is not finite."""
+        if not (math.isfinite(quantile) and math.isfinite(loss)):
             return
-        steps, quantiles, losses = zip(*samples, strict=True)
-        knots, position, loss = np.array(KNOTS), np.clip(np.array(quantiles, float), 0, 1), np.array(losses, float)
-        left = np.searchsorted(knots[:-1], position, side="right") - 1
-        upper = (position - knots[left]) / np.diff(knots)[left]
-        weights, rows = np.zeros((len(samples), len(KNOTS))), np.arange(len(samples))
-        weights[rows, left], weights[rows, left + 1] = 1 - upper, upper
-        for bucket, where in self._buckets.parts(steps):
-            part = loss[where]
-            bucket.merge(KnotSums(len(part), float(part.sum()), steps[where][-1], weights[where].sum(0)))
-        self._products = self._products + weights.T @ weights
-        self._loss = self._loss + loss @ weights
+        position = min(max(quantile, 0.0), 1.0)
+        left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
+        upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
+        lower = 1 - upper
+        sums = self._buckets.at(step)
+        sums.add(step, loss)
+        sums.at_knots[left] += lower
+        sums.at_knots[left + 1] += upper
+        self._own[left] += lower * lower
+        self._own[left + 1] += upper * upper
+        self._next[left] += lower * upper
+        self._loss[left] += lower * loss
+        self._loss[left + 1] += upper * loss
 
     def means(self) -> list[Mean]:
         """Return the detrended loss, in loss units, as one mean per bucket of steps."""
@@ -249,8 +255,9 @@ class Detrending:
         blocks = max(1, min(BLOCKS, int(samples // BLOCK_SAMPLES)))
         starts = np.searchsorted(np.cumsum(counts), samples * np.arange(blocks) / blocks, side="right")
         size, loss, knots = (np.add.reduceat(one, np.unique(starts), axis=0) for one in (counts, totals, at_knots))
-        products = self._products - (knots / size[:, None]).T @ knots
-        typical = np.linalg.solve(products + np.eye(len(KNOTS)), self._loss - knots.T @ (loss / size))
+        products = np.diag(self._own) + np.diag(self._next, 1) + np.diag(self._next, -1)
+        products -= (knots / size[:, None]).T @ knots
+        typical = np.linalg.solve(products + np.eye(len(KNOTS)), np.array(self._loss) - knots.T @ (loss / size))
         values = totals / counts - (at_knots / counts[:, None] - at_knots.sum(0) / samples) @ typical
         return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
 
@@ -305,7 +312,7 @@ class Curves:
         self.held_out_losses, self.own_changes, self.other_changes = (Series(BAND_POINTS) for _ in range(3))
         self.held_out_bands = [Series(BAND_POINTS) for _ in range(BANDS)]
         self.last: dict[str, Any] = {}
-        self._seconds, self.fastest = list[float](), math.inf
+        self._seconds, self.fastest = deque[float](maxlen=PACE), math.inf
 
     @property
     def slowed(self) -> float:
@@ -317,51 +324,41 @@ class Curves:
         if self._reader.restarted():
             self._clear()
             self.version += 1
-        for batch in self._reader.batches():
-            self._add(batch)
+        for line in self._reader.lines():
+            self._add(line)
             self.version += 1
+            if line.get("seconds"):
+                self._seconds.append(float(line["seconds"]))
+                if len(self._seconds) == PACE:
+                    self.fastest = min(self.fastest, median(self._seconds))
 
-    def _add(self, lines: Sequence[dict[str, Any]]) -> None:
-        def of(key: str, among: Sequence[dict[str, Any]]) -> list[tuple[int, Any]]:
-            return [(line["step"], line[key]) for line in among if key in line]
-
-        trained = [line for line in lines if "loss" in line]
-        if trained:
-            self.last = trained[-1]
-        self.losses.add(*of("loss", trained))
-        self.rates.add(*of("lr", trained))
+    def _add(self, line: dict[str, Any]) -> None:
+        step = line["step"]
+        if "loss" in line:
+            self.losses.add(step, line["loss"])
+            self.last = line
+            if "lr" in line:
+                self.rates.add(step, line["lr"])
+        for quantile, loss in line.get("samples", ()):
+            if quantile is not None and loss is not None:
+                self.bands[min(max(int(quantile * BANDS), 0), BANDS - 1)].add(step, loss)
+                self._detrending.add(step, quantile, loss)
+        if "held_out_loss" in line:
+            self.held_out[step] = line["held_out_loss"]
+            self.held_out_losses.add(step, line["held_out_loss"])
+        self.points += points_of([line])
         for name in ("held_out_outside", "sound_loss", "held_out_sound", "visible_inside", "visible_outside"):
-            getattr(self, name).add(*of(name, lines))
-        samples = [
-            (step, quantile, loss)
-            for step, pairs in of("samples", lines)
-            for quantile, loss in pairs
-            if quantile is not None and loss is not None
-        ]
-        self._detrending.add(*samples)
-        by_band: list[list[tuple[int, float]]] = [[] for _ in range(BANDS)]
-        for step, quantile, loss in samples:
-            by_band[min(max(int(quantile * BANDS), 0), BANDS - 1)].append((step, loss))
-        for band, points in zip(self.bands, by_band, strict=True):
-            band.add(*points)
-        held_out = of("held_out_loss", lines)
-        self.held_out.update(held_out)
-        self.held_out_losses.add(*held_out)
-        for step, losses in of("held_out_bands", lines):
-            for band, loss in zip(self.held_out_bands, losses, strict=False):
-                if loss is not None:
-                    band.add((step, loss))
-        self.points += points_of(lines)
-        for line in lines:
-            if "preview_changes" in line and (effect := from_line(line)) is not None:
-                self.effects[line["step"]] = effect
-        changed = [line for line in lines if "change_own" in line and "change_others" in line]
-        self.own_changes.add(*of("change_own", changed))
-        self.other_changes.add(*of("change_others", changed))
-        self.changes.update({line["step"]: (line["change_own"], line["change_others"]) for line in changed})
-        seconds = [*self._seconds, *(float(value) for _, value in of("seconds", lines) if value)]
-        medians = [sorted(seconds[at : at + PACE])[PACE // 2] for at in range(len(seconds) - PACE + 1)]
-        self._seconds, self.fastest = seconds[-PACE:], min([self.fastest, *medians])
+            if name in line:
+                getattr(self, name).add(step, line[name])
+        for series, loss in zip(self.held_out_bands, line.get("held_out_bands", ()), strict=False):
+            if loss is not None:
+                series.add(step, loss)
+        if (effect := from_line(line)) is not None:
+            self.effects[step] = effect
+        if "change_own" in line and "change_others" in line:
+            self.changes[step] = line["change_own"], line["change_others"]
+            self.own_changes.add(step, line["change_own"])
+            self.other_changes.add(step, line["change_others"])
 
     @property
     def smoothed(self) -> float | None:
