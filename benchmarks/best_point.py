@@ -194,7 +194,7 @@ def judged(line: Line) -> Line:
         "settled": "",
         **row,
         "stopped": stopped or "",
-        "trained": at,
+        "trained": next((step for step, one in said if one.reached), line["steps"]),
         "of": line["steps"],
         "band holds": f"{sum(bands)} of {len(bands)}",
         "bands": bands,
@@ -227,9 +227,9 @@ def summary(lines: list[Line], rows: list[Line]) -> list[Line]:
         ("runs with a trial of settling", len(tried)),
         ("of these, mean score", mean([row["ours"] for row in tried])),
         ("of these, mean score settled", mean([row["settled"] for row in tried])),
-        ("mean share of the steps", sum(row["trained"] / row["of"] for row in taught) / max(len(taught), 1)),
+        ("mean share of the steps", mean([row["trained"] / row["of"] for row in taught])),
         ("forecasts in runs that stopped", len(bands)),
-        ("of these the band held the stop, share", sum(bands) / max(len(bands), 1)),
+        ("of these the band held the stop, share", mean(bands)),
         ("runs without an effect", len(null)),
         ("of these stopped early", sum(bool(row["stopped"]) for row in null)),
     ]
@@ -265,8 +265,7 @@ def main() -> None:
                 with options.keep.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
     rows = [judged(line) for line in lines]
-    names = ("ours", "reference", "end", "fair", "fair reference", "settled", "stopped", "of", "band holds")
-    shown = ("case", *names)
+    shown = ("case", "ours", "reference", "end", "fair", "fair reference", "settled", "stopped", "of", "band holds")
     blank = dict.fromkeys(shown, "")
     found = [{name: row[name] for name in shown} for row in rows]
     report([*found, *({**blank, **row} for row in summary(lines, rows))], options.json)

@@ -1,8 +1,8 @@
 """Does a LoRA of each family learn one fixed clip? Measures its loss on untrained noise, before and after.
 
 The models are random miniatures of the families, so nothing is downloaded. A random transformer hardly depends on its
-input, so the LoRA covers every linear layer. A token of Wan's miniature has a width of 24 for 64 values, of which it
-can represent only 24, so its loss cannot fall below 0.41 of the initial loss.
+input, so the LoRA covers every linear layer. Where a token is narrower than its values, it cannot represent them all:
+24 of 64 in Wan's miniature, whose loss cannot fall below 0.41 of the initial loss, and 24 of 48 in Mochi's.
 
     python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
 """
