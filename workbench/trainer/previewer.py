@@ -506,6 +506,7 @@ class Previewer:
             "guidance_scale": model.guidance_scale,
             "dynamic_guidance": settings.preview_dynamic_guidance,
             **{name: value for name, value in optional.items() if value is not None},
+            **({"speed": "fast"} if settings.skips_preview_steps else {}),
             "frames": shape.frames,
             "height": shape.height,
             "width": shape.width,
@@ -638,6 +639,7 @@ class Previewer:
                     flow_shift=model.flow_shift,
                     on_step=report,
                     given=given,
+                    skip_steps=self.settings.skips_preview_steps,
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
                 )
