@@ -32,7 +32,7 @@ CASES = {"DDIM": "tiny-cogvideox", "DPM": "tiny-cogvideox", "UniPC": "tiny-wan"}
 def generated(sampler: Sampler, workspace: Workspace, settings: SampleSettings) -> tuple[np.ndarray, float, float]:
     """Return the frames, the share of computed steps, and the CPU seconds of denoising."""
     family = sampler.family
-    sampler._text(settings.prompt)  # kept from here on
+    sampler.denoise(workspace, settings.changed(steps=1))  # encodes the prompt, which is kept
     began = time.process_time()
     with mock.patch.object(type(family), "call", wraps=family.call) as call:
         denoised = sampler.denoise(workspace, settings)
