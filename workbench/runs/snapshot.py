@@ -235,7 +235,7 @@ class RunSnapshot:
         offer("pause", "Pause", f"runs pause {name}", running)
         offer("resume", "Resume", f"runs resume {name}", state is State.PAUSED)
         offer("stop", "Stop", f"runs stop {name}", state.alive and state is not State.STOPPING)
-        offer("kill", "End by force", f"runs stop {name} --grace 0", state is State.STOPPING)
+        offer("kill", "Force stop", f"runs stop {name} --grace 0", state is State.STOPPING)
         offer("save", "Save now", f"runs save {name}", running)
         offer("preview", "Preview now", f"runs preview {name}", running)
         offer("live sample", "Generate after this step", f"runs live-sample {name}", running)
