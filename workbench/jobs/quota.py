@@ -98,7 +98,9 @@ def _check_start(quota: Quota, module: str) -> None:
         raise ConfigError(f"{len(mine)} of your jobs are running, the most this demo allows: wait until one is done")
     others = [job for one in home.parent.glob("*/") if one != home for job in _living(one)]
     if len(mine) + len(others) >= quota.all_at_once:
-        raise ConfigError(f"{len(others)} jobs of other visitors are running, all this machine can do: try in a minute")
+        raise ConfigError(
+            f"{len(others)} jobs of other visitors are running, the most this machine can do: try again soon"
+        )
     if module != TRAINER:
         return
     if TRAINER in mine:
@@ -106,7 +108,7 @@ def _check_start(quota: Quota, module: str) -> None:
     if (runs := len(list(home.glob(RUNS)))) > quota.runs:
         raise ConfigError(f"you have {runs - 1} runs, and this demo allows {quota.runs}: remove one first")
     if (count := others.count(TRAINER)) >= quota.together:
-        raise ConfigError(f"{count} other visitors are training, all this machine can do: try in a minute")
+        raise ConfigError(f"{count} other visitors are training, the most this machine can do: try again in a minute")
 
 
 def _living(home: Path) -> list[str]:

@@ -154,7 +154,7 @@ def what_if(
     run: NamedRun,
     settings: Annotated[WhatIfSettings, Fields(without=("run",))],
 ) -> WhatIf:
-    """Train a stretch of a run again with and without a change, and say whether the change makes a difference."""
+    """Train part of a run again with and without a change, and say whether the change makes a difference."""
     status = asking.request(workspace, run, settings)
     return _shown(workspace, run, status.folder.name.rpartition("-")[2])
 

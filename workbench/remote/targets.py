@@ -213,7 +213,7 @@ def choose_target(workspace: Workspace, run: Run, name: str) -> None:
         raise ConfigError(f"{run.name} is running: stop it first: workbench runs stop {run.name}")
     if record.open:
         raise ConfigError(
-            f"{run.name} was sent to {record.target} and its end was not brought back: start it again to reconnect, "
+            f"{run.name} was sent to {record.target} and its result has not come back: start it again to reconnect, "
             f"then stop it. If {record.target} is gone for good, remove {run.folder / REMOTE}"
         )
     RemoteRecord(target=target, folder=record.folder).save(run.folder)
