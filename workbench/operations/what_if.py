@@ -29,7 +29,7 @@ class Measure(Snapshot):
     """A measure without and with a change, averaged over the repeats."""
 
     name: str
-    """`sample` (how far the LoRA goes towards the sample that is asked about), `effect` (towards the clips), `drift`
+    """`sample` (how far the LoRA moves toward the sample in question), `effect` (toward the clips), `drift`
     (of what should stay as it is) or `held_out_loss`."""
 
     before: float

@@ -290,7 +290,7 @@ EFFECT_INPUTS = 2  # clips of each side
 
 
 class EffectAndDrift:
-    """Measures how far the LoRA has moved the model's predictions towards the new clips, and how far it moves others.
+    """Measures how far the LoRA has moved the model's predictions toward the new clips, and how far it moves others.
 
     Effect is the share of the way from the base model's prediction b to the target t that the prediction p has gone,
     (p - b)(t - b) / |t - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b|

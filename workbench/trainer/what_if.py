@@ -94,7 +94,7 @@ class WhatIfSettings(Settings):
     """How many steps to train again. Empty: an eighth of the run's, at least 40."""
 
     repeats: int = field(4, title="Repeats", low=FEWEST_REPEATS, high=MOST_REPEATS, section=WHAT)
-    """How often each is trained, every time with another seed. More repeats tell smaller differences from chance."""
+    """How often each is trained, every time with another seed. More repeats detect smaller differences."""
 
     seeds: int = field(2, title="Seeds", low=0, high=32, section=WHAT)
     """Videos for each of the run's preview prompts. 0: none."""
@@ -138,7 +138,7 @@ class Changed(BaseModel):
 
     measures: the one that decides first.
     samples:  how many videos were compared.
-    differ:   how many differ more from those of the unchanged training than another seed makes them.
+    differ:   how many differ more from those of the unchanged training than two seeds of it do.
     shown, gone: of those, how many show what is marked without the change, and in how many of these it is gone.
     """
 
@@ -485,8 +485,8 @@ MEASURES = {
 def told(measure: str, before: Sequence[float], after: Sequence[float]) -> Told:
     """Compare a measure over repeats that have the same seeds in pairs.
 
-    A difference is told from chance if its 95% interval (Student's t over the repeats) leaves out 0, and if it is
-    larger than the standard deviation over seeds: with common random numbers, even tiny differences are steady.
+    A difference is clear ("told") if its 95% interval (Student's t over the repeats) excludes 0 and it is larger
+    than the standard deviation over seeds: with common random numbers, even tiny differences are steady.
     """
     count, apart = len(before), [late - early for early, late in zip(before, after, strict=True)]
     quantile = STUDENT[count - 2]
@@ -518,13 +518,15 @@ def label(change: str) -> str:
 
 
 def in_numbers(one: Told) -> str:
-    """Give a measure's values: "62% → 31% (95%: -38 to -24 points; another seed makes ±5)"."""
+    """Give a measure's values: "62% → 31% (95%: -38 to -24 points; seeds alone vary by ±5)"."""
     if one.measure == "held_out_loss":
         return (
-            f"{one.before:.4f} → {one.after:.4f} (95%: {one.low:+.4f} to {one.high:+.4f}; another seed ±{one.band:.4f})"
+            f"{one.before:.4f} → {one.after:.4f} (95%: {one.low:+.4f} to {one.high:+.4f}; "
+            f"seeds alone vary by ±{one.band:.4f})"
         )
     low, high, band = (f"{100 * value:{sign}.1f}" for value, sign in ((one.low, "+"), (one.high, "+"), (one.band, "")))
-    return f"{percent_of(one.before)} → {percent_of(one.after)} (95%: {low} to {high} points; another seed ±{band})"
+    range_of = f"95%: {low} to {high} points; seeds alone vary by ±{band}"
+    return f"{percent_of(one.before)} → {percent_of(one.after)} ({range_of})"
 
 
 def percent_of(share: float) -> str:
@@ -532,18 +534,18 @@ def percent_of(share: float) -> str:
 
 
 def sentence(one: Changed) -> str:
-    """Say what a change did, or that it cannot be told from chance."""
+    """Say what a change did, or that it made no clear difference."""
     first, what = one.measures[0], label(one.change)
     if first.verdict == "same":
         return f"{what[0].upper()}{what[1:]}: no difference at all, the trainings are the same."
     numbers = f"{MEASURES[first.measure]} {in_numbers(first)}"
     if first.verdict == "chance":
-        return f"{what[0].upper()}{what[1:]}: no difference that could be told from chance; {numbers}."
+        return f"{what[0].upper()}{what[1:]}: no clear difference; {numbers}."
     said = f"{what[0].upper()}{what[1:]}: {numbers}."
     if one.shown:
         return f"{said} What is marked is gone in {one.gone} of the {counted(one.shown, 'sample')} that showed it."
     if one.samples:
-        return f"{said} {one.differ} of {counted(one.samples, 'sample')} differ more than another seed makes them."
+        return f"{said} {one.differ} of {counted(one.samples, 'sample')} differ more than from one seed to the next."
     return said
 
 
