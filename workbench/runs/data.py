@@ -207,7 +207,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     """Read the datasets, plan the frames of every clip, and hold some clips out.
 
     Args:
-        hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
+        hashed: Hash every file. If not, trust the hashes in the records: the same clips are held out, unless a file was
+            changed since, or its record has no hash.
 
     Raises ConfigError for an illegal shape, DataError if no clip can be used.
     """
@@ -246,7 +247,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
         items, mute = _with_sound(settings, role, source.name, items)
         left_out += mute
-        contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        known = {item.path: item.plan.clip.sha256 or item.plan.clip.id for item in items}
+        contents = {path: file_sha256(path) if hashed else recorded for path, recorded in known.items()}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
