@@ -67,7 +67,7 @@ class RunClip:
     told: companion files used for conditioning. Their names change with their content.
     mask: SHA-256 of its mask's file; "" if no mask is used.
     soften: by how many pixels the mask's edges are blurred.
-    heard: the run learns its sound.
+    heard: whether the run learns its sound.
     """
 
     path: Path
@@ -516,7 +516,7 @@ def _with_sound(
 def _beside(item: RunClip, shapes: Collection[tuple[Bucket, bool]]) -> str:
     """Say why a regularization clip cannot share a batch with new clips; "" if it can.
 
-    shapes: (bucket, with a sound to learn) of the new clips
+    shapes: (bucket, whether there is a sound to learn) of the new clips
     """
     if (item.bucket, item.heard) in shapes:
         return ""
@@ -526,10 +526,10 @@ def _beside(item: RunClip, shapes: Collection[tuple[Bucket, bool]]) -> str:
 
 
 def sound_span(item: RunClip) -> tuple[float, float, float]:
-    """Return where the sound of a clip's planned frames starts, how long it is there, and how long it should be, in s.
+    """Return where the sound of a clip's planned frames starts, how long it is, and how long it should be, in seconds.
 
-    The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound is then
-    as much faster or slower, and higher or lower, as the movement.
+    The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound then
+    becomes faster or slower, and higher or lower, like the movement.
     """
     indices, rate = item.plan.indices, item.plan.clip.fps
     wanted, start = len(indices) / item.plan.fps, indices[0] / rate
@@ -631,11 +631,11 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    All clips of a batch have the same shape (bucket), and either all or none a sound to learn: these are buckets apart.
-    Within a bucket, every clip is used once, in a new order, before
-    any is used again; clips left over at the end of a pass start the next batch, so none is lost and no padding is
-    needed. Over a pass, every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted
-    by sampling, each is a group with its own order, and groups take turns according to their shares.
+    All clips of a batch have the same shape (bucket), and either all or none have a sound to learn: these form separate
+    buckets. Within a bucket, every clip is used once, in a new order, before any is used again; clips left over at the
+    end of a pass start the next batch, so none is lost and no padding is needed. Over a pass, every bucket gets batches
+    in proportion to its clips, in a new order. If datasets are weighted by sampling, each is a group with its own
+    order, and groups take turns according to their shares.
     """
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:

@@ -40,7 +40,7 @@ class EvaluationInput:
     given:   the conditioning, batch of 1; None for models without any.
     mask:    a masked clip's loss weight per latent cell, batch of 1.
     sound:   the latents of the clip's sound, batch of 1, on the device, in runs that learn it.
-    sound_alone: the run learns nothing else.
+    sound_alone: whether the run learns only the sound.
     """
 
     name: str
@@ -292,11 +292,11 @@ EFFECT_INPUTS = 2  # clips of each side
 class EffectAndDrift:
     """Measures how far the LoRA has moved the model's predictions toward the new clips, and how far it moves others.
 
-    Effect is the share of the way from the base model's prediction b to the target t that the prediction p has gone,
-    (p - b)(t - b) / |t - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b|
-    for clips of the regularization dataset, or for preservation prompts in pure noise. Both come from mean squared
-    errors, so that masks and known frames count as in the loss. Noise and inputs are always the same. The base model's
-    output never changes during a run, so it is computed once and stays on the CPU.
+    Effect is how far the prediction p has moved from the base model's prediction b to the target t, (p - b)(t - b) / |t
+    - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b| for clips of the
+    regularization dataset, or for preservation prompts in pure noise. Both come from mean squared errors, so that masks
+    and known frames count as in the loss. Noise and inputs are always the same. The base model's output never changes
+    during a run, so it is computed once and stays on the CPU.
     """
 
     def __init__(

@@ -330,7 +330,7 @@ class Session:
         }
 
     def self_test_facts(self, outputs: Outputs | None = None) -> SelfTestFacts:
-        """Return what the test in a LoRA's file says beside its layers."""
+        """Return what the test in a LoRA's file says besides its layers."""
         model, shape = self.model, self.shape
         return SelfTestFacts(
             base_model=model.id if model.local else model.source,
@@ -404,7 +404,7 @@ class Session:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
     def measure_effect(self) -> Forecast | None:
-        """Measure effect and drift for the best point; return what they tell, alike on all ranks."""
+        """Measure effect and drift for the best point; return the forecast, the same on all ranks."""
         self.beat("measuring", patient=self.idle)
         if self.effect_and_drift is not None:
             with self.weights_in_use(), self.accelerator.autocast():
@@ -414,7 +414,7 @@ class Session:
         return self.forecast()
 
     def forecast(self) -> Forecast | None:
-        """Return what the measurements so far tell about the best point, alike on all ranks."""
+        """Return the forecast of the best point from the measurements so far, the same on all ranks."""
         return self.ranks.from_first(best_point.forecast(self.points, self.settings) if self.ranks.first else None)
 
     # ---- saving

@@ -279,16 +279,16 @@ class Curves:
     """The numbers of a run so far.
 
     losses, rates: training loss and learning rate, for plots, like all series here.
-    held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
-    sound_loss, held_out_sound: training and held-out loss of the sounds that are learned beside the pictures.
+    held_out_losses, held_out_outside: held-out loss, and held-out loss outside the masks.
+    sound_loss, held_out_sound: training and held-out loss of sounds that are learned along with the pictures.
     visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
     own_changes, other_changes: change of the output for own captions and for preservation prompts.
-    points: measurements of effect and drift, which tell the best point.
+    points: measurements of effect and drift, from which the best point is forecast.
     bands, held_out_bands: training and held-out loss in each noise band.
     held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
     name: the run's name.
     last: the newest training line.
-    fastest: the least seconds of a step, as the median of PACE steps in a row; infinite before so many.
+    fastest: the shortest time per step in seconds, as the median of PACE steps in a row; infinite before that many.
     version: increases whenever anything was read.
     """
 
