@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
@@ -38,6 +38,7 @@ from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import best_point, visible_effect
 from workbench.runs.analysis.best_point import Forecast
+from workbench.runs.analysis.curves import Curves
 from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
@@ -477,6 +478,8 @@ class Session:
                 log(self.warning)
                 return
             checkpoints.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
+            with suppress(OSError):
+                Curves(self.run).refresh()  # keeps what it has read, so that a page shows a long run at once
         self.warning = ""
         if self.previewer.unwritten:
             with self.preview_failures_logged():
