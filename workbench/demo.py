@@ -43,7 +43,7 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
 
 
 def watched(dataset: str, known: str) -> TrainSettings:
-    """Return what teach() returns, with previews often enough to see the concept appear, and short enough to wait for."""
+    """Return what teach() returns, with previews often enough to see the concept appear."""
     return teach(dataset, known).changed(preview_prompts=prompts()[:2], preview_every=50, preview_steps=15)
 
 

@@ -28,6 +28,7 @@ from workbench.errors import CannotWrite, ConfigError
 from workbench.families import settle
 from workbench.families.lora_check import Outputs
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
+from workbench.families.model_inputs import SOUND_ONLY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.families.self_test import SelfTestFacts
 from workbench.jobs.devices import Device
@@ -266,7 +267,7 @@ class Session:
         self.effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
         self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
         self.prior_drift = None
-        if self.has_base_model and not self.idle and settings.sound != "sound":  # drift is the picture's
+        if self.has_base_model and not self.idle and settings.sound not in SOUND_ONLY:  # drift is the picture's
             own, others = self.inputs.drift_inputs(self.preservation_prompts)
             if others:
                 self.prior_drift = PriorDrift(self.family, self.schedule, own, others, settings.seed, self.device)
