@@ -15,6 +15,7 @@ from pydantic import field_validator
 from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
 from workbench.families.denoising import Curve
+from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_FOR_PICTURE, SOUND_ONLY
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
 from workbench.families.told import BESIDE, GivenShare, parse_given
@@ -58,10 +59,13 @@ class ModelSettings(NamesModel):
     the details; each learns from its own range of noise levels. both: two runs, one after the other, whose results are
     used together."""
 
-    sound: Literal["picture", "picture+sound", "sound"] = field("picture", title="What it learns", own=True)
+    sound: Literal["picture", "picture+sound", "sound", "sound for picture", "picture for sound"] = field(
+        "picture", title="What it learns", own=True
+    )
     """What to learn from the clips, for models that make picture and sound. picture+sound: both at once; clips without
-    sound teach the picture alone. sound: the sound alone, such as a voice or a kind of noise; clips without sound are
-    left out. Samples always have both."""
+    sound teach the picture alone. sound: the sound alone, such as a voice or a kind of noise. sound for picture: the
+    sound that belongs to a given picture (video to audio). picture for sound: the picture that belongs to a given sound
+    (audio to video). Clips without sound are left out of the last three. Samples always have both."""
 
     sound_weight: float = field(1.0, title="Sound loss weight", low=0.0, high=100.0, advanced=True, own=True)
     """Weight of the sound's loss beside the picture's. The authors of LTX-2 use 1."""
@@ -223,9 +227,10 @@ class ToldSettings(Settings):
 
     @property
     def told_kinds(self) -> tuple[str, ...]:
-        """The kinds of conditioning in use, by their names in `families.told`."""
+        """The kinds of conditioning in use: names in `families.told`, "picture" or "sound" for a given stream."""
         names = [one.kind.name for one in self.given_shares]
         names += [name for name in BESIDE if getattr(self, name)]
+        names += {SOUND_FOR_PICTURE: ["picture"], PICTURE_FOR_SOUND: ["sound"]}.get(self.sound, [])
         return tuple(dict.fromkeys(names))
 
     @property
@@ -769,7 +774,7 @@ OTHER_NAMES = {
     "mask_floor": "unmasked weight, mask min value, masked training",
     "mask_soften": "mask blur, feather, masked training",
     "snr_gamma": "min snr gamma",
-    "sound": "audio, with audio, audio to video, joint audio video training, voice, train audio",
+    "sound": "audio, with audio, audio to video, video to audio, foley, joint audio video training, voice, train audio",
     "sound_weight": "audio loss weight, audio loss multiplier",
     "expert": "dit high, dit low, high noise model, low noise model, min timestep, max timestep, train high noise",
     "timestep_density": "weighting scheme, timestep sampling, timestep type, sigmoid, noise level sampling",
@@ -869,7 +874,7 @@ def _prompts(values: Values) -> bool:
 # not listed always have an effect.
 EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
     ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
-    ("first_frame_share", lambda values: not _tells(values)),
+    ("first_frame_share", lambda values: not _tells(values) and values["sound"] not in SOUND_ONLY),
     ("sound_weight", lambda values: values["sound"] == "picture+sound"),
     ("reference_downscale", lambda values: bool(values["reference"])),
     (
