@@ -24,7 +24,6 @@ export) or the conditioning.
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save
 
 from workbench import jobs
@@ -697,20 +695,16 @@ class Previewer:
         known = [each.prompt.given for each in missing]
         if self.model.task != "image-to-video" or all(given is not None for given in known):
             return known
+        family, dtype = self.family, self.family.vae_dtype(self.dtype)
         with self._vae_on_device():
-            return [
-                self._first_frame(each.prompt, noise) if given is None else given
-                for each, noise, given in zip(missing, noises, known, strict=True)
-            ]
-
-    def _first_frame(self, prompt: PreviewPrompt, noise: torch.Generator) -> Given:
-        """Encode a picture as the stock pipeline does."""
-        assert prompt.image is not None, "an image-to-video model needs a picture"
-        scale = self.settings.image_latent_scale
-        dtype = self.family.vae_dtype(self.dtype)
-        image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
-        image = self.family.encode_image(self.vae, image_encoder, prompt.image, self.shape.frames, scale)
-        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+            image_encoder = family.load_image_encoder(self.folder, self.device, dtype)
+            for index, (each, noise) in enumerate(zip(missing, noises, strict=True)):
+                if known[index] is None:  # encode the picture as the stock pipeline does
+                    assert each.prompt.image is not None, "an image-to-video model needs a picture"
+                    scale = self.settings.image_latent_scale
+                    image = family.encode_image(self.vae, image_encoder, each.prompt.image, self.shape.frames, scale)
+                    known[index] = family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+        return known
 
 
 @contextlib.contextmanager
@@ -783,9 +777,7 @@ def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Seq
 def write_png(path: Path, image: torch.Tensor) -> None:
     """Write a picture [1, 3, H, W] in [-1, 1] as PNG."""
     pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().clamp(0, 255).byte().numpy()
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    write_bytes(path, data.getvalue())
+    write_bytes(path, media.png(pixels))
 
 
 # ---- a job that decodes previews kept as latents: python -m workbench.trainer.previewer runs/NAME/.decode
