@@ -177,7 +177,7 @@ def test_clips_are_named_only_if_they_stand_out_and_the_answer_is_reliable() -> 
     assert causes.sentence(answer_of(usual)).startswith("No clip stands out")
     unsure = answer_of([*usual, 0.6], agreement=0.1)
     assert causes.named(unsure) == []
-    assert causes.sentence(unsure).startswith("Cannot tell: the two halves of the noise agree no better")
+    assert causes.sentence(unsure).startswith("Cannot tell: the scores of two noise draws agree no better")
     assert "too few to tell" in causes.sentence(answer_of([0.1, 0.9]))
 
 

@@ -131,8 +131,9 @@ class Family(ABC):
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
-    # Value of the setting `sound` -> pattern for layers that the loss then does not depend on: they get no LoRA. The
-    # keys are what the model can learn; {}: the picture, with all layers.
+    # Value of the setting `sound` -> pattern for layers that are then not trained, because the loss does not depend on
+    # them or the model's authors leave them alone; LAST is the last block's number. The keys are what the model can
+    # learn; {}: the picture, with all layers.
     unreached_layers: ClassVar[Mapping[str, str]] = {}
 
     # ---- image-to-video training
@@ -257,7 +258,8 @@ class Family(ABC):
         supported = {setting for setting, names in needs.items() if any(kinds.get(name) == "" for name in names)}
         # By default the base model's prediction can replace the target, and a mask can weight the loss per latent cell.
         own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
-        own |= {"sound": OwnSetting(), "sound_weight": OwnSetting()} if len(self.unreached_layers) > 1 else {}
+        if len(self.unreached_layers) > 1:
+            own |= dict.fromkeys(("sound", "sound_weight", "given_sound", "given_video"), OwnSetting())
         return own | {name: OwnSetting() for name in sorted(supported)}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
@@ -469,6 +471,10 @@ class Family(ABC):
         """Return the transformer's main blocks, first to last. They hold nearly all of its weights and work."""
         found = getattr(transformer, "blocks", None)
         return list(transformer.transformer_blocks if found is None else found)
+
+    def unreached(self, learned: str, blocks: int) -> str:
+        """Return the pattern for layers that are not trained with a value of the setting `sound`; "" for none."""
+        return self.unreached_layers.get(learned, "").replace("LAST", str(blocks - 1))
 
     def all_blocks(self, transformer: Any) -> Sequence[Any]:
         """Return all blocks in the order they run, a side branch's included."""

@@ -190,7 +190,7 @@ class Check(Snapshot):
     """What else was found, what was compared and what was not, in sentences without a period."""
 
     good: bool
-    """Whether it is whole."""
+    """Whether the file is intact."""
 
     file: str
     """Path of the file."""

@@ -1,14 +1,14 @@
-"""How much each clip of a run contributed to what a sample shows: gradients of clips and of the sample, compared.
+"""How much each clip of a run contributed to what a sample shows, by comparing gradients of the clips and the sample.
 
 A training step on a clip moves the LoRA against the clip's gradient, so to first order it lowers the loss of any other
 video by the product of both gradients. TracIn (Pruthi et al. 2020) adds these products up over a run's checkpoints.
 Here the other video is the sample, or its marked part, as if the run trained on it: a clip whose gradient points the
-same way made the sample likelier, one that points the other way made it less likely.
+same way made the sample more likely, one whose gradient points the other way less likely.
 
-A clip's gradient is that of its mean loss at `LEVELS`, always with the same noise, divided by its length, or clips with
-a large loss would seem to cause everything (docs/which_clip.md has the measurements). It is kept as a sketch (Charikar
-et al. 2002): a seeded hash adds each of its values to one of `SIZE` numbers or subtracts it. Products of sketches are
-unbiased estimates of products of gradients, so memory does not depend on the size of the LoRA.
+A clip's gradient is that of its mean loss at `LEVELS`, always with the same noise, divided by its length; otherwise
+clips with a large loss would seem to cause everything (measurements in docs/which_clip.md). It is kept as a sketch
+(Charikar et al. 2002): a seeded hash adds each value to one of `SIZE` numbers, or subtracts it. Products of sketches
+are unbiased estimates of products of gradients, so memory does not depend on the size of the LoRA.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Report = Callable[..., None]
 
 
 class Question(NamedTuple):
-    """A sample, and which part of it is asked about.
+    """A sample, and the part of it in question.
 
     box:    left, top, width and height in pixels; () for the whole picture.
     frames: the first and the last frame, from 0; () for all.
@@ -108,7 +108,7 @@ def marked_cells(family: Family, folder: Path, item: RunClip, asked: Question) -
 
 
 class Compared(NamedTuple):
-    """How clips compare with a sample. scores: [draws, clips]; missing: names of clips that are no longer there"""
+    """How clips compare with a sample. scores: [draws, clips]; missing: names of clips that no longer exist"""
 
     clips: list[RunClip]
     scores: torch.Tensor
@@ -166,7 +166,7 @@ class Gradients:
             raise DataError(f"no clip that {run.name} trained on is still in its datasets: restore them from the bin")
 
     def load(self, items: Sequence[RunClip]) -> None:
-        """Encode what the cache lacks of these clips and their captions, then load the model."""
+        """Encode those of these clips and captions that are not in the cache, then load the model."""
         settings, view = self.settings, view_of(self.model, self.settings)
 
         def progress(phase: str, done: int, total: int, seconds: float) -> None:
@@ -200,7 +200,7 @@ class Gradients:
         self.trainable.load(folder)
 
     def of(self, item: RunClip, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the sketched gradients of a clip's loss at the present weights, [DRAWS, SIZE].
+        """Return the sketched gradients of a clip's loss at the current weights, [DRAWS, SIZE].
 
         mask: replaces the clip's own
         """
@@ -236,7 +236,7 @@ class Gradients:
         return found
 
     def key(self, item: RunClip) -> str:
-        """Return the cache's key for a clip's gradients at the present weights."""
+        """Return the cache key of a clip's gradients at the current weights."""
         settings, encoder = self.settings, self.encoder
         what = {name: getattr(settings, name) for name in ("seed", "alpha", "rslora", "mask_floor", "loss_mask")}
         what |= {"clip": encoder.clip_key(item), "caption": item.caption, "lora": self._lora, "mask": item.mask}
