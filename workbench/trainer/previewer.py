@@ -42,7 +42,7 @@ from workbench.clips.frame_plan import Shape
 from workbench.clips.sound import write_sound
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.base import Family
+from workbench.families.base import Family, device_and_dtype
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, Given, Tensors
@@ -413,7 +413,7 @@ class Previewer:
                     write_bytes(record.with_suffix(".safetensors"), save(tensors))
                     write_json(record, described)
                 else:
-                    frames, sound = self._decoded(latents, described)
+                    frames, sound = decoded(self.family, self.folder, self.vae, latents, described)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
                     write_sample(video, frames, self.shape.fps, described, root, sound)
                 self.unwritten.pop(0)
@@ -440,7 +440,7 @@ class Previewer:
         record = self.describe(step, missing, scale)
         write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
         with self.decoding():
-            frames, sound = self._decoded(latents, record)
+            frames, sound = decoded(self.family, self.folder, self.vae, latents, record)
         record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
@@ -614,10 +614,6 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _decoded(self, latents: Latents, record: Mapping[str, Any]) -> tuple[np.ndarray, Sound | None]:
-        """Decode on the device: see `decoded`."""
-        return decoded(self.family, self.folder, self.vae, latents, record)
-
     def generate_latents(
         self,
         transformer: Any,
@@ -770,8 +766,7 @@ def decoded(
         frames = frames_of(family.decode(vae, latents.picture), record["frames"]).numpy()
     if given.sound is not None or latents.sound is None:
         return frames, given.sound
-    weight = next(vae.parameters())
-    return frames, family.decode_sound(family.load_sound_decoder(folder, weight.device, weight.dtype), latents.sound)
+    return frames, family.decode_sound(family.load_sound_decoder(folder, *device_and_dtype(vae)), latents.sound)
 
 
 # ---- files
