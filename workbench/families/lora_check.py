@@ -751,7 +751,8 @@ def in_comfyui(model: Any, path: str | os.PathLike[str], run: bool = True) -> Ve
         return Verdict("damaged", f"the file is damaged: {error}")
     numbers, strength = _loaded(model, test)
     base = {}
-    for layer, key in _comfy_keys(test).items():
+    for layer, own in zip(test.layers, test.authors, strict=True):
+        key = f"diffusion_model.{own or layer}.weight"
         if layer in next(iter(test.base.values()), {}) and (weight := _weight(model, key)) is not None:
             base[layer] = base_numbers(layer, weight)
     shift = getattr(model.get_model_object("model_sampling"), "shift", None)
@@ -793,11 +794,6 @@ def _loaded(model: Any, test: SelfTest) -> tuple[dict[str, Array], float]:
             strengths |= {float(one[0]) for one in patches}
             numbers[layer] = _of_patches(layer, key, patches, model, test)
     return numbers, strengths.pop() if len(strengths) == 1 else 1.0
-
-
-def _comfy_keys(test: SelfTest) -> dict[str, str]:
-    pairs = zip(test.layers, test.authors, strict=True)
-    return {layer: f"diffusion_model.{own or layer}.weight" for layer, own in pairs}
 
 
 def _weight(model: Any, key: str) -> Array | None:

@@ -33,6 +33,7 @@ from workbench.runs import checkpoints
 from workbench.runs.data import RunClip, load_data, read_lock, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.samples import Sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Damaged, Piece, encoder_of, precision_of, view_of
 from workbench.trainer.trainable import LORA, FrozenLoras, Trainable, apply_memory_levels, begins_on_host
@@ -62,6 +63,13 @@ class Question(NamedTuple):
     width: int
     box: Sequence[int] = ()
     frames: Sequence[int] = ()
+
+
+def question_of(sample: Sample, box: Sequence[int] = (), frames: Sequence[int] = ()) -> Question:
+    """Return the question about a sample, or its marked part."""
+    record = sample.record
+    sizes = (int(record["frames"]), float(record["fps"]), int(record["height"]), int(record["width"]))
+    return Question(sample.video, sample.settings.prompt, *sizes, box, frames)
 
 
 def sample_clip(model: Model, asked: Question) -> RunClip:
@@ -157,10 +165,6 @@ class Gradients:
         if not self.clips:
             raise DataError(f"no clip that {run.name} trained on is still in its datasets: restore them from the bin")
 
-    def as_clip(self, asked: Question) -> RunClip:
-        """Return a sample's video as if it were a clip of the run."""
-        return sample_clip(self.model, asked)
-
     def load(self, items: Sequence[RunClip]) -> None:
         """Encode those of these clips and captions that are not in the cache, then load the model."""
         settings, view = self.settings, view_of(self.model, self.settings)
@@ -194,10 +198,6 @@ class Gradients:
             raise ConfigError(f"the checkpoint of step {step} cannot be used, because {why}: choose another sample")
         self._lora = read_json(folder / checkpoints.MANIFEST)["files"][LORA]["sha256"]
         self.trainable.load(folder)
-
-    def marked(self, item: RunClip, asked: Question) -> torch.Tensor | None:
-        """Return the loss weight of each latent cell for the marked part of a sample; None without a mark."""
-        return marked_cells(self.family, self.folder, item, asked)
 
     def of(self, item: RunClip, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Return the sketched gradients of a clip's loss at the current weights, [DRAWS, SIZE].
@@ -247,9 +247,9 @@ class Gradients:
 
 def compare(gradients: Gradients, steps: Sequence[int], asked: Question, report: Report) -> Compared:
     """Compare the gradients of a run's clips with that of a sample at these checkpoints."""
-    sample, clips = gradients.as_clip(asked), gradients.clips
+    sample, clips = sample_clip(gradients.model, asked), gradients.clips
     gradients.load([*clips, sample])
-    mask, total = gradients.marked(sample, asked), len(steps) * (1 + len(clips))
+    mask, total = marked_cells(gradients.family, gradients.folder, sample, asked), len(steps) * (1 + len(clips))
     done, spent = 0, 0.0
     scores = torch.zeros(DRAWS, len(clips))
 

@@ -236,18 +236,8 @@ def search(job: jobs.Job) -> None:
     with queue.acquired(workspace, [device], job, TITLE):
         report("loading torch")
         with processes.loading():
-            from workbench.trainer.attribution import Gradients, Question, compare
-        record = sample.record
-        asked = Question(
-            video=sample.video,
-            caption=sample.settings.prompt,
-            frames_count=int(record["frames"]),
-            fps=float(record["fps"]),
-            height=int(record["height"]),
-            width=int(record["width"]),
-            box=settings.box,
-            frames=settings.frames,
-        )
+            from workbench.trainer.attribution import Gradients, compare, question_of
+        asked = question_of(sample, settings.box, settings.frames)
         found = compare(Gradients(workspace, run.folder, run.settings, device, report), settings.steps, asked, report)
     scores = found.scores.mean(0)
     answer = Answer(

@@ -20,7 +20,6 @@ import torch
 
 from workbench.clips import media
 from workbench.errors import DataError
-from workbench.families.model import Model
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs import checkpoints
@@ -97,16 +96,13 @@ class Probes:
         self._seed, self._schedule = seed, schedule
         self._sample: EffectAndDrift | None = None
         if asked is not None:
-            own = [self._as_probe(session, inputs, model, asked)] * DRAWS
-            self._sample = EffectAndDrift(family, schedule, own, [], seed, device)
-
-    def _as_probe(self, session: Session, inputs: BatchInputs, model: Model, asked: Question) -> EvaluationInput:
-        item, view = sample_clip(model, asked), inputs.view
-        session.encoder.encode_captions([item.caption], lambda *_: None)
-        views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
-        session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
-        (probe,) = inputs.clips([item])
-        return replace(probe, mask=marked_cells(session.family, session.folder, item, asked))
+            item, view = sample_clip(model, asked), inputs.view
+            session.encoder.encode_captions([item.caption], lambda *_: None)
+            views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
+            session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
+            (probe,) = inputs.clips([item])
+            probe = replace(probe, mask=marked_cells(family, session.folder, item, asked))
+            self._sample = EffectAndDrift(family, schedule, [probe] * DRAWS, [], seed, device)
 
     def measure(self, session: Session) -> dict[str, float]:
         """Measure a training's weights."""

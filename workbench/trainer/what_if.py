@@ -334,7 +334,7 @@ def answer(job: CountedJob) -> None:
     with queue.acquired(workspace, [device], job, TITLE):
         job.beat("loading torch")
         with processes.loading():
-            from workbench.trainer import counterfactual
+            from workbench.trainer import attribution, counterfactual
         data = load_data(workspace, run.settings)
         parts = [parsed(workspace, run.settings, data.lock(), change) for change in settings.changes]
         before = run.settings
@@ -355,7 +355,7 @@ def answer(job: CountedJob) -> None:
             checkpoints.folder_of(run.folder, begin) if begin else None,
             settings.repeats,
             min(settings.repeats, FEWEST_REPEATS) if settings.seeds else 0,
-            _question(sample, settings) if sample else None,
+            attribution.question_of(sample, settings.box, settings.frames) if sample else None,
             measured,
         )
         for number, repeat, values in training:
@@ -383,7 +383,7 @@ def answer(job: CountedJob) -> None:
         width=made[0]["width"] if made else 0,
         height=made[0]["height"] if made else 0,
         asked=list(settings.changes),
-        changes=sorted(found, key=_rank),
+        changes=sorted(found, key=lambda one: (one.measures[0].verdict != "told", -abs(one.measures[0].difference))),
         seconds=round(time.monotonic() - began, 1),
         time=time.time(),
     )
@@ -392,14 +392,6 @@ def answer(job: CountedJob) -> None:
         path = job.folder / name
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
     job.outcome = {"sentence": " ".join(map(sentence, told.changes)), "file": str(target / ANSWER)}
-
-
-def _question(sample: Sample, settings: WhatIfSettings) -> Any:
-    from workbench.trainer.attribution import Question
-
-    record = sample.record
-    sizes = (int(record["frames"]), float(record["fps"]), int(record["height"]), int(record["width"]))
-    return Question(sample.video, sample.settings.prompt, *sizes, settings.box, settings.frames)
 
 
 def _last_common(run: Run, data: TrainingData, arms: Sequence[Any], touched: Any) -> int:
@@ -498,11 +490,6 @@ def told(measure: str, before: Sequence[float], after: Sequence[float]) -> Told:
     rounded = {name: round(value, 6) for name, value in values.items()}
     before_mean, after_mean = (round(statistics.mean(values), 6) for values in (before, after))
     return Told(measure=measure, before=before_mean, after=after_mean, verdict=verdict, **rounded)
-
-
-def _rank(one: Changed) -> tuple[bool, float]:
-    first = one.measures[0]
-    return first.verdict != "told", -abs(first.difference)
 
 
 def label(change: str) -> str:
