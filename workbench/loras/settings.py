@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 WHAT, HOW = "What", "How"
@@ -74,6 +75,29 @@ class FuseSettings(SurvivesSettings):
 
     name: str = field("", title="Name", section=WHAT)
     """Name of the new model's folder. Empty: made from the LoRAs' names."""
+
+
+class RepairSettings(Settings):
+    """Find the strength of each block of a LoRA that keeps its effect and changes other prompts less."""
+
+    lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
+    """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
+
+    model: str = field("", title="Model", section=WHAT, source="models", path=True, advanced=True)
+    """The model to measure it on. Empty: the one that it was made for."""
+
+    prompts: tuple[str, ...] = field((), title="Its prompts", section=WHAT, lines=3, advanced=True)
+    """Prompts that show what it learned. Empty: captions of its run, else general prompts with its trigger word."""
+
+    others: tuple[str, ...] = field((), title="Other prompts", section=WHAT, lines=3, advanced=True)
+    """Prompts that it should leave alone. Empty: captions of its run's regularization dataset, then general prompts
+    without its trigger word."""
+
+    tolerance: float = field(0.02, title="Effect to give up", section=HOW, low=0.0, high=0.5, advanced=True)
+    """Share of the effect that the solved strengths may lose."""
+
+    device: DeviceChoice = field("auto", title="Device", section=HOW, source="devices", advanced=True)
+    """The device to compute on. auto: a GPU if there is one, else the CPU."""
 
 
 class LoraImportSettings(Settings):

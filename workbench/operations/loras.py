@@ -22,6 +22,7 @@ from workbench.loras.settings import (
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -449,6 +450,17 @@ def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
 @operation(arguments="loras", job=job)
 def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
     """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
+    return _start(workspace, settings)
+
+
+@operation(arguments="lora", job=job)
+def repair(workspace: Workspace, settings: RepairSettings) -> LoraJob:
+    """Find strengths for the blocks of a LoRA that keep its effect and change other prompts less.
+
+    The result has a map of what each block changes, the strengths, and what they measure on unseen inputs beside single
+    strengths for the whole LoRA. It writes no file: `merge` keeps the strengths in a new LoRA.
+    """
+    split_scale(settings.lora)
     return _start(workspace, settings)
 
 

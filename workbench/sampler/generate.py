@@ -150,11 +150,11 @@ class Sampler:
         found = fetched(inputs.loras, self._report)
         loras = self.experts.apply(found, workspace.cache / "loras", settings.force_loras)
         self._prepare(settings)
-        text = self._text(settings.prompt)
+        text = self.text(settings.prompt)
         zeros = _compares_with_zeros(inputs, self.model, found)
         negative = None
         if inputs.guidance.wanted:
-            negative = self.family.no_text(self._text("")) if zeros else self._text(inputs.negative_prompt)
+            negative = self.family.no_text(self.text("")) if zeros else self.text(inputs.negative_prompt)
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
         recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in found)
         downscale = next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
@@ -291,7 +291,7 @@ class Sampler:
                 part.to(self._offload_device)
                 free_memory()
 
-    def _text(self, prompt: str) -> Tensors:
+    def text(self, prompt: str) -> Tensors:
         """Return a prompt's embedding, on the device. The most recent ones are kept."""
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
