@@ -47,7 +47,7 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
     "extract": (ExtractSettings, extract, "extracting"),
     "fuse": (FuseSettings, fuse, "fusing"),
     "survives": (SurvivesSettings, survives, "measuring"),
-    "repair": (RepairSettings, repair, "measuring"),
+    "repair": (RepairSettings, repair, "repairing"),
     "import": (LoraImportSettings, import_lora, "importing"),
     "convert": (ConvertSettings, convert, "converting"),
 }
@@ -62,9 +62,6 @@ class RepairRow(Snapshot):
     title: str
     """The blocks in words."""
 
-    strength: float
-    """The solved strength, as a factor of the LoRA's scale."""
-
     effect: tuple[float, ...]
     """Its share of the LoRA's change on its own prompts, at each noise level."""
 
@@ -73,47 +70,44 @@ class RepairRow(Snapshot):
 
 
 class RepairPoint(Snapshot):
-    """What a LoRA does at some strengths, on inputs that the solution has not seen."""
+    """What a LoRA does in samples of prompts that the repair has not seen."""
 
     scale: float
     """The strength of the whole LoRA."""
 
     effect: float
-    """The share of its change on its own prompts that is left, 1 for the LoRA as it is."""
+    """The share of the LoRA's change of its own prompts that is left, 1 for the LoRA as it was."""
 
     drift: float
-    """How much it changes predictions for other prompts, relative to the base model's."""
+    """How much it changes other prompts, relative to the base model's samples."""
 
 
 class Repair(Snapshot):
-    """Where a LoRA changes what it should not, and strengths of its blocks that keep its effect and drift less."""
+    """Where a LoRA changes what it should not, and what a repair keeps and undoes."""
 
     lora: str
-    """The LoRA with the solved strengths, as `--lora` takes it."""
+    """The repaired LoRA in the library; "" if it is no better than one strength and was not saved."""
 
-    before: str
-    """The LoRA as it is, as `--lora` takes it."""
+    source: str
+    """The LoRA as it was, as `--lora` takes it."""
 
     helps: bool
-    """Whether the solved strengths are better than any single strength."""
+    """Whether the repair is better than any single strength."""
 
     sentence: str
     """The result in a sentence, without a period."""
 
-    strengths: str
-    """The solved factors of blocks, as in [0-9:0.5]; "" if they are all 1."""
-
     levels: tuple[float, ...]
-    """The noise levels, 0 to 1."""
+    """The noise levels of the map, 0 to 1."""
 
     rows: tuple[RepairRow, ...]
-    """The map, block by block."""
+    """The map, block by block, before the repair."""
 
     after: RepairPoint
-    """What the solved strengths measure."""
+    """What the repaired LoRA measures."""
 
     singles: tuple[RepairPoint, ...]
-    """What the LoRA as it is and single strengths measure."""
+    """What the LoRA as it was and single strengths measure."""
 
     prompts: tuple[str, ...]
     """The LoRA's own prompts of the check."""
@@ -175,12 +169,10 @@ class LoraJob(JobSnapshot):
         if self.repair is None:
             return
         levels = "".join(f"{level:>8.1f}" for level in self.repair.levels)
-        yield f"{'noise level':<16}{levels}  effect {levels}  drift   strength"
+        yield f"{'noise level':<16}{levels}  effect {levels}  drift"
         for row in self.repair.rows:
             effect, drift = ("".join(f"{one:>8.1%}" for one in values) for values in (row.effect, row.drift))
-            yield f"{row.title:<16}{effect}         {drift}         {row.strength:g}"
-        if self.repair.helps:
-            yield f"Use it as --lora '{self.repair.lora}', or keep it: workbench loras merge '{self.repair.lora}'"
+            yield f"{row.title:<16}{effect}         {drift}"
 
 
 def start(workspace: Workspace, settings: Settings) -> Path:

@@ -453,12 +453,12 @@ def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
     return _start(workspace, settings)
 
 
-@operation(arguments="lora", job=job)
+@operation(arguments="lora", changes=True, job=job)
 def repair(workspace: Workspace, settings: RepairSettings) -> LoraJob:
-    """Find strengths for the blocks of a LoRA that keep its effect and change other prompts less.
+    """Repair a LoRA: train its matrices to keep its effect and leave other prompts alone, without any clips.
 
-    The result has a map of what each block changes, the strengths, and what they measure on unseen inputs beside single
-    strengths for the whole LoRA. It writes no file: `merge` keeps the strengths in a new LoRA.
+    The result has a map of what each block changes, and what the repair measures on unseen prompts beside single
+    strengths for the whole LoRA. It is saved as a new LoRA if it is better than these.
     """
     split_scale(settings.lora)
     return _start(workspace, settings)

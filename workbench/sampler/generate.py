@@ -180,7 +180,7 @@ class Sampler:
             **self._start_latents(inputs, shape, noise, downscale),
         )
         try:  # two experts move to the device by themselves
-            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
+            with contextlib.nullcontext() if self._pair else self.on_device(self.transformer):
                 latents, sound = self.family.denoise_with_sound(self.transformer, denoise_inputs)
         finally:
             self.experts.rest()
@@ -217,7 +217,7 @@ class Sampler:
     def latent_preview(self) -> LatentPreviewer:
         """Return the renderer of latent previews, created on first use."""
         if self._latent_previewer is None:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
         return self._latent_previewer
 
@@ -279,7 +279,7 @@ class Sampler:
     # ---- parts
 
     @contextlib.contextmanager
-    def _on_device(self, part: Any) -> Iterator[None]:
+    def on_device(self, part: Any) -> Iterator[None]:
         """Put a part on the device, and on its offload device afterwards."""
         moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
         if moves:
@@ -296,7 +296,7 @@ class Sampler:
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
         else:
-            with self._on_device(self._text_encoder):
+            with self.on_device(self._text_encoder):
                 found = self.family.encode_text(self._text_encoder, [prompt])
                 self._texts[prompt] = {name: value.cpu() for name, value in found.items()}
             while len(self._texts) > PROMPTS_KEPT:
@@ -320,7 +320,7 @@ class Sampler:
         if not (settings.continue_from or settings.video or picture is not None or tells):
             return {}
         last = None
-        with self._on_device(self._vae):
+        with self.on_device(self._vae):
             if settings.continue_from:
                 before = named_paths.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
@@ -354,7 +354,7 @@ class Sampler:
         if self._sound_decoder is None:
             load = self.family.load_sound_decoder
             self._sound_decoder = load(self.folder, self._offload_device, self._vae_dtype)
-        with self._on_device(self._sound_decoder):
+        with self.on_device(self._sound_decoder):
             return self.family.decode_sound(self._sound_decoder, latents)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
@@ -369,7 +369,7 @@ class Sampler:
             free_memory()
 
         try:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 begin: DecodingMethod = "tiles" if self.offload_plan.tiled else "whole"
                 return decode(self.family, self._vae, latents, make_room, begin, noise)
         finally:
