@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import ResolvedModel
@@ -143,6 +144,7 @@ def repaired(
         "levels": list(LEVELS),
         "rows": rows,
         "after": after._asdict(),
+        "beside": round(min(drift_of_single(singles, after.effect), singles[0].drift), 4),
         "singles": [single._asdict() for single in singles],
         "prompts": list(checked[0]),
         "others": list(checked[1]),
@@ -188,7 +190,8 @@ def prompts_of(
     for name, found, remedy in (("prompts", own, "that show what it learned"), ("others", others, "to leave alone")):
         if len(found) < FEWEST:
             raise ConfigError.of(
-                name, f"{name} has {len(found)} prompts, at least {FEWEST} are needed: give more prompts {remedy}"
+                name,
+                f"{name} has {counted(len(found), 'prompt')}, at least {FEWEST} are needed: give more prompts {remedy}",
             )
     return own[:MOST_OWN], others[:MOST_OTHERS]
 
@@ -454,14 +457,14 @@ def mapped(
                     for level in zip(full, off, alone, base, strict=True)
                 ]
             )
-    rows = []
+    rows = list[dict[str, Any]]()
     for group, (own, other) in zip(groups, parts, strict=True):
         effects = [_share(part, whole) for part, whole in zip(own, changes[0], strict=True)]
         drifts = [
             _mean(float(one.norm()) / max(norm, 1e-12) for one, norm in zip(*level, strict=True))
             for level in zip(other, norms, strict=True)
         ]
-        rows.append({"title": group.title, **{"effect": _rounded(effects), "drift": _rounded(drifts)}})
+        rows.append({"title": group.title, "effect": _rounded(effects), "drift": _rounded(drifts)})
     return rows, [_mean(float(one.square().mean()) for level in side for one in level) for side in changes]
 
 

@@ -106,6 +106,9 @@ class Repair(Snapshot):
     after: RepairPoint
     """What the repaired LoRA measures."""
 
+    beside: float
+    """The drift of the single strength with the same effect."""
+
     singles: tuple[RepairPoint, ...]
     """What the LoRA as it was and single strengths measure."""
 
