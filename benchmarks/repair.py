@@ -28,7 +28,7 @@ from common import arguments, report
 from workbench.families import find_model
 from workbench.loras import library
 from workbench.loras.making import add_to_library
-from workbench.loras.repair import Measured, drift_of_single, provenance_of, repaired
+from workbench.loras.repair import Measured, provenance_of, repaired
 from workbench.loras.settings import RepairSettings
 from workbench.workspace import Workspace
 
@@ -72,12 +72,11 @@ def measured(workspace: Workspace, concept: str, kind: str, seed: int, options: 
     singles = [Measured(**single) for single in found["singles"]]
     near = min(singles[1:], key=lambda single: abs(single.drift - found["after"]["drift"]))
     before, at_strength = (judged(run.lora, concept, options, scale) for scale in (1.0, near.scale))
-    beside = drift_of_single(singles, found["after"]["effect"])
     values = {
         "saved": (found["helps"], ""),
         "effect": (found["after"]["effect"], 1.0),
         "drift": (found["after"]["drift"], singles[0].drift),
-        "drift beside one strength": (found["after"]["drift"], round(beside, 4)),
+        "drift beside one strength": (found["after"]["drift"], found["beside"]),
         "shown": (after[0], before[0]),
         "right": (after[1], before[1]),
         f"shown, at strength {near.scale}": (after[0], at_strength[0]),

@@ -88,7 +88,7 @@ def test_learning_lessens_what_other_prompts_change_and_the_file_is_what_was_mea
     workspace = Workspace.open(tmp_path)
     random_lora(workspace)
     (one,) = repairing.opened(workspace, ["loras/ring=0.8"], lambda _: None)
-    probe = Probe(workspace, one, "tiny-cogvideox", "cpu", lambda _: None, lambda _: None)
+    probe = Probe(workspace, one, "tiny-cogvideox", RepairSettings(device="cpu"), lambda _: None, lambda _: None)
     prompts = [OWN[:2], OTHERS[:2]]
     latents = [probe.samples(some, "learn", float(side == 0)) for side, some in enumerate(prompts)]
     base, before = (probe.samples(OTHERS, "check", scale) for scale in (0.0, 1.0))
@@ -110,7 +110,7 @@ def test_learning_lessens_what_other_prompts_change_and_the_file_is_what_was_mea
     )
     assert made.name == "loras/ring-repaired"
     (saved,) = repairing.opened(workspace, [made.name], lambda _: None)
-    again = Probe(workspace, saved, "tiny-cogvideox", "cpu", lambda _: None, lambda _: None)
+    again = Probe(workspace, saved, "tiny-cogvideox", RepairSettings(device="cpu"), lambda _: None, lambda _: None)
     for one_sample, other in zip(again.samples(OWN, "check", 1.0), probe.samples(OWN, "check", 1.0), strict=True):
         assert torch.allclose(one_sample, other, atol=1e-3)
     probe.original(True)

@@ -111,8 +111,8 @@ def repaired(
     checked = [prompts[: min(CHECKED, len(prompts) // 4)] for prompts in (own, others)]
     learned = [prompts[len(part) :] for prompts, part in zip((own, others), checked, strict=True)]
     groups = groups_of(one)
-    passes = _passes(len(groups), *map(len, (*learned, *checked)), settings.steps)
-    probe = Probe(workspace, one, name, settings.device, report, lambda done: step(min(done, passes), passes))
+    passes = _passes(len(groups), list(map(len, learned)), list(map(len, checked)), settings.steps)
+    probe = Probe(workspace, one, name, settings, report, lambda done: step(min(done, passes), passes))
 
     report("sampling what it does")
     latents = [probe.samples(prompts, "learn", float(side == 0)) for side, prompts in enumerate(learned)]
@@ -228,9 +228,9 @@ def groups_of(one: Opened) -> list[Group]:
 SAMPLE_COST, LEARN_COST = 2 * SAMPLING_STEPS, 4  # in predictions, for progress
 
 
-def _passes(groups: int, own: int, others: int, own_checked: int, others_checked: int, steps: int) -> int:
-    samples = own + others + (3 + len(SINGLES)) * (own_checked + others_checked)
-    predictions = len(LEVELS) * (2 + 2 * groups) * (min(MAPPED, own) + min(MAPPED, others))
+def _passes(groups: int, learned: Sequence[int], checked: Sequence[int], steps: int) -> int:
+    samples = sum(learned) + (3 + len(SINGLES)) * sum(checked)
+    predictions = len(LEVELS) * (2 + 2 * groups) * sum(min(MAPPED, count) for count in learned)
     return SAMPLE_COST * samples + predictions + LEARN_COST * 2 * BATCH * steps
 
 
@@ -238,7 +238,13 @@ class Probe:
     """A model with the LoRA: samples, predicts with some of its blocks, and trains its matrices."""
 
     def __init__(
-        self, workspace: Workspace, one: Opened, model: str, device: Any, report: Report, count: Callable[[int], None]
+        self,
+        workspace: Workspace,
+        one: Opened,
+        model: str,
+        settings: RepairSettings,
+        report: Report,
+        count: Callable[[int], None],
     ) -> None:
         """Load the model. count: called with the work done so far; may raise to stop"""
         import torch
@@ -246,8 +252,9 @@ class Probe:
         from workbench.sampler.generate import Sampler
 
         self._workspace, self._one, self._count, self._done = workspace, one, count, 0
+        self._choice = settings.device
         report("loading the model")
-        self._sampler: Sampler = Sampler(model, pick_device(device), report)
+        self._sampler: Sampler = Sampler(model, pick_device(settings.device), report)
         self._device = torch.device(self._sampler.device.torch_name)
         self._schedule = self._sampler.family.noise_schedule(self._sampler.folder, self._device)
         self._transformer = self._sampler.transformer
@@ -304,7 +311,7 @@ class Probe:
                 prompt=prompt,
                 seed=seed_for(0, f"repair {purpose}", number) % 2**31,
                 steps=min(SAMPLING_STEPS, sampler.model.steps),
-                device="cpu" if self._device.type == "cpu" else sampler.device.torch_name.partition(":")[0],
+                device=self._choice,
                 loras=(f"{self._one.path}={scale * self._one.scale:g}",),
             )
             found.append(sampler.denoise(self._workspace, asked).latents.float().cpu())
@@ -381,7 +388,7 @@ class Probe:
                 )
                 for (side, one), target in zip(batches, targets, strict=True):
                     error = (self._predicted(one) - target).square().mean() * len(target) / BATCH
-                    (weights[side] * error).backward()  # type: ignore[no-untyped-call]
+                    (weights[side] * error).backward()
                     self._tick(LEARN_COST * len(target))
                 optimizer.step()
                 optimizer.zero_grad()
