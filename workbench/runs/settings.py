@@ -227,10 +227,9 @@ class ToldSettings(Settings):
 
     @property
     def told_kinds(self) -> tuple[str, ...]:
-        """The kinds of conditioning in use: names in `families.told`, "picture" or "sound" for a given stream."""
+        """The kinds of conditioning in use, by their names in `families.told`."""
         names = [one.kind.name for one in self.given_shares]
         names += [name for name in BESIDE if getattr(self, name)]
-        names += {SOUND_FOR_PICTURE: ["picture"], PICTURE_FOR_SOUND: ["sound"]}.get(self.sound, [])
         return tuple(dict.fromkeys(names))
 
     @property
@@ -821,6 +820,12 @@ class TrainSettings(
     """The content of `runs/<slug>/config.json`: all it takes to repeat a run."""
 
     ALSO = OTHER_NAMES
+
+    @property
+    def told_kinds(self) -> tuple[str, ...]:
+        """The kinds of conditioning in use, as in `ToldSettings`; "picture" or "sound" for a given stream."""
+        stream = {SOUND_FOR_PICTURE: ("picture",), PICTURE_FOR_SOUND: ("sound",)}.get(self.sound, ())
+        return (*super().told_kinds, *stream)
 
     @property
     def is_dora(self) -> bool:

@@ -334,8 +334,8 @@ class EffectAndDrift:
         with torch.no_grad():
             if self._base is None:
                 with without():
-                    found = [self._picture(transformer, self._inputs(index, *one)) for index, one in enumerate(inputs)]
-                    self._base = [one.float().cpu() for one in found]
+                    made = [self._picture(transformer, self._inputs(index, *one)) for index, one in enumerate(inputs)]
+                    self._base = [one.float().cpu() for one in made]
             shares = [
                 self._share(transformer, index, *one, base, of_target=index < len(self._own))
                 for index, (one, base) in enumerate(zip(inputs, self._base, strict=True))
