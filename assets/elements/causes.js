@@ -30,11 +30,9 @@ class Causes extends WorkbenchElement {
 
   marker({ video: file, title, width, height, frames }) {
     const [left, top, wide, tall] = this.box ?? [0, 0, width, height];
-    const x = (number) => `${((100 * number) / width).toFixed(3)}%`, y = (number) => `${((100 * number) / height).toFixed(3)}%`;
     const [first, last] = this.span ?? [0, frames - 1];
     const numbers = [['Left', left, 0, width], ['Top', top, 0, height], ['Width', wide, 1, width], ['Height', tall, 1, height]];
-    return html`<div class="stage" style="--aspect:${width}/${height}">${video(file, title, { clock: this.clock, width, height })}${this.box ? html`<div class="crop" style="left:${x(left)};top:${y(top)};width:${x(wide)};height:${y(tall)}">${
-      ['nw', 'ne', 'sw', 'se'].map((corner) => html`<span class="corner ${corner}" data-corner="${corner}"></span>`)}</div>` : ''}</div>
+    return html`<div class="stage" style="--aspect:${width}/${height}">${video(file, title, { clock: this.clock, width, height })}${this.box ? cropBox(this.box, this.made, true) : ''}</div>
       <wb-scrubber data-id="scrub" .clock=${this.clock} .frames=${frames}></wb-scrubber>
       <div class="row">${button('Mark a box', 'mark', { kind: 'small', name: 'crop', pressed: Boolean(this.box) })}<label class="row tight minor">Frames<input class="input number" type="number" min="1" max="${frames}" name="0" value="${
   first + 1}" data-change="spanned" aria-label="First marked frame"></label><label class="row tight minor">to<input class="input number" type="number" min="1" max="${frames}" name="1" value="${last + 1}" data-change="spanned" aria-label="Last marked frame"></label></div>
@@ -50,14 +48,7 @@ class Causes extends WorkbenchElement {
   }
 
   grab(event) {
-    const { corner } = event.target.dataset ?? {};
-    if (!corner) return;
-    event.preventDefault();
-    const stage = this.querySelector('.stage').getBoundingClientRect(), { width, height } = this.made;
-    followPointer(({ clientX, clientY }) => {
-      this.box = draggedCrop(this.box, corner, ((clientX - stage.left) / stage.width) * width, ((clientY - stage.top) / stage.height) * height, width, height);
-      this.redraw();
-    });
+    dragCorner(event, this.querySelector('.stage'), this.made, () => this.box, (box) => { this.box = box; this.redraw(); });
   }
 
   boxed(target) { this.box = this.box.with(Number(target.name), Number(target.value)); this.redraw(); }
@@ -77,7 +68,7 @@ class Causes extends WorkbenchElement {
 
   answer(found) {
     if (found.activity) {
-      return html`<div class="task" role="status">${progress(found.share, found.activity)}<div class="row"><span class="minor live">${found.activity}</span><span class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
+      return underWay(found.share, found.activity);
     }
     if (!found.clips.length) return found.message ? alarm(found.message) : '';
     const caused = found.clips.filter(({ part }) => part === 'caused it'), against = found.clips.filter(({ part }) => part === 'against');

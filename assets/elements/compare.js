@@ -104,14 +104,7 @@ class Compare extends WorkbenchElement {
           [preferences.read('compare difference', false) ? 'Show the videos' : 'Show the difference to the base', 'toggle', 'difference', 'compare'],
           edits && [grid.exported && !grid.exported_newer ? 'Download the exported page' : 'Export as a page', 'export', 'page', 'download'], edits && ['Export as one GIF', 'export', 'gif', 'download'],
           edits && ['Export as one PNG', 'export', 'png', 'download'], edits && ['Delete this comparison', 'moveToBin', '', 'bin', 'danger']])}</div>
-      ${this.body(grid, mode, edits, name)}`;
-  }
-
-  body(grid, mode, edits, name) {
-    if (mode === 'wipe') return html`<wb-wipe data-id="wipe" .grid=${grid} .chosen=${drafts.read(`wipe ${name}`)}></wb-wipe>`;
-    if (mode === 'vote' && edits) return html`<wb-vote data-id="vote" .grid=${grid}></wb-vote>`;
-    if (mode === 'film') return html`<wb-film data-id="film" .grid=${grid}></wb-film>`;
-    return html`<wb-grid data-id="grid" .grid=${grid} .edits=${edits} .measured=${preferences.read('compare measured', false)} .difference=${preferences.read('compare difference', false)}></wb-grid>`;
+      ${gridIn(mode, grid, name, { edits, measured: preferences.read('compare measured', false), difference: preferences.read('compare difference', false) })}`;
   }
 
   // ---- actions

@@ -23,16 +23,12 @@ function unsureWords(confidence, sure) {
 const OVERLAYS = [['#3b5bfd', 'Blue'], ['#e0218a', 'Pink'], ['#00a878', 'Green'], ['#ffb000', 'Yellow']];
 const MOST_UNDONE = 20; // strokes
 
-class MaskPage extends WorkbenchElement {
-  static properties = ['path'];
+class MaskPage extends PlayedClip {
   tool = 'paint';
   size = 36;
-  get name() { return this.path?.[0] ?? ''; }
-  get clipId() { return this.path?.[2] ?? ''; }
   get heading() { return this.mask ? `Mask of ${this.mask.name}` : 'Mask'; }
   get clock() { return `mask ${this.clipId}`; }
   get color() { return preferences.read('mask color', OVERLAYS[0][0]); }
-  get of() { return { name: this.name, clip: this.clipId }; }
   get model() { return preferences.read('mask model', ''); }
   needs() { return { mask: ['clips/mask', this.of], trackers: ['clips/list-trackers', {}, 'once'] }; }
 
@@ -49,16 +45,13 @@ class MaskPage extends WorkbenchElement {
     this.addEventListener('keydown', (event) => this.move(event));
   }
 
-  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; cancelAnimationFrame(this.next); }
+  left() { super.left(); cancelAnimationFrame(this.next); }
 
   view() {
     const { name, mask } = this;
     if (this.refused.mask) return absent('Clip not found', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
     if (!mask) return html`<div class="head">${crumbs(address('dataset', name), name, 'Mask')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
-    const to = (id) => address('dataset', name, 'clip', id, 'mask');
-    const beside = (id, picture, label) => (id ? linkTo('', to(id), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
-    return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${
-      beside(mask.previous, 'left', 'Previous clip')}${beside(mask.next, 'right', 'Next clip')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
+    return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${this.neighbors(mask, 'mask')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
       <div class="split"><div class="section">${this.stage(mask)}</div>${this.aside(mask)}</div>`;
   }
 
@@ -119,14 +112,7 @@ class MaskPage extends WorkbenchElement {
 
   updated() {
     if (!this.mask || !this.canvas) return;
-    const clock = Clock.named(this.clock);
-    if (this.clockOf !== clock) {
-      this.clockOf?.listeners.delete(this.ticked);
-      this.clockOf = clock;
-      this.ticked = () => this.tick();
-      clock.listeners.add(this.ticked);
-      if (clock.playing) clock.play(false); // to paint on a still frame
-    }
+    if (this.followClock() && this.clockOf.playing) this.clockOf.play(false); // to paint on a still frame
     const { source } = this;
     if (source && source !== this.heard) {
       this.heard = source;

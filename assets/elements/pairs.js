@@ -151,7 +151,7 @@ class PairsTab extends Pairs {
 
   play(target) { goTo('dataset', this.datasetName, 'pairs', target.value); }
   filter(target) { this.only = target.value; this.first = 0; this.follow(); this.redraw(); }
-  page(target) { this.first = Math.max(0, Number(target.dataset.value)); this.follow(); this.querySelector('.tools').scrollIntoView({ block: 'start' }); }
+  page(target) { turnPage(this, target); }
   makeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role }); }
   remakeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role, again: true }); }
   detachAll(target) { return changeDataset('clips/detach', { name: this.datasetName, kind: target.dataset.value }, ({ changed }) => `${count(changed, partnerTitle(target.dataset.value).toLowerCase())} removed.`); }

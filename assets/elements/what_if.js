@@ -25,7 +25,7 @@ class RunWhatIf extends RunTab {
   answer(found) {
     const title = html`<h2 class="one-line">${capital(found.asked.join('; '))}?</h2>`;
     if (found.activity) {
-      return html`${title}<div class="task" role="status">${progress(found.share, found.activity)}<div class="row"><span class="minor live">${found.activity}</span><span class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
+      return html`${title}${underWay(found.share, found.activity)}`;
     }
     if (!found.changes.length) return html`${title}${alarm(`${found.message || 'It has not finished.'} Ask the same question again to continue.`)}`;
     const first = found.changes[0].measures.map(({ name }) => name), points = (name, value) => (name === 'held_out_loss' ? value.toFixed(4) : `${(100 * value).toFixed(1)}%`);
