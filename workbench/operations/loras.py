@@ -14,17 +14,9 @@ from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_check, lora_names
 from workbench.loras import library, removal, tasks, view
+from workbench.loras import settings as forms
 from workbench.loras.converting import formats as known_formats
-from workbench.loras.removal import CleaningSettings, PlannedRemoval
-from workbench.loras.settings import (
-    ConvertSettings,
-    ExtractSettings,
-    FuseSettings,
-    LoraImportSettings,
-    MergeSettings,
-    ResizeSettings,
-    SurvivesSettings,
-)
+from workbench.loras.removal import CleaningSettings, PlannedRemoval, RemovedLora
 from workbench.loras.tasks import LoraJob, Match
 from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
@@ -38,22 +30,6 @@ from workbench.workspace.records import read_once
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 MOST_VIDEOS = 6
 IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
-
-
-class Source(Snapshot):
-    """A source that a LoRA was made from."""
-
-    name: str
-    """Name of the LoRA or the model."""
-
-    weight: float
-    """Its weight in a merge, or its scale when fused."""
-
-    blocks: str = ""
-    """Factors of its scale for single blocks, as in [0-9:0.5]; "" if there were none."""
-
-    sha256: str
-    """SHA-256 of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
@@ -143,7 +119,7 @@ class Lora(Snapshot):
     verdict: Annotated[view.Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
     """How good it is; null if unknown."""
 
-    made_of: Annotated[tuple[Source, ...], HIDDEN]
+    made_of: Annotated[tuple[library.LoraSource, ...], HIDDEN]
     """Name, weight and sha256 of each source that it was made from."""
 
     match: Annotated[Match | None, HIDDEN]
@@ -253,27 +229,6 @@ class ToRemove(Snapshot):
 
     id: Annotated[str, HIDDEN]
     """Its id in the bin, as `restore` takes it; "" if it was not removed yet."""
-
-
-class Removed(Snapshot):
-    """A LoRA in the bin."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "title", "bytes", "time")
-
-    id: str
-    """Its id in the bin, as `loras restore` takes it."""
-
-    name: str
-    """Name of the LoRA before it was removed."""
-
-    title: str
-    """Display name."""
-
-    bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files in bytes."""
-
-    time: Annotated[float, Shown("removed", moment)]
-    """When it was removed, as Unix time."""
 
 
 class Freed(Snapshot):
@@ -400,20 +355,16 @@ def _title_of(model: str) -> str:
 @operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show the progress of a job on LoRAs, such as a merge or an import, or its outcome."""
-    return _task(workspace, id)
+    if not is_slug(id):
+        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
+    return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
 @operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
     """Stop a job on LoRAs, discarding its result."""
-    jobs.stop(Path(_task(workspace, id).folder))
+    jobs.stop(Path(job(workspace, id).folder))
     return job(workspace, id)
-
-
-def _task(workspace: Workspace, id: str) -> LoraJob:
-    if not is_slug(id):
-        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
-    return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
 @operation(none="no jobs on LoRAs in the last day")
@@ -423,43 +374,43 @@ def jobs_(workspace: Workspace) -> list[LoraJob]:
 
 
 @operation(arguments="loras", changes=True, job=job)
-def merge(workspace: Workspace, settings: MergeSettings) -> LoraJob:
+def merge(workspace: Workspace, settings: forms.MergeSettings) -> LoraJob:
     """Merge LoRAs into one, exactly or reduced to a given rank."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora", changes=True, job=job)
-def resize(workspace: Workspace, settings: ResizeSettings) -> LoraJob:
+def resize(workspace: Workspace, settings: forms.ResizeSettings) -> LoraJob:
     """Resize a LoRA to another rank, and report how much of its change is lost."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
-def extract(workspace: Workspace, settings: ExtractSettings) -> LoraJob:
+def extract(workspace: Workspace, settings: forms.ExtractSettings) -> LoraJob:
     """Extract a LoRA from a full fine-tune: from a run that trained all weights, or from a diffusers model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="loras", changes=True, job=job)
-def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
+def fuse(workspace: Workspace, settings: forms.FuseSettings) -> LoraJob:
     """Fuse LoRAs into their base model, and write the result as a model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="loras", job=job)
-def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
+def survives(workspace: Workspace, settings: forms.SurvivesSettings) -> LoraJob:
     """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
-def import_(workspace: Workspace, settings: LoraImportSettings) -> LoraJob:
+def import_(workspace: Workspace, settings: forms.LoraImportSettings) -> LoraJob:
     """Import a LoRA from the Hub, or one made by another trainer, into the library."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora format [target]", changes=True, job=job)
-def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
+def convert(workspace: Workspace, settings: forms.ConvertSettings) -> LoraJob:
     """Convert a LoRA to a file for another program. `workbench loras formats` lists the formats."""
     split_scale(settings.lora)
     return _start(workspace, settings)
@@ -522,9 +473,9 @@ def _planned(found: Iterable[PlannedRemoval]) -> list[ToRemove]:
 
 
 @operation(none="the bin is empty")
-def bin_(workspace: Workspace) -> list[Removed]:
+def bin_(workspace: Workspace) -> list[RemovedLora]:
     """List the removed LoRAs, newest first."""
-    return [Removed.model_validate(one) for one in removal.removed(workspace)]
+    return removal.removed(workspace)
 
 
 @operation(changes=True)

@@ -9,29 +9,15 @@ from pydantic import Field
 from workbench.captioners import captioners, find_captioner
 from workbench.choices import choices_of
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.settings import (
-    CaptionSettings,
-    CheckSettings,
-    ExportSettings,
-    ImportSettings,
-    SplitTask,
-)
+from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
 from workbench.errors import ConfigError, Unknown
 from workbench.families import default_model
 from workbench.families.recipes import KINDS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
 from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
+from workbench.loras import settings as forms
 from workbench.loras.removal import CleaningSettings
-from workbench.loras.settings import (
-    ConvertSettings,
-    ExtractSettings,
-    FuseSettings,
-    LoraImportSettings,
-    MergeSettings,
-    ResizeSettings,
-    SurvivesSettings,
-)
 from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, one_of
 from workbench.publishing.settings import LoraPush, SpacePush
@@ -60,13 +46,13 @@ FORMS: dict[str, type[Settings]] = {
     "export": ExportSettings,
     "publish": LoraPush,
     "publish-space": SpacePush,
-    "lora-import": LoraImportSettings,
-    "convert": ConvertSettings,
-    "merge": MergeSettings,
-    "resize": ResizeSettings,
-    "fuse": FuseSettings,
-    "survives": SurvivesSettings,
-    "extract": ExtractSettings,
+    "lora-import": forms.LoraImportSettings,
+    "convert": forms.ConvertSettings,
+    "merge": forms.MergeSettings,
+    "resize": forms.ResizeSettings,
+    "fuse": forms.FuseSettings,
+    "survives": forms.SurvivesSettings,
+    "extract": forms.ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
 }
@@ -146,16 +132,6 @@ class SettingChoice(Snapshot):
     """The heading that it is listed under; "" for none."""
 
 
-class Checked(FormState):
-    """The result of validating a form."""
-
-    own: dict[str, str] = {}
-    """Setting -> the model's default, which applies while the setting is empty."""
-
-    model: str = ""
-    """The model in one line; "" if the form has none or it is unknown."""
-
-
 class AdaptedValues(Snapshot):
     """Changes to a form for another model."""
 
@@ -188,7 +164,7 @@ def choices(
 
 
 @operation(path="/settings/{form}/check", shell=False)
-def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
+def check(workspace: Workspace, form: Form, *, values: Values) -> FormState:
     """Validate the values of a form: each on its own, and frames and size against the model."""
     try:
         settings = parse(FORMS[form], values)
@@ -198,9 +174,9 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
                 *(getattr(settings, name) or getattr(model, name) for name in ("frames", "height", "width"))
             )
     except ConfigError as error:
-        return Checked(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
+        return FormState(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
     named = str(getattr(settings, "model", "")) if isinstance(settings, TrainSettings | SampleSettings) else ""
-    return Checked(
+    return FormState(
         problems={},
         without_effect=(*without_effect(FORMS[form], settings.model_dump()), *_unread(settings)),
         notes=tuple(needless(settings, values)),
