@@ -17,9 +17,17 @@ from workbench.errors import ConfigError, Unknown
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail, queue
 from workbench.jobs.snapshot import JobSnapshot
-from workbench.loras import settings as forms
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
+from workbench.loras.settings import (
+    ConvertSettings,
+    ExtractSettings,
+    FuseSettings,
+    LoraImportSettings,
+    MergeSettings,
+    ResizeSettings,
+    SurvivesSettings,
+)
 from workbench.settings import Settings, parse
 from workbench.snapshots import HIDDEN
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
@@ -30,13 +38,13 @@ LOG_LINES = 8
 KEPT_SECONDS = 24 * 3600  # how long the folder of an ended job is kept
 # task -> (settings, function, phase)
 TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
-    "merge": (forms.MergeSettings, merge, "merging"),
-    "resize": (forms.ResizeSettings, resize, "resizing"),
-    "extract": (forms.ExtractSettings, extract, "extracting"),
-    "fuse": (forms.FuseSettings, fuse, "fusing"),
-    "survives": (forms.SurvivesSettings, survives, "measuring"),
-    "import": (forms.LoraImportSettings, import_lora, "importing"),
-    "convert": (forms.ConvertSettings, convert, "converting"),
+    "merge": (MergeSettings, merge, "merging"),
+    "resize": (ResizeSettings, resize, "resizing"),
+    "extract": (ExtractSettings, extract, "extracting"),
+    "fuse": (FuseSettings, fuse, "fusing"),
+    "survives": (SurvivesSettings, survives, "measuring"),
+    "import": (LoraImportSettings, import_lora, "importing"),
+    "convert": (ConvertSettings, convert, "converting"),
 }
 
 

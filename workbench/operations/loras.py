@@ -14,9 +14,17 @@ from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_check, lora_names
 from workbench.loras import library, removal, tasks, view
-from workbench.loras import settings as forms
 from workbench.loras.converting import formats as known_formats
 from workbench.loras.removal import CleaningSettings, PlannedRemoval, RemovedLora
+from workbench.loras.settings import (
+    ConvertSettings,
+    ExtractSettings,
+    FuseSettings,
+    LoraImportSettings,
+    MergeSettings,
+    ResizeSettings,
+    SurvivesSettings,
+)
 from workbench.loras.tasks import LoraJob, Match
 from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
@@ -374,43 +382,43 @@ def jobs_(workspace: Workspace) -> list[LoraJob]:
 
 
 @operation(arguments="loras", changes=True, job=job)
-def merge(workspace: Workspace, settings: forms.MergeSettings) -> LoraJob:
+def merge(workspace: Workspace, settings: MergeSettings) -> LoraJob:
     """Merge LoRAs into one, exactly or reduced to a given rank."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora", changes=True, job=job)
-def resize(workspace: Workspace, settings: forms.ResizeSettings) -> LoraJob:
+def resize(workspace: Workspace, settings: ResizeSettings) -> LoraJob:
     """Resize a LoRA to another rank, and report how much of its change is lost."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
-def extract(workspace: Workspace, settings: forms.ExtractSettings) -> LoraJob:
+def extract(workspace: Workspace, settings: ExtractSettings) -> LoraJob:
     """Extract a LoRA from a full fine-tune: from a run that trained all weights, or from a diffusers model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="loras", changes=True, job=job)
-def fuse(workspace: Workspace, settings: forms.FuseSettings) -> LoraJob:
+def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
     """Fuse LoRAs into their base model, and write the result as a model folder."""
     return _start(workspace, settings)
 
 
 @operation(arguments="loras", job=job)
-def survives(workspace: Workspace, settings: forms.SurvivesSettings) -> LoraJob:
+def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
     """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
     return _start(workspace, settings)
 
 
 @operation(arguments="source", changes=True, job=job)
-def import_(workspace: Workspace, settings: forms.LoraImportSettings) -> LoraJob:
+def import_(workspace: Workspace, settings: LoraImportSettings) -> LoraJob:
     """Import a LoRA from the Hub, or one made by another trainer, into the library."""
     return _start(workspace, settings)
 
 
 @operation(arguments="lora format [target]", changes=True, job=job)
-def convert(workspace: Workspace, settings: forms.ConvertSettings) -> LoraJob:
+def convert(workspace: Workspace, settings: ConvertSettings) -> LoraJob:
     """Convert a LoRA to a file for another program. `workbench loras formats` lists the formats."""
     split_scale(settings.lora)
     return _start(workspace, settings)

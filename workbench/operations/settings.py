@@ -9,15 +9,29 @@ from pydantic import Field
 from workbench.captioners import captioners, find_captioner
 from workbench.choices import choices_of
 from workbench.compare.settings import GridSettings
-from workbench.dataset_builder.settings import CaptionSettings, CheckSettings, ExportSettings, ImportSettings, SplitTask
+from workbench.dataset_builder.settings import (
+    CaptionSettings,
+    CheckSettings,
+    ExportSettings,
+    ImportSettings,
+    SplitTask,
+)
 from workbench.errors import ConfigError, Unknown
 from workbench.families import default_model
 from workbench.families.recipes import KINDS
 from workbench.fit.gpus import HERE
 from workbench.fit.levels import suggest
 from workbench.form_rules import adapted, empty_values, needless, summary, without_effect
-from workbench.loras import settings as forms
 from workbench.loras.removal import CleaningSettings
+from workbench.loras.settings import (
+    ConvertSettings,
+    ExtractSettings,
+    FuseSettings,
+    LoraImportSettings,
+    MergeSettings,
+    ResizeSettings,
+    SurvivesSettings,
+)
 from workbench.operations.registry import operation
 from workbench.operations.shared import FormState, one_of
 from workbench.publishing.settings import LoraPush, SpacePush
@@ -46,13 +60,13 @@ FORMS: dict[str, type[Settings]] = {
     "export": ExportSettings,
     "publish": LoraPush,
     "publish-space": SpacePush,
-    "lora-import": forms.LoraImportSettings,
-    "convert": forms.ConvertSettings,
-    "merge": forms.MergeSettings,
-    "resize": forms.ResizeSettings,
-    "fuse": forms.FuseSettings,
-    "survives": forms.SurvivesSettings,
-    "extract": forms.ExtractSettings,
+    "lora-import": LoraImportSettings,
+    "convert": ConvertSettings,
+    "merge": MergeSettings,
+    "resize": ResizeSettings,
+    "fuse": FuseSettings,
+    "survives": SurvivesSettings,
+    "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
 }
