@@ -294,7 +294,7 @@ class OverviewReader:
         device = pick_device("auto")
         busy = load(device)
         return Computer(
-            name=device.name.replace("processor", "CPU"),
+            name=device.name,
             gpu=device.is_gpu,
             memory_used=None if busy.memory_used_gb is None else busy.memory_used_gb * GIGABYTE,
             memory_total=busy.memory_total_gb * GIGABYTE,

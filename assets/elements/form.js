@@ -135,7 +135,7 @@ class Filling {
     const setting = this.setting(name);
     this.touched.add(name);
     if (same(value, setting.default)) delete this.values[name]; else this.values[name] = value;
-    delete this.problems[name];
+    for (const told of [this.problems, this.missing]) delete told[name];
     delete this.problems[''];
     this.filled.delete(name);
     this.keep();

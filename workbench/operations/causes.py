@@ -49,8 +49,8 @@ class Cause(Snapshot):
     """Path of its thumbnail; "" if there is none."""
 
     score: Annotated[float, Shown(text="{:+.3f}".format, right=True)]
-    """How alike its gradient and the sample's are, relative to the average clip, -1 to 1. Above 0, training on it made
-    the sample likelier."""
+    """Similarity of its gradient to the sample's, relative to the average clip, -1 to 1. Above 0, training on it made
+    the sample more likely."""
 
     usual: float
     """Distance of the score from the median in robust standard deviations."""
@@ -86,10 +86,10 @@ class Causes(Question):
     """Whether clips stand out."""
 
     agreement: float | None = None
-    """Rank correlation between the scores of both halves of the noise, -1 to 1; null until there is an answer."""
+    """Rank correlation between the scores of the two noise draws, -1 to 1; null until there is an answer."""
 
     clips: Annotated[tuple[Cause, ...], HIDDEN]
-    """All clips, those that contributed most to the sample first."""
+    """All clips, the largest contribution to the sample first."""
 
     missing: Annotated[tuple[str, ...], Shown(text=", ".join)] = ()
     """Names of clips that the run trained on and that are gone from its datasets; they were not compared."""

@@ -22,6 +22,7 @@ from workbench.loras.settings import (
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -174,7 +175,7 @@ class Check(Snapshot):
     """What else was found, what was compared and what was not, in sentences without a period."""
 
     good: bool
-    """Whether it is whole."""
+    """Whether the file is intact."""
 
     file: str
     """Path of the file."""
@@ -408,6 +409,17 @@ def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
 @operation(arguments="loras", job=job)
 def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
     """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
+    return _start(workspace, settings)
+
+
+@operation(arguments="lora", changes=True, job=job)
+def repair(workspace: Workspace, settings: RepairSettings) -> LoraJob:
+    """Repair a LoRA: train its matrices to keep its effect and leave other prompts alone, without any clips.
+
+    The result has a map of what each block changes, and what the repair measures on unseen prompts beside single
+    strengths for the whole LoRA. It is saved as a new LoRA if it is better than these.
+    """
+    split_scale(settings.lora)
     return _start(workspace, settings)
 
 

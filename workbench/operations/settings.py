@@ -29,6 +29,7 @@ from workbench.loras.settings import (
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -66,6 +67,7 @@ FORMS: dict[str, type[Settings]] = {
     "resize": ResizeSettings,
     "fuse": FuseSettings,
     "survives": SurvivesSettings,
+    "repair": RepairSettings,
     "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,

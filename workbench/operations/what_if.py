@@ -29,7 +29,7 @@ class Measure(Snapshot):
     """A measure without and with a change, averaged over the repeats."""
 
     name: str
-    """`sample` (how far the LoRA goes towards the sample that is asked about), `effect` (towards the clips), `drift`
+    """`sample` (how far the LoRA moves toward the sample in question), `effect` (toward the clips), `drift`
     (of what should stay as it is) or `held_out_loss`."""
 
     before: float
@@ -48,7 +48,7 @@ class Measure(Snapshot):
     """Standard deviation over the unchanged trainings, which differ in their seeds alone."""
 
     verdict: str
-    """`told` from chance, `chance`, or `same` if all measurements are exactly the same."""
+    """`told` for a clear difference, `chance` for none, or `same` if all measurements are exactly the same."""
 
 
 class WhatIfVideo(Snapshot):
@@ -89,13 +89,13 @@ class WhatIf(Question):
     """The run."""
 
     asked: Annotated[tuple[str, ...], Shown(text="; ".join)]
-    """The changes, each by itself."""
+    """The changes that were asked about, each compared with the unchanged training."""
 
     sample: str
-    """Id of the sample that is asked about; "" for the concept as a whole."""
+    """Id of the sample in question; "" for the concept as a whole."""
 
     begin: int | None
-    """The step that all trainings begin at; null while unknown."""
+    """The step at which all trainings begin; null while unknown."""
 
     steps: int | None
     """How many steps are trained again."""
@@ -142,7 +142,7 @@ def what_if(
     run: NamedRun,
     settings: Annotated[WhatIfSettings, Fields(without=("run",))],
 ) -> WhatIf:
-    """Train a stretch of a run again with and without a change, and say whether the change makes a difference."""
+    """Train part of a run again with and without a change, and say whether the change makes a difference."""
     status = asking.request(workspace, run, settings)
     return _shown(workspace, run, status.folder.name.rpartition("-")[2])
 
