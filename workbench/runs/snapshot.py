@@ -172,8 +172,7 @@ class RunSnapshot:
         status = self.status
         if self.waits or status.state is State.FINISHED:
             return 0.0 if self.waits else 1.0
-        share = status.step / status.total if status.total else None
-        return share if status.state.alive else share or 0.0
+        return status.share if status.state.alive else status.share or 0.0
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -401,7 +400,7 @@ def time_left(status: Status, stops_at: float | None = None) -> str:
     limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
     if limit < status.seconds_left:
         return f"about {duration(limit)} until its time limit"
-    return f"about {duration(status.seconds_left)} left"
+    return status.left
 
 
 def time_limit_fact(status: Status, stops_at: float) -> Fact:
