@@ -235,7 +235,7 @@ class Sampler:
             encoder = self.family.load_sound_encoder(self.folder, self._torch_device)
             found["sound"] = self.family.encode_sound(encoder, torch.from_numpy(heard))[SOUND]
         if settings.given_video:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 moments = self.family.encode_video(self._vae, as_clip(given_frames(settings, shape)))
             no_noise = torch.zeros(1, *self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width))
             found["picture"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, no_noise)
