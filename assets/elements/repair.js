@@ -13,7 +13,7 @@ class Repair extends WorkbenchElement {
       this.bars('Drift of other prompts', [['Before', before.drift], ['One strength', found.beside], ['Repaired', found.after.drift]], most)}</div>
       ${found.lora && html`<div class="row">${linkTo('Sample both', address('compare', 'new', source, found.lora), { kind: 'small' })}</div>`}
       ${this.map(found)}
-      <p class="fine faint">The figures are of ${count(found.prompts.length, 'own prompt')} and ${count(found.others.length, 'other prompt')} that the repair has not seen. The map is of the LoRA before it.</p>`;
+      <p class="fine faint">Measured on ${count(found.prompts.length, 'own prompt')} and ${count(found.others.length, 'other prompt')} that the repair has not seen. The map shows the LoRA before the repair.</p>`;
   }
 
   bars(title, rows, most) {

@@ -179,6 +179,8 @@ class DenoiseInputs:
     at_timestep: returns the transformer for a timestep, for models with two experts.
     temperature: temperature of the first step, for models that sample codes; None: the family's own.
     conditioning_scale: factor on a side branch's output, for models that have one.
+    sound, picture: clean latents of a sound [1, tokens, channels] that the picture is made for, or of a picture that
+        the sound is made for, for models that make both.
     """
 
     folder: Path
@@ -201,6 +203,8 @@ class DenoiseInputs:
     at_timestep: Callable[[float], Any] | None = None
     temperature: float | None = None
     conditioning_scale: float = 1.0
+    sound: torch.Tensor | None = None
+    picture: torch.Tensor | None = None
 
     @property
     def device(self) -> torch.device:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from workbench import jobs
-from workbench.display.quantities import duration
 from workbench.errors import ConfigError, Unknown
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail, queue
@@ -206,12 +205,10 @@ def read_task(job_folder: Path) -> LoraJob:
     reports, files = result.get("reports"), result.get("files")
     reports = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
     files = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
-    phase, share, log = TASKS[task][2] if task in TASKS else "the operation", None, ""
+    phase, log = TASKS[task][2] if task in TASKS else "the operation", ""
     if status.state.alive:
-        left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
         count = f"{'pass' if task == 'repair' else 'layer'} {status.step} of {status.total}" if status.total else ""
-        activity, tone = " · ".join(filter(None, (status.phase or "starting", count, left))), "going"
-        share = status.step / status.total if status.total else None
+        activity, tone = " · ".join(filter(None, (status.phase or "starting", count, status.left))), "going"
     elif status.state is State.FINISHED:
         activity, tone = f"{summary[:1].upper()}{summary[1:]}.", "good"
     elif status.state is State.STOPPED:
@@ -219,17 +216,15 @@ def read_task(job_folder: Path) -> LoraJob:
     else:
         activity, tone = f"{phase.capitalize()} failed. {status.message}", "bad"
         log = "" if status.message else log_tail(job_folder, LOG_LINES)
-    return LoraJob(
+    return LoraJob.from_objects(
+        status,
         id=job_folder.name,
-        folder=str(job_folder),
-        state=status.state,
         message=summary or status.message,
         activity=activity,
         tone=tone,
-        share=share,
+        share=status.share if status.state.alive else None,
         log=log,
         fit=tuple(line for one in reports for line in lora_names.lines(one)) if status.state is State.FINISHED else (),
-        ended_at=status.ended_at,
         operation=task,
         made=str(result.get("made", "")),
         error=result.get("error"),

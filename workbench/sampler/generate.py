@@ -45,6 +45,9 @@ from workbench.sampler.adapters import Experts
 from workbench.sampler.inputs import (
     SampleInputs,
     first_frames,
+    given_back,
+    given_frames,
+    given_sound,
     inputs_of,
     last_frames,
     read_picture,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 # Record key -> setting whose file is hashed: HASHED always, with None for no file; TOLD only if there is a file.
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
 TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
+TOLD |= {f"{name}_sha256": name for name in ("given_sound", "given_video")}
 DecodingMethod = Literal["whole", "tiles", "processor"]
 METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
 # Latent previews: squares per row and column of the calibration picture, a square's side in latents, the regression's
@@ -178,6 +182,7 @@ class Sampler:
             temperature=inputs.temperature,
             conditioning_scale=settings.conditioning_scale,
             **self._start_latents(inputs, shape, noise, downscale),
+            **self._given_streams(inputs),
         )
         try:  # two experts move to the device by themselves
             with contextlib.nullcontext() if self._pair else self.on_device(self.transformer):
@@ -193,10 +198,15 @@ class Sampler:
 
         began, record = time.monotonic(), denoised.record
         noise = torch.Generator("cpu").set_state(denoised.noise)
-        video, how = self._decode(denoised.latents.to(self._torch_device), noise)
-        video = video[0, :, -record["frames"] :]
-        frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
-        sound = None if denoised.sound is None else self._decode_sound(denoised.sound)
+        given = given_back(record)
+        how: DecodingMethod | Literal["given"] = "given"
+        if (frames := given.frames) is None:
+            video, how = self._decode(denoised.latents.to(self._torch_device), noise)
+            video = video[0, :, -record["frames"] :]
+            frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
+        sound = given.sound
+        if sound is None and denoised.sound is not None:
+            sound = self._decode_sound(denoised.sound)
         seconds = round(record["seconds"] + time.monotonic() - began, 3)
         joint = frame_metrics.joint(frames, record["kept_frames"])
         measured = {} if joint is None else {"joint": round(joint, 2)}
@@ -213,6 +223,23 @@ class Sampler:
         tensors, record = read_latents(video)
         sound = tensors[SOUND][None] if SOUND in tensors else None
         return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record, sound)
+
+    def _given_streams(self, inputs: SampleInputs) -> dict[str, Any]:
+        """Return the `DenoiseInputs` fields `sound` and `picture`, encoded from the request's files."""
+        import torch
+
+        settings, shape = inputs.settings, inputs.shape
+        found: dict[str, Any] = {}
+        if settings.given_sound:
+            heard = given_sound(settings, shape.frames / shape.fps, self.family.sound_rate(self.folder))
+            encoder = self.family.load_sound_encoder(self.folder, self._torch_device)
+            found["sound"] = self.family.encode_sound(encoder, torch.from_numpy(heard))[SOUND]
+        if settings.given_video:
+            with self.on_device(self._vae):
+                moments = self.family.encode_video(self._vae, as_clip(given_frames(settings, shape)))
+            no_noise = torch.zeros(1, *self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width))
+            found["picture"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, no_noise)
+        return found
 
     def latent_preview(self) -> LatentPreviewer:
         """Return the renderer of latent previews, created on first use."""

@@ -26,7 +26,7 @@ LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1
 PICTURES = re.compile(r"(?:^|\s+)(last|key)=")  # a line's own pictures: last=FILE, key=FILE=FRAME
 
 Speed = Literal["exact", "fast", "low-memory"]
-Kind = Literal["picture", "video"]
+Kind = Literal["picture", "video", "sound"]
 # Settings that name an input file. Each line of `keyframes` names a picture as well.
 INPUT_FILES: dict[str, Kind] = {
     "image": "picture",
@@ -37,6 +37,8 @@ INPUT_FILES: dict[str, Kind] = {
     "mask": "video",
     "control": "video",
     "reference": "video",  # or a picture
+    "given_sound": "sound",  # or a video
+    "given_video": "video",
 }
 
 
@@ -124,6 +126,14 @@ class SampleSettings(NamesModel):
     reference: str = field("", title="Reference", section=WHAT, advanced=True, path=True, own=True)
     """A video or picture file for an in-context LoRA to work from, scaled down as the LoRA was trained. For Wan VACE:
     a picture of what the video should show."""
+
+    given_sound: str = field("", title="Sound to follow", section=WHAT, advanced=True, path=True, own=True)
+    """A sound file, or a video whose sound is taken: the picture is made for it, and the video has it as its sound. It
+    is cut to the video's length or followed by silence. For LoRAs trained with sound *picture for sound*."""
+
+    given_video: str = field("", title="Video to give a sound", section=WHAT, advanced=True, path=True, own=True)
+    """A video file that keeps its picture, scaled and cropped to the video's size, and gets a new sound. For LoRAs
+    trained with sound *sound for picture*."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs: a run's name, a .safetensors file or OWNER/NAME on the Hub, followed by =SCALE if not 1:
