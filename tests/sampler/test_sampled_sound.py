@@ -168,7 +168,7 @@ def test_previews_have_the_given_stream_and_can_be_sampled_again(
         shown = first_frames(Path(record["settings"][given]), 17, 8, 64, 64)
         found = first_frames(video, 17, 8, 64, 64)
         assert np.abs(found.astype(int) - shown).mean() < 3
-    again = SampleSettings(**{**record["settings"], "device": "cpu"})
+    again = settings_of(toy).changed(**{**record["settings"], "device": "cpu"})
     assert inputs_of(workspace, again).settings == again
 
 
