@@ -35,6 +35,7 @@ from workbench.remote.ssh import SshBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 HISTORY = ROOT / "CHANGELOG.md"  # it names things that no longer exist
 
 
@@ -77,11 +78,19 @@ def test_one_version_everywhere() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def prose(page: Path) -> str:
+    """Return the Markdown of a page or a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".md":
+        return text
+    return "\n\n".join("".join(one["source"]) for one in json.loads(text)["cells"] if one["cell_type"] == "markdown")
+
+
 def test_links_lead_somewhere() -> None:
     wrong = [
         f"{page.relative_to(ROOT)} links to {target}"
-        for page in PAGES
-        for target in re.findall(r"""(?:\]\(|src=")([^")#\s]+)""", page.read_text(encoding="utf-8"))
+        for page in [*PAGES, *NOTEBOOKS]
+        for target in re.findall(r"""(?:\]\(|src=")([^")#\s]+)""", prose(page))
         if not re.match(r"https?://|mailto:", target) and not (page.parent / target).exists()
     ]
     assert not wrong, "\n".join(wrong)
@@ -89,7 +98,7 @@ def test_links_lead_somewhere() -> None:
 
 def headings(page: Path) -> set[str]:
     """Return the anchors that GitHub gives a page's headings; mkdocs.yml makes the same."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", prose(page), flags=re.DOTALL | re.MULTILINE)
     words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in words}
 
@@ -97,8 +106,8 @@ def headings(page: Path) -> set[str]:
 def test_links_to_headings_lead_to_one() -> None:
     found = [
         (page, target, anchor)
-        for page in PAGES
-        for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        for page in [*PAGES, *NOTEBOOKS]
+        for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", prose(page))
         if not target or target.endswith(".md")
     ]
     assert len(found) > 30

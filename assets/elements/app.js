@@ -243,7 +243,10 @@ class App extends WorkbenchElement {
     this.path = parts(window.location.hash);
     this.rest = this.path.slice(1);
     this.draw();
-    if (before === this.path.slice(0, 2).join('/')) return;
+    if (before === this.path.slice(0, 2).join('/')) {
+      requestAnimationFrame(() => this.showTab());
+      return;
+    }
     window.scrollTo(0, 0);
     // Move screen readers and the Tab key to the heading of the new object.
     this.headed?.disconnect();
@@ -251,6 +254,12 @@ class App extends WorkbenchElement {
     this.headed.observe(this.querySelector('main'), { childList: true, subtree: true });
     this.addEventListener('pointerdown', () => this.headed.disconnect(), { once: true, capture: true });
     queueMicrotask(() => this.focusHeading());
+  }
+
+  // On a phone an object's tabs scroll sideways.
+  showTab() {
+    const tab = this.querySelector('main .tabs [aria-current]'), list = tab?.parentNode;
+    if (list) list.scrollLeft = tab.offsetLeft - list.offsetLeft - (list.clientWidth - tab.offsetWidth) / 2;
   }
 
   // The heading may arrive later, and be replaced once more. Stop if a person has moved the focus.

@@ -30,11 +30,9 @@ class Causes extends WorkbenchElement {
 
   marker({ video: file, title, width, height, frames }) {
     const [left, top, wide, tall] = this.box ?? [0, 0, width, height];
-    const x = (number) => `${((100 * number) / width).toFixed(3)}%`, y = (number) => `${((100 * number) / height).toFixed(3)}%`;
     const [first, last] = this.span ?? [0, frames - 1];
     const numbers = [['Left', left, 0, width], ['Top', top, 0, height], ['Width', wide, 1, width], ['Height', tall, 1, height]];
-    return html`<div class="stage" style="--aspect:${width}/${height}">${video(file, title, { clock: this.clock, width, height })}${this.box ? html`<div class="crop" style="left:${x(left)};top:${y(top)};width:${x(wide)};height:${y(tall)}">${
-      ['nw', 'ne', 'sw', 'se'].map((corner) => html`<span class="corner ${corner}" data-corner="${corner}"></span>`)}</div>` : ''}</div>
+    return html`<div class="stage" style="--aspect:${width}/${height}">${video(file, title, { clock: this.clock, width, height })}${this.box ? cropBox(this.box, this.made, true) : ''}</div>
       <wb-scrubber data-id="scrub" .clock=${this.clock} .frames=${frames}></wb-scrubber>
       <div class="row">${button('Mark a box', 'mark', { kind: 'small', name: 'crop', pressed: Boolean(this.box) })}<label class="row tight minor">Frames<input class="input number" type="number" min="1" max="${frames}" name="0" value="${
   first + 1}" data-change="spanned" aria-label="First marked frame"></label><label class="row tight minor">to<input class="input number" type="number" min="1" max="${frames}" name="1" value="${last + 1}" data-change="spanned" aria-label="Last marked frame"></label></div>
@@ -50,14 +48,7 @@ class Causes extends WorkbenchElement {
   }
 
   grab(event) {
-    const { corner } = event.target.dataset ?? {};
-    if (!corner) return;
-    event.preventDefault();
-    const stage = this.querySelector('.stage').getBoundingClientRect(), { width, height } = this.made;
-    followPointer(({ clientX, clientY }) => {
-      this.box = draggedCrop(this.box, corner, ((clientX - stage.left) / stage.width) * width, ((clientY - stage.top) / stage.height) * height, width, height);
-      this.redraw();
-    });
+    dragCorner(event, this.querySelector('.stage'), this.made, () => this.box, (box) => { this.box = box; this.redraw(); });
   }
 
   boxed(target) { this.box = this.box.with(Number(target.name), Number(target.value)); this.redraw(); }
@@ -77,7 +68,7 @@ class Causes extends WorkbenchElement {
 
   answer(found) {
     if (found.activity) {
-      return html`<div class="task" role="status">${progress(found.share, found.activity)}<div class="row"><span class="minor live">${found.activity}</span><span class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
+      return underWay(found.share, found.activity);
     }
     if (!found.clips.length) return found.message ? alarm(found.message) : '';
     const caused = found.clips.filter(({ part }) => part === 'caused it'), against = found.clips.filter(({ part }) => part === 'against');
@@ -86,8 +77,8 @@ class Causes extends WorkbenchElement {
     const rows = (list, title) => (list.length ? html`<h3>${title}</h3><ul class="cause-rows">${list.map((one) => this.row(one, most))}</ul>` : '');
     return html`<div class="verdict ${found.sure ? '' : 'idle'}"><span class="${found.sure ? 'warn' : 'faint'}">${icon(found.sure ? 'warn' : 'wait')}</span><div class="text">${found.sentence}</div></div>
       ${found.sure ? html`<div class="row">${button(`Remove ${caused.length === 1 ? 'this clip' : `these ${caused.length} clips`} from the dataset`, 'leaveOut', { kind: 'small' })}${button('Try without', 'tryWithout', { kind: 'small' })}${linkTo('Train again', fromAddress(found.run), { kind: 'small' })}</div>` : ''}
-      ${rows(caused, 'Caused it')}${rows(speak.slice(0, CAUSES_SHOWN), 'Speak for it')}${rows(against.slice(-CAUSES_SHOWN).reverse(), 'Speak against it')}
-      <p class="fine faint">${count(found.clips.length, 'clip')} of ${found.run} compared at ${found.steps.length === 1 ? 'step' : 'steps'} ${found.steps.join(', ')}; agreement of two halves of the noise ${found.agreement.toFixed(2)}.${
+      ${rows(caused, 'Caused it')}${rows(speak.slice(0, CAUSES_SHOWN), 'Pulled toward it')}${rows(against.slice(-CAUSES_SHOWN).reverse(), 'Pulled away from it')}
+      <p class="fine faint">${count(found.clips.length, 'clip')} of ${found.run} compared at ${found.steps.length === 1 ? 'step' : 'steps'} ${found.steps.join(', ')}; agreement between two noise draws ${found.agreement.toFixed(2)}.${
         found.missing.length ? ` No longer there: ${found.missing.join(', ')}.` : ''}</p>`;
   }
 
@@ -102,7 +93,7 @@ class Causes extends WorkbenchElement {
   choose(target) { this.chosen = target.value; this.redraw(); }
   stop() { return this.act('samples/stop-causes', { id: this.found.id }); }
 
-  // Train a stretch of the run again without the named clips, and show what becomes of the mark.
+  // Train part of the run again without the named clips, and show what becomes of the mark.
   async tryWithout() {
     const { run, sample, box, frames, clips } = this.found, named = clips.filter(({ part }) => part === 'caused it').map(({ clip }) => clip);
     const asked = await this.act('runs/what-if', { name: run, without_clip: [named.join(',')], sample, box, frames });

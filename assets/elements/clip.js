@@ -19,11 +19,35 @@ function zoomed(frame, wanted, frames) {
   return { from, to: from + many };
 }
 
-class ClipPage extends WorkbenchElement {
+// The base of a clip's page and its mask's. A subclass has `clock`, the name of the clock that its videos follow, and tick().
+class PlayedClip extends WorkbenchElement {
   static properties = ['path'];
-  threshold = 2; // of a cut: factor by which a frame must differ more than its neighbors
   get name() { return this.path?.[0] ?? ''; }
   get clipId() { return this.path?.[2] ?? ''; }
+  get of() { return { name: this.name, clip: this.clipId }; }
+
+  // Links to the clips before and after it. more: the rest of their address
+  neighbors({ previous, next }, ...more) {
+    return [[previous, 'left', 'Previous clip'], [next, 'right', 'Next clip']].map(([id, picture, label]) => (id ? linkTo('', address('dataset', this.name, 'clip', id, ...more), { kind: 'square', name: picture, label })
+      : button('', 'stay', { kind: 'square', name: picture, label, off: true })));
+  }
+
+  // Call tick() whenever the clock moves. Returns whether this is another clock than before.
+  followClock() {
+    const clock = Clock.named(this.clock);
+    if (this.clockOf === clock) return false;
+    PlayedClip.prototype.left.call(this);
+    this.clockOf = clock;
+    this.ticked = () => this.tick();
+    clock.listeners.add(this.ticked);
+    return true;
+  }
+
+  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; }
+}
+
+class ClipPage extends PlayedClip {
+  threshold = 2; // of a cut: factor by which a frame must differ more than its neighbors
   get heading() { return this.clip?.name ?? 'Clip'; }
 
   // The draft that holds a part and a crop until they are applied.
@@ -33,9 +57,8 @@ class ClipPage extends WorkbenchElement {
   get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
 
   needs() {
-    const of = { name: this.name, clip: this.clipId };
-    const shape = this.shape;
-    const all = { clip: ['clips/view', { ...of, ...shape }] };
+    const { of } = this;
+    const all = { clip: ['clips/view', { ...of, ...this.shape }] };
     if (this.clip?.cuttable && this.clip.id === this.clipId) all.source = ['clips/source', of, 'once'];
     if (this.asked?.clip === this.clipId) all.back = ['clips/reconstruction', { id: this.asked.id }];
     return all;
@@ -45,8 +68,6 @@ class ClipPage extends WorkbenchElement {
     this.addEventListener('caption-done', () => { if (this.clip.missing) this.open(this.clip.missing); else toast('Every clip has a caption.'); });
     this.addEventListener('pointerdown', (event) => this.grab(event));
   }
-
-  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; }
 
   changed(name) {
     if (name !== 'path') return;
@@ -65,9 +86,8 @@ class ClipPage extends WorkbenchElement {
     if (!clip) return html`<div class="head">${crumbs(address('dataset', name), name, 'Clip')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
     if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
     if (clip.cuttable && !this.watches.has('source')) this.follow();
-    const beside = (to, picture, label) => (to ? linkTo('', address('dataset', name, 'clip', to), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
     return html`<div class="head">${crumbs(address('dataset', name), name, clip.name)}<span class="faint minor tight">${
-      clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${beside(clip.previous, 'left', 'Previous clip')}${beside(clip.next, 'right', 'Next clip')}${clip.cuttable ? linkTo('Paint a mask', address('dataset', name, 'clip', clip.id, 'mask'), { name: 'brush' }) : ''}${menu([
+      clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${this.neighbors(clip)}${clip.cuttable ? linkTo('Paint a mask', address('dataset', name, 'clip', clip.id, 'mask'), { name: 'brush' }) : ''}${menu([
       ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
       <div class="split"><div class="section">${clip.cuttable && this.source ? this.cutter(clip, this.source) : this.still(clip)}${this.input(clip)}${clip.latents_model ? '' : html`<wb-pairs data-id="pairs" .datasetName=${name} .clipId=${clip.id}></wb-pairs>`}</div>${this.aside(clip)}</div>`;
   }
@@ -82,6 +102,7 @@ class ClipPage extends WorkbenchElement {
 
   get span() { return this.chosenPart ?? { start: this.source.start, end: this.source.end }; }
   get crop() { return this.box === undefined ? this.source.crop : this.box; }
+  get shownCrop() { return this.crop ?? [0, 0, this.source.width, this.source.height]; }
 
   get cutAnew() {
     const { source, span, crop } = this;
@@ -95,7 +116,7 @@ class ClipPage extends WorkbenchElement {
     const share = (frame) => `${((100 * (frame - from)) / (to - from)).toFixed(3)}%`;
     const used = `frames ${start + 1} to ${end}, ${((end - start) / source.fps).toFixed(1)} s`;
     return html`<div class="section cutter" style="max-width:min(1280px, calc((100vh - 330px) * ${(source.width / source.height).toFixed(3)}))"><div class="stage" style="--aspect:${source.width}/${source.height}">${video(source.file, clip.name, { clock: this.clock, width: source.width, height: source.height })}${
-      this.cropping || crop ? this.cropBox(source) : ''}</div>
+      this.cropping || crop ? cropBox(this.shownCrop, source, this.cropping) : ''}</div>
       <div class="film ${source.waveform.length && 'heard'}" data-do="jump"><div class="reel" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%">${video(source.strip, 'Frames of the source video')}</div>${source.waveform.length ? html`<svg class="reel wave" style="left:${share(0)};width:${((100 * source.frames) / (to - from)).toFixed(3)}%" viewBox="0 0 ${source.waveform.length} 200" preserveAspectRatio="none" role="img"
       aria-label="Loudness of the source video"><path d="${wavePath(source.waveform)}"/></svg>` : ''}<span class="out" style="left:0;width:${share(Math.max(start, from))}"></span><span class="out" style="right:0;left:${share(end)}"></span>${
   source.taken.map(([first, last]) => html`<span class="taken" title="Already a clip" style="left:${share(first)};width:${share(from + last - first)}"></span>`)}${(this.cuts ?? []).map((second) => html`<span class="mark" style="left:${share(second * source.fps)}"></span>`)}<span
@@ -113,26 +134,14 @@ class ClipPage extends WorkbenchElement {
       ${this.cropping ? this.cropNumbers(source) : ''}`;
   }
 
-  cropBox(source) {
-    const [left, top, width, height] = this.crop ?? [0, 0, source.width, source.height];
-    const x = (number) => `${((100 * number) / source.width).toFixed(3)}%`, y = (number) => `${((100 * number) / source.height).toFixed(3)}%`;
-    return html`<div class="crop ${this.cropping && 'on'}" style="left:${x(left)};top:${y(top)};width:${x(width)};height:${y(height)}">${this.cropping ? ['nw', 'ne', 'sw', 'se'].map((corner) => html`<span class="corner ${corner}" data-corner="${corner}"></span>`) : ''}</div>`;
-  }
-
   cropNumbers(source) {
-    const box = this.crop ?? [0, 0, source.width, source.height];
+    const box = this.shownCrop;
     return html`<div class="row crop-numbers">${['Left', 'Top', 'Width', 'Height'].map((title, index) => html`<label class="field"><span>${title}</span><input class="input" type="number" step="2" min="0" max="${index % 2 ? source.height : source.width}" name="${index}" value="${box[index]}" data-change="number"></label>`)}<span class="fine faint">Drag the corners, or enter pixels of the ${source.width}×${source.height} source.</span></div>`;
   }
 
   updated() {
     if (!this.source || this.clip?.id !== this.clipId) return;
-    const clock = Clock.named(this.clock);
-    if (this.clockOf !== clock) {
-      this.clockOf?.listeners.delete(this.ticked);
-      this.clockOf = clock;
-      this.ticked = () => this.tick();
-      clock.listeners.add(this.ticked);
-    }
+    this.followClock();
     for (const one of this.querySelectorAll('.dual input')) one.value = this.span[one.name]; // its value may be outside the strip
     this.tick();
   }
@@ -204,27 +213,15 @@ class ClipPage extends WorkbenchElement {
   startCrop() { this.cropping = !this.cropping; this.redraw(); }
 
   number(target) {
-    const box = [...this.crop ?? [0, 0, this.source.width, this.source.height]];
-    box[Number(target.name)] = Number(target.value);
-    this.box = box;
+    this.box = this.shownCrop.with(Number(target.name), Number(target.value));
     this.keep();
   }
 
   grab(event) {
-    const { corner } = event.target.dataset ?? {};
-    if (!corner) return;
-    event.preventDefault();
-    const stage = this.querySelector('.stage').getBoundingClientRect(), { source } = this;
-    followPointer(({ clientX, clientY }) => {
-      const x = ((clientX - stage.left) / stage.width) * source.width, y = ((clientY - stage.top) / stage.height) * source.height;
-      this.box = draggedCrop(this.crop ?? [0, 0, source.width, source.height], corner, x, y, source.width, source.height);
-      this.keep();
-    });
+    dragCorner(event, this.querySelector('.stage'), this.source, () => this.shownCrop, (box) => { this.box = box; this.keep(); });
   }
 
   // ---- changing the clip. A clip that is cut gets a new id.
-
-  get of() { return { name: this.name, clip: this.clipId }; }
 
   open(id, instead = false) {
     const to = address('dataset', this.name, 'clip', id);

@@ -113,12 +113,7 @@ class Clips extends WorkbenchElement {
     this.redraw();
   }
 
-  page(target) {
-    this.first = Math.max(0, Number(target.dataset.value));
-    this.saved.clear();
-    this.follow();
-    this.querySelector('.tools').scrollIntoView({ block: 'start' });
-  }
+  page(target) { this.saved.clear(); turnPage(this, target); }
 
   resize(target) {
     preferences.keep('clip size', Number(target.value));

@@ -13,7 +13,7 @@ class Compare extends WorkbenchElement {
   needs() {
     const [name = ''] = this.path ?? [];
     if (name === 'curves') return { runs: ['runs/list', { sort: 'newest' }] };
-    const list = { grids: ['grids/list', {}] };
+    const list = { grids: ['grids/list', {}], loras: ['loras/list', {}, 'once'] };
     if (!name || name === 'new') return list;
     if (SAMPLE_IDS.test(name)) return { samples: ['samples/side-by-side', { ids: name.split(',') }, 'once'] };
     return { ...list, grid: ['grids/show', { name }] };
@@ -78,7 +78,7 @@ class Compare extends WorkbenchElement {
     const { grids } = this;
     return html`<div class="head"><h1 tabindex="-1">Compare</h1><div class="actions">${button('New comparison', 'make', { name: 'plus', kind: 'primary' })}</div></div>${this.tabs('videos')}
       ${this.refused.grids ? refusal(this.refused.grids) : !grids ? skeleton('height:240px') : !grids.length ? empty(
-        'Compare checkpoints, LoRAs and scales: the same prompts and seeds, side by side and in sync.', linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
+        'Compare checkpoints, LoRAs and scales: the same prompts and seeds, side by side and in sync.', this.loras?.length === 0 && linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
         aria-label="${one.title}">${one.video ? video(one.video, one.title) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'no video yet'}</p></div>`}</a><b
         class="one-line" title="${one.title}">${one.title}</b>${one.problem ? html`<p class="minor bad">${one.problem}</p>` : html`<p class="about"><span class="one-line ${one.going && 'going'}">${
         one.going || one.done < one.videos ? one.progress : one.about}</span><span class="spacer"></span>${ago(one.changed)}</p>`}</div>`)}</div>`}`;
@@ -104,14 +104,7 @@ class Compare extends WorkbenchElement {
           [preferences.read('compare difference', false) ? 'Show the videos' : 'Show the difference to the base', 'toggle', 'difference', 'compare'],
           edits && [grid.exported && !grid.exported_newer ? 'Download the exported page' : 'Export as a page', 'export', 'page', 'download'], edits && ['Export as one GIF', 'export', 'gif', 'download'],
           edits && ['Export as one PNG', 'export', 'png', 'download'], edits && ['Delete this comparison', 'moveToBin', '', 'bin', 'danger']])}</div>
-      ${this.body(grid, mode, edits, name)}`;
-  }
-
-  body(grid, mode, edits, name) {
-    if (mode === 'wipe') return html`<wb-wipe data-id="wipe" .grid=${grid} .chosen=${drafts.read(`wipe ${name}`)}></wb-wipe>`;
-    if (mode === 'vote' && edits) return html`<wb-vote data-id="vote" .grid=${grid}></wb-vote>`;
-    if (mode === 'film') return html`<wb-film data-id="film" .grid=${grid}></wb-film>`;
-    return html`<wb-grid data-id="grid" .grid=${grid} .edits=${edits} .measured=${preferences.read('compare measured', false)} .difference=${preferences.read('compare difference', false)}></wb-grid>`;
+      ${gridIn(mode, grid, name, { edits, measured: preferences.read('compare measured', false), difference: preferences.read('compare difference', false) })}`;
   }
 
   // ---- actions

@@ -196,8 +196,8 @@ class Checks extends WorkbenchElement {
         <p class="faint">The model would learn ${this.missing === 1 ? 'it' : 'them'} from the trigger word alone.</p><div>${linkTo('Write with a model', address('dataset', this.datasetName, 'captions'), { kind: 'small' })}</div></li>` : ''}${
   kinds.map((group) => this.group(group))}</ul>
       ${checks.checked_at && !number ? state('good', 'Nothing to fix') : ''}
-      ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}
-      <p class="fine faint">Imported clips are checked automatically.</p>`;
+      ${task?.activity ? '' : html`<div class="row">${checks.new_clips ? button(`Check ${count(checks.new_clips, checks.checked_at ? 'new clip' : 'clip')}`, 'check', { kind: 'small' }) : button('Check again', 'check', { kind: 'quiet small' })}</div>`}${
+  checks.checked_at ? html`<p class="fine faint">Imported clips are checked automatically.</p>` : ''}`;
   }
 
   group(group) {

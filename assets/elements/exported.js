@@ -35,13 +35,10 @@ class ExportedGrid extends WorkbenchElement {
 
   view() {
     const { grid, mode } = this;
-    const shown = { grid: 'wb-grid', wipe: 'wb-wipe', film: 'wb-film' }[mode];
     return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[grid.progress.text, ...grid.fixed].join(' · ')}</span></div>
       <div class="bar" role="toolbar" aria-label="Compare">${segments('mode', [['grid', 'Grid'], ['wipe', 'Wipe'], ['film', 'Epochs']], mode, 'turn', 'Mode')}
       <wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames} .speeds=${true}></wb-scrubber></div>
-      ${shown === 'wb-grid' ? html`<wb-grid data-id="grid" .grid=${grid} .edits=${false} .measured=${false}></wb-grid>` : ''}${
-      shown === 'wb-wipe' ? html`<wb-wipe data-id="wipe" .grid=${grid} .chosen=${drafts.read(`wipe ${grid.grid}`)}></wb-wipe>` : ''}${
-      shown === 'wb-film' ? html`<wb-film data-id="film" .grid=${grid}></wb-film>` : ''}`;
+      ${gridIn(mode, grid, grid.grid)}`;
   }
 
   arrived() {

@@ -135,7 +135,7 @@ class Filling {
     const setting = this.setting(name);
     this.touched.add(name);
     if (same(value, setting.default)) delete this.values[name]; else this.values[name] = value;
-    delete this.problems[name];
+    for (const told of [this.problems, this.missing]) delete told[name];
     delete this.problems[''];
     this.filled.delete(name);
     this.keep();
@@ -362,25 +362,23 @@ class FillingElement extends WorkbenchElement {
   }
 
   blockScale(target) {
-    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), [name, scale, text] = lorasScale(loras[at]);
-    const { blocks } = this.mixing[name].groups[Number(target.dataset.group)];
-    const factors = { ...blockFactors(text), ...Object.fromEntries(blocks.map((block) => [block, Number(target.value)])) };
-    loras[at] = withScale(name, scale, blocksText(factors));
-    this.filling.set('loras', loras);
+    this.changeLora(target.dataset.at, (name, scale, text) => {
+      const { blocks } = this.mixing[name].groups[Number(target.dataset.group)];
+      return [name, scale, blocksText({ ...blockFactors(text), ...Object.fromEntries(blocks.map((block) => [block, Number(target.value)])) })];
+    });
   }
 
-  resetBlocks(target) {
-    const loras = [...this.filling.get('loras')], at = Number(target.dataset.value), [name, scale] = lorasScale(loras[at]);
-    loras[at] = withScale(name, scale);
-    this.filling.set('loras', loras);
-  }
+  resetBlocks(target) { this.changeLora(target.dataset.value, (name, scale) => [name, scale]); }
 
   scale(target) {
-    const loras = [...this.filling.get('loras')], at = Number(target.dataset.at), scale = Number(target.value);
-    if (!Number.isFinite(scale)) return;
-    const [name, , blocks] = lorasScale(loras[at]);
-    loras[at] = withScale(name, scale, blocks);
-    this.filling.set('loras', loras);
+    const scale = Number(target.value);
+    if (Number.isFinite(scale)) this.changeLora(target.dataset.at, (name, _, blocks) => [name, scale, blocks]);
+  }
+
+  // Change a LoRA of the list. change(name, scale, blocks): returns them as they should be
+  changeLora(at, change) {
+    const loras = this.filling.get('loras');
+    this.filling.set('loras', loras.with(Number(at), withScale(...change(...lorasScale(loras[Number(at)])))));
   }
 
   without(target) { this.filling.set('loras', this.filling.get('loras').filter((_, index) => index !== Number(target.dataset.value))); }

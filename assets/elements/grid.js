@@ -213,6 +213,17 @@ class GridPlayer extends WorkbenchElement {
 }
 define('wb-grid', GridPlayer);
 
+// A choice of a row of a grid.
+const rowChoice = (grid, row) => select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"');
+
+// A grid in a mode. more: properties of the grid's element
+const gridIn = (mode, grid, name, { edits = false, measured = false, difference = false } = {}) => {
+  if (mode === 'wipe') return html`<wb-wipe data-id="wipe" .grid=${grid} .chosen=${drafts.read(`wipe ${name}`)}></wb-wipe>`;
+  if (mode === 'vote' && edits) return html`<wb-vote data-id="vote" .grid=${grid}></wb-vote>`;
+  if (mode === 'film') return html`<wb-film data-id="film" .grid=${grid}></wb-film>`;
+  return html`<wb-grid data-id="grid" .grid=${grid} .edits=${edits} .measured=${measured} .difference=${difference}></wb-grid>`;
+};
+
 // ---- the wipe between two videos ----
 
 // chosen: {row, left, right}, kept by the parent element, which the event wb-chosen updates
@@ -225,7 +236,7 @@ class GridWipe extends WorkbenchElement {
     const last = grid.columns.length - 1;
     const { row = 0, left = grid.columns[last].reference, right = last } = this.chosen ?? {};
     const columns = grid.columns.map((column, index) => [index, nameOfColumn(column)]);
-    return html`<div class="row">${select(grid.rows.map(({ prompt, label }, index) => [index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"')}${
+    return html`<div class="row">${rowChoice(grid, row)}${
       select(columns, left, 'aria-label="Left" name="left" data-change="choose"')}<span class="faint">against</span>${select(columns, right, 'aria-label="Right" name="right" data-change="choose"')}</div>
       <div class="wipe ${tinyOf(grid)}" style="--shape:${shapeOf(grid)};--x:${this.share}%">${cellVideo(grid, row, left)}${cellVideo(grid, row, right)}<span class="name left">${nameOfColumn(grid.columns[left])}</span><span
       class="name right">${nameOfColumn(grid.columns[right])}</span><span class="line"></span><input type="range" min="0" max="100" step="0.5" value="${this.share}" data-input="move" aria-label="Boundary between the two videos"></div>`;
@@ -314,8 +325,7 @@ class GridFilm extends WorkbenchElement {
     const last = columns.length - 1;
     this.at = Math.min(this.at ?? last, last);
     const now = columns[this.at];
-    return html`<div class="section film-view ${tinyOf(grid)}" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? select(grid.rows.map(({ prompt, label }, index) => [
-      index, [prompt, label].filter(Boolean).join(', ')]), row, 'aria-label="Prompt" name="row" data-change="choose"') : ''}${groups.length > 1 ? select(groups.map(({ name }, index) => [index, name]), this.group,
+    return html`<div class="section film-view ${tinyOf(grid)}" style="--shape:${shapeOf(grid)}">${grid.rows.length > 1 || groups.length > 1 ? html`<div class="row">${grid.rows.length > 1 ? rowChoice(grid, row) : ''}${groups.length > 1 ? select(groups.map(({ name }, index) => [index, name]), this.group,
       'aria-label="Which columns" name="group" data-change="choose"') : ''}</div>` : ''}
       <div class="film-stack">${columns.map((column, index) => html`<div data-id="large-${column}" class="${index === this.at && 'on'}" ?hidden=${columns.length > 16 && index !== this.at}>${
         cellVideo(grid, row, column)}</div>`)}</div>

@@ -23,16 +23,12 @@ function unsureWords(confidence, sure) {
 const OVERLAYS = [['#3b5bfd', 'Blue'], ['#e0218a', 'Pink'], ['#00a878', 'Green'], ['#ffb000', 'Yellow']];
 const MOST_UNDONE = 20; // strokes
 
-class MaskPage extends WorkbenchElement {
-  static properties = ['path'];
+class MaskPage extends PlayedClip {
   tool = 'paint';
   size = 36;
-  get name() { return this.path?.[0] ?? ''; }
-  get clipId() { return this.path?.[2] ?? ''; }
   get heading() { return this.mask ? `Mask of ${this.mask.name}` : 'Mask'; }
   get clock() { return `mask ${this.clipId}`; }
   get color() { return preferences.read('mask color', OVERLAYS[0][0]); }
-  get of() { return { name: this.name, clip: this.clipId }; }
   get model() { return preferences.read('mask model', ''); }
   needs() { return { mask: ['clips/mask', this.of], trackers: ['clips/list-trackers', {}, 'once'] }; }
 
@@ -49,16 +45,13 @@ class MaskPage extends WorkbenchElement {
     this.addEventListener('keydown', (event) => this.move(event));
   }
 
-  left() { this.clockOf?.listeners.delete(this.ticked); this.clockOf = null; cancelAnimationFrame(this.next); }
+  left() { super.left(); cancelAnimationFrame(this.next); }
 
   view() {
     const { name, mask } = this;
     if (this.refused.mask) return absent('Clip not found', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
     if (!mask) return html`<div class="head">${crumbs(address('dataset', name), name, 'Mask')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
-    const to = (id) => address('dataset', name, 'clip', id, 'mask');
-    const beside = (id, picture, label) => (id ? linkTo('', to(id), { kind: 'square', name: picture, label }) : button('', 'stay', { kind: 'square', name: picture, label, off: true }));
-    return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${
-      beside(mask.previous, 'left', 'Previous clip')}${beside(mask.next, 'right', 'Next clip')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
+    return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${this.neighbors(mask, 'mask')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
       <div class="split"><div class="section">${this.stage(mask)}</div>${this.aside(mask)}</div>`;
   }
 
@@ -77,7 +70,7 @@ class MaskPage extends WorkbenchElement {
     const middle = (frame) => `${((100 * (frame + 0.5)) / frames).toFixed(2)}%`;
     const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'Imported mask' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
     return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: confidence of ${mask.by || 'the tracker'}.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
-      `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'Every frame is sure') : ''}</div>
+      `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'No doubtful frames') : ''}</div>
       ${confidence.length ? html`<div class="certainty" role="img" aria-label="Certainty of the mask by frame${unsure && `: ${unsure}`}" data-do="pick">${confidence.map((one, frame) => html`<i class="${one < sure && 'low'}" style="height:${Math.max(8, Math.round(100 * one))}%" title="Frame ${frame + 1}: ${percent(one)} sure"></i>`)}<span class="playhead"></span></div>` : ''}
       ${painted.length ? html`<div class="keyframes">${painted.map(({ frame }) => html`<button type="button" style="left:${middle(frame)}" data-do="jump" data-value="${frame}" title="Painted frame ${frame + 1}" aria-label="Painted frame ${frame + 1}">◆<span>${frame + 1}</span></button>`)}</div>` : ''}</div>`;
   }
@@ -86,7 +79,7 @@ class MaskPage extends WorkbenchElement {
     const here = mask.painted.some(({ frame }) => frame === this.frame) || this.local.has(this.frame);
     return html`<aside class="aside"><h2>Brush</h2>${segments('tool', [['paint', 'Paint'], ['erase', 'Erase']], this.tool, 'choose', 'Tool')}
       <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
-      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Track this frame instead', 'forget', { kind: 'small quiet', title: 'Discard what is painted on this frame' }) : ''}</div>
+      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Track this frame instead', 'forget', { kind: 'small quiet', title: 'Discard the paint on this frame' }) : ''}</div>
       <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again. Each ◆ corrects the frames around it.</p>
       ${this.tracker()}${mask.problem && !mask.activity ? alarm(mask.problem) : ''}
       ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')}${this.model ? '' : ` · ${duration(mask.seconds)}`}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}
@@ -119,14 +112,7 @@ class MaskPage extends WorkbenchElement {
 
   updated() {
     if (!this.mask || !this.canvas) return;
-    const clock = Clock.named(this.clock);
-    if (this.clockOf !== clock) {
-      this.clockOf?.listeners.delete(this.ticked);
-      this.clockOf = clock;
-      this.ticked = () => this.tick();
-      clock.listeners.add(this.ticked);
-      if (clock.playing) clock.play(false); // to paint on a still frame
-    }
+    if (this.followClock() && this.clockOf.playing) this.clockOf.play(false); // to paint on a still frame
     const { source } = this;
     if (source && source !== this.heard) {
       this.heard = source;

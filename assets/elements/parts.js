@@ -153,12 +153,23 @@ const progress = (share, label) => html`<div class="meter ${share === null && 'u
   aria-valuemax="100" ${new Markup(share === null ? '' : `aria-valuenow="${Math.round(100 * share)}"`)}><i style="width:${
   share === null ? 30 : (100 * share).toFixed(1)}%"></i></div>`;
 
+// A task under way, with a button that calls `stop`.
+const underWay = (share, activity) => html`<div class="task" role="status">${progress(share, activity)}<div class="row"><span class="minor live">${activity}</span><span
+  class="spacer"></span>${button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
+
 // A placeholder of the size of what is loading.
 const skeleton = (style) => html`<div class="skeleton" style="${style}"></div>`;
 
 // A place to drop a missing file. does: method to call on click;  label: for screen readers, if the text is not enough
 const dropSlot = (does, text, { value = '', name = 'upload', label = '', style = '' } = {}) => html`<button type="button" class="dropzone" data-do="${does}" data-value="${value}" style="${style}" ${
   new Markup(label && `aria-label="${escaped(label)}"`)}>${icon(name)}<span class="minor">${text}</span></button>`;
+
+// Show another page of an element's list, from the top of its tools.
+function turnPage(element, target) {
+  element.first = Math.max(0, Number(target.dataset.value));
+  element.follow();
+  element.querySelector('.tools').scrollIntoView({ block: 'start' });
+}
 
 // Links to pages of a long list, which call the element's method `page`. first: index of the first item;  size: items per page
 const pager = ({ first, found, size, what }) => (found <= size ? '' : html`<nav class="row" aria-label="Pages of ${what}s">${button('Previous', 'page', { value: first - size, off: !first, name: 'left' })}<span class="minor">${(first + 1).toLocaleString('en-US')} to ${
@@ -201,6 +212,23 @@ function draggedCrop([left, top, width, height], corner, x, y, wide, high) {
   if (corner.includes('w')) west = Math.min(even(x, wide), east - least); else east = Math.max(even(x, wide), west + least);
   if (corner.includes('n')) north = Math.min(even(y, high), south - least); else south = Math.max(even(y, high), north + least);
   return [Math.max(0, west), Math.max(0, north), east - Math.max(0, west), south - Math.max(0, north)];
+}
+
+// A box over a stage, with corners to drag if `on`. box: [left, top, width, height] in pixels of the video
+const cropBox = ([left, top, wide, tall], { width, height }, on) => {
+  const x = (number) => `${((100 * number) / width).toFixed(3)}%`, y = (number) => `${((100 * number) / height).toFixed(3)}%`;
+  return html`<div class="crop ${on && 'on'}" style="left:${x(left)};top:${y(top)};width:${x(wide)};height:${y(tall)}">${
+    on ? ['nw', 'ne', 'sw', 'se'].map((corner) => html`<span class="corner ${corner}" data-corner="${corner}"></span>`) : ''}</div>`;
+};
+
+// Drag the corner under the pointer. box(): the box now;  changed(box): called as it changes
+function dragCorner(event, stage, size, box, changed) {
+  const { corner } = event.target.dataset ?? {};
+  if (!corner) return;
+  const { width, height } = size;
+  event.preventDefault();
+  const area = stage.getBoundingClientRect();
+  followPointer(({ clientX, clientY }) => changed(draggedCrop(box(), corner, ((clientX - area.left) / area.width) * width, ((clientY - area.top) / area.height) * height, width, height)));
 }
 
 // Download a file from the server, as `name` or under its own name.

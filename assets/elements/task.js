@@ -7,10 +7,7 @@ class Task extends WorkbenchElement {
   view() {
     const { task } = this;
     if (!task) return html``;
-    if (task.activity) {
-      return html`<div class="task" role="status">${progress(task.share, task.activity)}<div class="row"><span class="minor live">${capital(task.activity)}</span><span class="spacer"></span>${
-        button('Stop', 'stop', { kind: 'small', name: 'stop' })}</div></div>`;
-    }
+    if (task.activity) return underWay(task.share, capital(task.activity));
     if (!task.sentence) return html``;
     const tone = { finished: 'good', stopped: 'idle' }[task.state] ?? 'bad';
     return html`<div class="task" role="status"><div class="row">${html`<p class="state ${tone}">${icon(TONE_ICONS[tone])}<span>${prose(task.sentence)}</span></p>`}<span class="spacer"></span>${

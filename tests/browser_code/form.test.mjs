@@ -42,6 +42,16 @@ test('what nobody has filled in is missing, not wrong, until the form is sent', 
   assert.deepEqual(filling.sorted(problems)[0], problems);
 });
 
+test('what was missing is no longer called so once it is filled in', () => {
+  const filling = new Filling('train');
+  filling.settings = [setting('dataset', 'text', { default: '' })];
+  filling.named = new Map(filling.settings.map((one) => [one.name, one]));
+  filling.missing = { dataset: 'choose one' };
+  filling.later = () => {};
+  filling.set('dataset', 'cats');
+  assert.deepEqual(filling.missing, {});
+});
+
 test('several values of a number are tried, the others given', () => {
   const filling = new Filling('train', { several: true, start: { rank: '8, 16', steps: 600 } });
   filling.settings = [setting('rank', 'integer'), setting('steps', 'integer')];

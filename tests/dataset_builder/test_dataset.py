@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,18 @@ def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None
     assert [one.name for one in dataset.snapshot().tasks] == ["split"]
     task.dismiss()
     assert (task_snapshot(task).sentence, dataset.snapshot().tasks) == ("", ())
+
+
+def test_a_task_at_work_shows_one_count(dataset: Dataset) -> None:
+    task = dataset.task("check")
+    task.folder.mkdir(exist_ok=True)
+    write_json(task.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
+    beat = {"phase": "measuring pictures", "step": 30, "total": 90, "time": time.time()}
+    write_json(task.folder / jobs.HEARTBEAT, {**beat, "message": "3 of 10 clips"})
+    assert task_snapshot(task).activity == "measuring pictures · 3 of 10 clips"
+    assert task_snapshot(task).share == pytest.approx(1 / 3)
+    write_json(task.folder / jobs.HEARTBEAT, beat)
+    assert task_snapshot(task).activity == "measuring pictures · 30 of 90"
 
 
 def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Dataset) -> None:

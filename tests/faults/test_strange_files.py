@@ -84,7 +84,7 @@ def files(workspace: Workspace, run: Run) -> list[Path]:
     names = (
         "config.json", "process.json", "heartbeat.json", "result.json", "parent.json", "metrics.jsonl",
         "sessions.jsonl", "stars.json", "best.json", "oom_fallback.json", "dataset.lock.json", "published.json",
-        "README.md", "job.log", "remote.json", "waiting.json", ".summary.json", "lora.safetensors",
+        "README.md", "job.log", "remote.json", "waiting.json", ".summary.json", ".curves.jsonl", "lora.safetensors",
         "previews/step-00000010/0.json", "previews/step-00000010/0-scale-0.5.json",
         "previews/step-00000010/live-0.json", "checkpoints/step-00000010/MANIFEST.json",
     )  # fmt: skip

@@ -198,7 +198,7 @@ def test_a_full_gpu_whose_steps_take_ten_times_as_long_has_spilled_into_the_mach
 
     assert spilling(23.7)
     assert not spilling(12.0)  # something else slows it down
-    assert not spilling(23.7, "processor, 8 cores")
+    assert not spilling(23.7, "CPU, 8 cores")
     writer = MetricsWriter(run.folder, 220)
     for step in range(221, 226):
         writer.write(step=step, loss=0.5, lr=1e-4, seconds=2.0)

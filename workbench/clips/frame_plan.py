@@ -57,10 +57,10 @@ class FramePlan:
 
     @property
     def sound_span(self) -> tuple[float, float, float]:
-        """Where the sound of the planned frames starts, how long it is there, and how long it should be, in seconds.
+        """Where the sound of the planned frames starts, how long it is, and how long it should be, in seconds.
 
-        The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound is
-        then as much faster or slower, and higher or lower, as the movement.
+        The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound
+        then becomes faster or slower, and higher or lower, like the movement.
         """
         indices, rate = self.indices, self.clip.fps
         wanted, start = len(indices) / self.fps, indices[0] / rate

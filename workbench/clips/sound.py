@@ -189,7 +189,7 @@ def _resampled(pieces: Iterable[Samples], own_rate: int, rate: int, layout: str)
 
 
 def track_of(path: Path) -> Sound | None:
-    """Return what a video's header says about its sound, None without a sound. Raises DataError."""
+    """Return what a video's header says about its sound; None without sound. Raises DataError."""
     with opened(path) as (container, pictures):
         if (track := _track(container)) is None:
             return None
@@ -227,7 +227,7 @@ class Loudness(NamedTuple):
 
 
 def loudness(path: Path, tick: Callable[[], None] = lambda: None) -> Loudness | None:
-    """Measure a video's sound, None without one. Raises DataError."""
+    """Measure a video's sound; None without sound. Raises DataError."""
     import numpy as np
 
     if (about := track_of(path)) is None:
@@ -269,7 +269,7 @@ def waveform(path: Path, steps: int) -> list[int]:
 
 
 def write_sound(path: Path, samples: Samples, rate: int) -> None:
-    """Give an mp4 that stands at `path` a sound track, replacing the one it has; its pictures and metadata stay.
+    """Give the mp4 at `path` a sound track, replacing any it has; its pictures and metadata stay.
 
     samples: float [channels, n] from -1 to 1, of one or two channels, beginning with the first picture.
 
@@ -302,7 +302,7 @@ def amplify(video: Path, target: Path, gain: float, tick: Callable[[], None] = l
 
 
 def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, channels: int) -> None:
-    """Write `video` without its own sound and with this one to `target`, an mp4; the pictures are copied, not encoded.
+    """Write `video` with this sound in place of its own to the mp4 `target`; the pictures are copied, not encoded.
 
     pieces: float [channels, n], consecutive. Raises DataError, CannotWrite.
     """
@@ -383,7 +383,7 @@ def carry(
     tick: Callable[[], None] = lambda: None,
     skipped: list[float] | None = None,
 ) -> bool:
-    """Give the mp4 at `target` the sound that `source` has in some spans, one after the other, at most in stereo.
+    """Give the mp4 at `target` the sound of some spans of `source`, one after the other, in at most two channels.
 
     Args:
         spans: (start, end) of each in seconds after the first picture of `source`, in order.
@@ -391,7 +391,7 @@ def carry(
         skipped: As in `sound_chunks`.
 
     Returns:
-        Whether there was any sound; without, the file stays as it is.
+        Whether there was any sound; if not, the file stays as it is.
 
     Raises:
         DataError: The sound of `source` is damaged. CannotWrite.

@@ -92,6 +92,7 @@ class OperationResult:
     reports: what matched, for each LoRA that was read (families.lora_names).
     files: written by a conversion.
     survives: the share of the change that is left after fusing, by the format of the weights.
+    repair: the map of a repair, its strengths and what they measure (loras.repair).
     """
 
     name: str
@@ -100,6 +101,7 @@ class OperationResult:
     reports: Sequence[Mapping[str, Any]] = ()
     files: Sequence[str] = ()
     survives: Mapping[str, float] = field(default_factory=dict)
+    repair: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

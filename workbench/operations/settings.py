@@ -29,6 +29,7 @@ from workbench.loras.settings import (
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -66,6 +67,7 @@ FORMS: dict[str, type[Settings]] = {
     "resize": ResizeSettings,
     "fuse": FuseSettings,
     "survives": SurvivesSettings,
+    "repair": RepairSettings,
     "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
@@ -146,16 +148,6 @@ class SettingChoice(Snapshot):
     """The heading that it is listed under; "" for none."""
 
 
-class Checked(FormState):
-    """The result of validating a form."""
-
-    own: dict[str, str] = {}
-    """Setting -> the model's default, which applies while the setting is empty."""
-
-    model: str = ""
-    """The model in one line; "" if the form has none or it is unknown."""
-
-
 class AdaptedValues(Snapshot):
     """Changes to a form for another model."""
 
@@ -188,7 +180,7 @@ def choices(
 
 
 @operation(path="/settings/{form}/check", shell=False)
-def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
+def check(workspace: Workspace, form: Form, *, values: Values) -> FormState:
     """Validate the values of a form: each on its own, and frames and size against the model."""
     try:
         settings = parse(FORMS[form], values)
@@ -198,9 +190,9 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
                 *(getattr(settings, name) or getattr(model, name) for name in ("frames", "height", "width"))
             )
     except ConfigError as error:
-        return Checked(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
+        return FormState(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
     named = str(getattr(settings, "model", "")) if isinstance(settings, TrainSettings | SampleSettings) else ""
-    return Checked(
+    return FormState(
         problems={},
         without_effect=(*without_effect(FORMS[form], settings.model_dump()), *_unread(settings)),
         notes=tuple(needless(settings, values)),

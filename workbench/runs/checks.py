@@ -176,7 +176,7 @@ def _check_best_point(settings: TrainSettings, resolved: ResolvedModel) -> None:
     family, model = resolved
     why = ""
     if settings.method == "full" or settings.train_also:
-        why = "it compares with the base model, which is kept only while nothing but a LoRA is trained"
+        why = "it compares with the base model, which is kept only when a LoRA alone is trained"
     elif settings.is_slider:
         why = "a slider has no clips that it should come to resemble"
     elif family.codes(model):

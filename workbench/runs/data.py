@@ -67,7 +67,7 @@ class RunClip:
     told: companion files used for conditioning. Their names change with their content.
     mask: SHA-256 of its mask's file; "" if no mask is used.
     soften: by how many pixels the mask's edges are blurred.
-    heard: the run learns its sound, or is given it.
+    heard: whether the run learns its sound, or is given it.
     """
 
     path: Path
@@ -207,7 +207,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     """Read the datasets, plan the frames of every clip, and hold some clips out.
 
     Args:
-        hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
+        hashed: Hash every file. If not, trust the hashes in the records: the same clips are held out, unless a file was
+            changed since, or its record has no hash.
 
     Raises ConfigError for an illegal shape, DataError if no clip can be used.
     """
@@ -246,7 +247,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
         items, mute = _with_sound(settings, role, source.name, items)
         left_out += mute
-        contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        known = {item.path: item.plan.clip.sha256 or item.plan.clip.id for item in items}
+        contents = {path: file_sha256(path) if hashed else recorded for path, recorded in known.items()}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
@@ -514,7 +516,7 @@ def _with_sound(
 def _beside(item: RunClip, shapes: Collection[tuple[Bucket, bool]]) -> str:
     """Say why a regularization clip cannot share a batch with new clips; "" if it can.
 
-    shapes: (bucket, with a sound to learn) of the new clips
+    shapes: (bucket, whether there is a sound to learn) of the new clips
     """
     if (item.bucket, item.heard) in shapes:
         return ""
@@ -613,11 +615,11 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    All clips of a batch have the same shape (bucket), and either all or none a sound to learn: these are buckets apart.
-    Within a bucket, every clip is used once, in a new order, before
-    any is used again; clips left over at the end of a pass start the next batch, so none is lost and no padding is
-    needed. Over a pass, every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted
-    by sampling, each is a group with its own order, and groups take turns according to their shares.
+    All clips of a batch have the same shape (bucket), and either all or none have a sound to learn: these form separate
+    buckets. Within a bucket, every clip is used once, in a new order, before any is used again; clips left over at the
+    end of a pass start the next batch, so none is lost and no padding is needed. Over a pass, every bucket gets batches
+    in proportion to its clips, in a new order. If datasets are weighted by sampling, each is a group with its own
+    order, and groups take turns according to their shares.
     """
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:

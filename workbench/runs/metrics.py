@@ -7,6 +7,7 @@ docs/file_formats.md has their keys. Readers ignore a torn last line; resuming r
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -41,6 +42,7 @@ class MetricsReader:
     run: Path
     offset: int = 0
     _tail: bytes = b""
+    _hash: Any = field(default_factory=hashlib.sha256)
 
     def restarted(self) -> bool:
         """Whether the file was rewritten since the last read. If so, the next read starts over."""
@@ -52,7 +54,24 @@ class MetricsReader:
                 file.seek(self.offset - len(self._tail))
                 if file.read(len(self._tail)) == self._tail:
                     return False
-        self.offset, self._tail = 0, b""
+        self.offset, self._tail, self._hash = 0, b"", hashlib.sha256()
+        return True
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what was read."""
+        return str(self._hash.hexdigest())
+
+    def skip(self, length: int, digest: str) -> bool:
+        """Start behind the first bytes of the file, if they have this digest."""
+        seen, tail = hashlib.sha256(), b""
+        with (self.run / METRICS).open("rb") as file:
+            for block in iter(lambda: file.read(min(BLOCK, length - file.tell())), b""):
+                seen.update(block)
+                tail = (tail + block)[-TAIL:]
+            if file.tell() != length or seen.hexdigest() != digest:
+                return False
+        self.offset, self._tail, self._hash = length, tail, seen
         return True
 
     def lines(self) -> Iterator[dict[str, Any]]:
@@ -64,6 +83,7 @@ class MetricsReader:
             yield from parse_lines(whole)
             self.offset += len(whole)
             self._tail = (self._tail + whole)[-TAIL:]
+            self._hash.update(whole)
 
 
 def _blocks(path: Path, offset: int) -> Iterator[bytes]:

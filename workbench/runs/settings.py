@@ -307,7 +307,7 @@ class MaskSettings(Settings):
     loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
     """Learn only the part of each clip that its mask marks. A mask is a gray video linked to the clip. inside: learn
     where it is white. outside: learn where it is black. off: learn the whole clip, even if it has a mask. The loss is
-    averaged over the part, so a small face is learned as fast as a large one. Using the LoRA takes no mask."""
+    averaged over the part, so a small face is learned as fast as a large one. No mask is needed to use the LoRA."""
 
     unmasked_clips: Literal["refuse", "whole"] = field("refuse", title="Clips without a mask", advanced=True)
     """refuse: the run does not start if a clip to train on has no mask, and the error names it. whole: learn such a
@@ -316,7 +316,7 @@ class MaskSettings(Settings):
     outside_weight: float = field(0.0, title="Weight of the rest", low=0.0, high=100.0, advanced=True)
     """Also keep the rest of each clip close to what the base model predicts with the same noise, with this weight in
     the loss. This stops the LoRA from changing what it is not shown. A step takes up to a third longer. 0 turns it off:
-    the rest may become anything."""
+    nothing constrains the rest."""
 
     mask_floor: float = field(0.0, title="Minimum weight", low=0.0, high=1.0, advanced=True)
     """How much the rest of the clip still counts in the loss: 0 not at all, 0.1 a tenth, 1 as much as the learned
@@ -341,8 +341,8 @@ class TrainingSettings(Settings):
     SECTION = "Training"
 
     steps: int = field(300, title="Steps", low=1, high=1_000_000, unit="steps")
-    """How many times the weights are updated. More steps teach the model more, but at some point it forgets the
-    rest."""
+    """How many times the weights are updated. More steps teach the model more, but eventually it forgets what it
+    knew."""
 
     epochs: float | None = field(None, title="Epochs", low=0.01, high=100_000, advanced=True)
     """Passes over all clips. If set, the number of steps is computed from it."""
@@ -356,7 +356,7 @@ class TrainingSettings(Settings):
     """Batches accumulated before each update: the effect of a larger batch without its memory."""
 
     learning_rate: float = field(1e-4, title="Learning rate", low=1e-8, high=10.0)
-    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy wants 1."""
+    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy needs 1."""
 
     scale_learning_rate: bool = field(False, title="Scale the learning rate", advanced=True)
     """Multiply the learning rate by batch size and gradient accumulation."""
@@ -496,7 +496,7 @@ class LoraSettings(Settings):
 
     training_adapter: str | None = field(None, title="Training adapter", source="loras", advanced=True, path=True)
     """A frozen LoRA that is on only during training, as NAME=STRENGTH: one that undoes the distillation of a few-step
-    model, which plain training would destroy. Previews run without it, and so does whoever uses the new LoRA."""
+    model, which plain training would destroy. Previews run without it, and it is not needed to use the new LoRA."""
 
     lora_init: Literal["default", "gaussian", "orthogonal", "pissa", "olora", "eva", "corda", "loftq"] = field(
         "default", title="LoRA initialization", advanced=True
@@ -559,7 +559,7 @@ class PreviewSettings(Settings):
     """Every preview of a prompt starts from this seed, so that they can be compared."""
 
     preview_inputs: bool = field(True, title="Save training inputs", advanced=True)
-    """Before the first step, save two clips as the model reads them, and what its video encoder keeps of them."""
+    """Before the first step, save two clips as the model reads them, and the same clips after encoding and decoding."""
 
     preview_latents_only: bool = field(False, title="Keep previews as latents", advanced=True)
     """Save previews without decoding them, which takes less time and memory. They can be decoded later."""

@@ -154,11 +154,11 @@ class Sampler:
         found = fetched(inputs.loras, self._report)
         loras = self.experts.apply(found, workspace.cache / "loras", settings.force_loras)
         self._prepare(settings)
-        text = self._text(settings.prompt)
+        text = self.text(settings.prompt)
         zeros = _compares_with_zeros(inputs, self.model, found)
         negative = None
         if inputs.guidance.wanted:
-            negative = self.family.no_text(self._text("")) if zeros else self._text(inputs.negative_prompt)
+            negative = self.family.no_text(self.text("")) if zeros else self.text(inputs.negative_prompt)
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
         recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in found)
         downscale = next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
@@ -185,7 +185,7 @@ class Sampler:
             **self._given_streams(inputs),
         )
         try:  # two experts move to the device by themselves
-            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
+            with contextlib.nullcontext() if self._pair else self.on_device(self.transformer):
                 latents, sound = self.family.denoise_with_sound(self.transformer, denoise_inputs)
         finally:
             self.experts.rest()
@@ -235,7 +235,7 @@ class Sampler:
             encoder = self.family.load_sound_encoder(self.folder, self._torch_device)
             found["sound"] = self.family.encode_sound(encoder, torch.from_numpy(heard))[SOUND]
         if settings.given_video:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 moments = self.family.encode_video(self._vae, as_clip(given_frames(settings, shape)))
             no_noise = torch.zeros(1, *self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width))
             found["picture"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, no_noise)
@@ -244,7 +244,7 @@ class Sampler:
     def latent_preview(self) -> LatentPreviewer:
         """Return the renderer of latent previews, created on first use."""
         if self._latent_previewer is None:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
         return self._latent_previewer
 
@@ -306,7 +306,7 @@ class Sampler:
     # ---- parts
 
     @contextlib.contextmanager
-    def _on_device(self, part: Any) -> Iterator[None]:
+    def on_device(self, part: Any) -> Iterator[None]:
         """Put a part on the device, and on its offload device afterwards."""
         moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
         if moves:
@@ -318,12 +318,12 @@ class Sampler:
                 part.to(self._offload_device)
                 free_memory()
 
-    def _text(self, prompt: str) -> Tensors:
+    def text(self, prompt: str) -> Tensors:
         """Return a prompt's embedding, on the device. The most recent ones are kept."""
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
         else:
-            with self._on_device(self._text_encoder):
+            with self.on_device(self._text_encoder):
                 found = self.family.encode_text(self._text_encoder, [prompt])
                 self._texts[prompt] = {name: value.cpu() for name, value in found.items()}
             while len(self._texts) > PROMPTS_KEPT:
@@ -347,7 +347,7 @@ class Sampler:
         if not (settings.continue_from or settings.video or picture is not None or tells):
             return {}
         last = None
-        with self._on_device(self._vae):
+        with self.on_device(self._vae):
             if settings.continue_from:
                 before = named_paths.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
@@ -381,7 +381,7 @@ class Sampler:
         if self._sound_decoder is None:
             load = self.family.load_sound_decoder
             self._sound_decoder = load(self.folder, self._offload_device, self._vae_dtype)
-        with self._on_device(self._sound_decoder):
+        with self.on_device(self._sound_decoder):
             return self.family.decode_sound(self._sound_decoder, latents)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
@@ -396,7 +396,7 @@ class Sampler:
             free_memory()
 
         try:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 begin: DecodingMethod = "tiles" if self.offload_plan.tiled else "whole"
                 return decode(self.family, self._vae, latents, make_room, begin, noise)
         finally:

@@ -8,8 +8,8 @@ Besides the caption, image-to-video models get the noised first frame or the cli
 training code (SAT diffusion_video.py): the first frame is noised before it is encoded, with a sigma drawn from
 exp(N(mean, deviation)) for every clip and step, and is dropped now and then.
 
-A sound has noise and a noise level of its own, drawn apart from the picture's. A run that learns the sound alone has no
-other. A stream that is given to the other has no noise, and timestep 0.
+A sound has its own noise and noise level, drawn separately from the picture's. A run that learns only the sound has no
+others. A stream that is given to the other has no noise, and timestep 0.
 
 If a run sets the conditioning itself (settings `given`, `control` and `reference`), each batch draws one kind of given
 frames for all its clips. Measurements and previews always use the kind with the largest share.

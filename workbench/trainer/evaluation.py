@@ -300,13 +300,13 @@ EFFECT_INPUTS = 2  # clips of each side
 
 
 class EffectAndDrift:
-    """Measures how far the LoRA has moved the model's predictions towards the new clips, and how far it moves others.
+    """Measures how far the LoRA has moved the model's predictions toward the new clips, and how far it moves others.
 
-    Effect is the share of the way from the base model's prediction b to the target t that the prediction p has gone,
-    (p - b)(t - b) / |t - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b|
-    for clips of the regularization dataset, or for preservation prompts in pure noise. Both come from mean squared
-    errors, so that masks and known frames count as in the loss. Noise and inputs are always the same. The base model's
-    output never changes during a run, so it is computed once and stays on the CPU.
+    Effect is how far the prediction p has moved from the base model's prediction b to the target t, (p - b)(t - b) / |t
+    - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b| for clips of the
+    regularization dataset, or for preservation prompts in pure noise. Both come from mean squared errors, so that masks
+    and known frames count as in the loss. Noise and inputs are always the same. The base model's output never changes
+    during a run, so it is computed once and stays on the CPU.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ def write(
 
     Raises DataError if a weight is not finite.
 
-    about: what its test says beside its layers
+    about: what its test says besides its layers
     """
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]

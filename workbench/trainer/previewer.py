@@ -24,7 +24,6 @@ export) or the conditioning.
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +34,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save
 
 from workbench import jobs
@@ -44,7 +42,7 @@ from workbench.clips.frame_plan import Shape
 from workbench.clips.sound import write_sound
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.base import Family
+from workbench.families.base import Family, device_and_dtype
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, Given, Tensors
@@ -415,7 +413,7 @@ class Previewer:
                     write_bytes(record.with_suffix(".safetensors"), save(tensors))
                     write_json(record, described)
                 else:
-                    frames, sound = self._decoded(latents, described)
+                    frames, sound = decoded(self.family, self.folder, self.vae, latents, described)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
                     write_sample(video, frames, self.shape.fps, described, root, sound)
                 self.unwritten.pop(0)
@@ -442,7 +440,7 @@ class Previewer:
         record = self.describe(step, missing, scale)
         write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
         with self.decoding():
-            frames, sound = self._decoded(latents, record)
+            frames, sound = decoded(self.family, self.folder, self.vae, latents, record)
         record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
@@ -616,10 +614,6 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _decoded(self, latents: Latents, record: Mapping[str, Any]) -> tuple[np.ndarray, Sound | None]:
-        """Decode on the device: see `decoded`."""
-        return decoded(self.family, self.folder, self.vae, latents, record)
-
     def generate_latents(
         self,
         transformer: Any,
@@ -718,20 +712,16 @@ class Previewer:
         known = [each.prompt.given for each in missing]
         if self.model.task != "image-to-video" or all(given is not None for given in known):
             return known
+        family, dtype = self.family, self.family.vae_dtype(self.dtype)
         with self._vae_on_device():
-            return [
-                self._first_frame(each.prompt, noise) if given is None else given
-                for each, noise, given in zip(missing, noises, known, strict=True)
-            ]
-
-    def _first_frame(self, prompt: PreviewPrompt, noise: torch.Generator) -> Given:
-        """Encode a picture as the stock pipeline does."""
-        assert prompt.image is not None, "an image-to-video model needs a picture"
-        scale = self.settings.image_latent_scale
-        dtype = self.family.vae_dtype(self.dtype)
-        image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
-        image = self.family.encode_image(self.vae, image_encoder, prompt.image, self.shape.frames, scale)
-        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+            image_encoder = family.load_image_encoder(self.folder, self.device, dtype)
+            for index, (each, noise) in enumerate(zip(missing, noises, strict=True)):
+                if known[index] is None:  # encode the picture as the stock pipeline does
+                    assert each.prompt.image is not None, "an image-to-video model needs a picture"
+                    scale = self.settings.image_latent_scale
+                    image = family.encode_image(self.vae, image_encoder, each.prompt.image, self.shape.frames, scale)
+                    known[index] = family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+        return known
 
 
 @contextlib.contextmanager
@@ -776,8 +766,7 @@ def decoded(
         frames = frames_of(family.decode(vae, latents.picture), record["frames"]).numpy()
     if given.sound is not None or latents.sound is None:
         return frames, given.sound
-    weight = next(vae.parameters())
-    return frames, family.decode_sound(family.load_sound_decoder(folder, weight.device, weight.dtype), latents.sound)
+    return frames, family.decode_sound(family.load_sound_decoder(folder, *device_and_dtype(vae)), latents.sound)
 
 
 # ---- files
@@ -815,9 +804,7 @@ def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Seq
 def write_png(path: Path, image: torch.Tensor) -> None:
     """Write a picture [1, 3, H, W] in [-1, 1] as PNG."""
     pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().clamp(0, 255).byte().numpy()
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    write_bytes(path, data.getvalue())
+    write_bytes(path, media.png(pixels))
 
 
 # ---- a job that decodes previews kept as latents: python -m workbench.trainer.previewer runs/NAME/.decode

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
@@ -39,6 +39,7 @@ from workbench.memory.block_swap import parked
 from workbench.runs import checkpoints, optimizer_options
 from workbench.runs.analysis import best_point, visible_effect
 from workbench.runs.analysis.best_point import Forecast
+from workbench.runs.analysis.curves import Curves
 from workbench.runs.checks import check, check_device, check_masks, check_ranks, initial_lora
 from workbench.runs.data import LOCK, load_data, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities, refuse_others, trained_over
@@ -331,7 +332,7 @@ class Session:
         }
 
     def self_test_facts(self, outputs: Outputs | None = None) -> SelfTestFacts:
-        """Return what the test in a LoRA's file says beside its layers."""
+        """Return what the test in a LoRA's file says besides its layers."""
         model, shape = self.model, self.shape
         return SelfTestFacts(
             base_model=model.id if model.local else model.source,
@@ -405,7 +406,7 @@ class Session:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
     def measure_effect(self) -> Forecast | None:
-        """Measure effect and drift for the best point; return what they tell, alike on all ranks."""
+        """Measure effect and drift for the best point; return the forecast, the same on all ranks."""
         self.beat("measuring", patient=self.idle)
         if self.effect_and_drift is not None:
             with self.weights_in_use(), self.accelerator.autocast():
@@ -415,7 +416,7 @@ class Session:
         return self.forecast()
 
     def forecast(self) -> Forecast | None:
-        """Return what the measurements so far tell about the best point, alike on all ranks."""
+        """Return the forecast of the best point from the measurements so far, the same on all ranks."""
         return self.ranks.from_first(best_point.forecast(self.points, self.settings) if self.ranks.first else None)
 
     # ---- saving
@@ -478,6 +479,8 @@ class Session:
                 log(self.warning)
                 return
             checkpoints.retire(self.run, self.settings.keep_checkpoints, self.settings.keep_every, self.step)
+            with suppress(OSError):
+                Curves(self.run).refresh()  # keeps what it has read, so that a page shows a long run at once
         self.warning = ""
         if self.previewer.unwritten:
             with self.preview_failures_logged():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import pickle
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 
@@ -15,7 +15,7 @@ from tests.counting import calls
 from tests.drawing import MakeClip
 from tests.written_run import add_preview, write_run
 from workbench.runs.analysis.comparison import compare
-from workbench.runs.analysis.curves import POINTS, Curves, Detrending, Mean, Series, curves_of
+from workbench.runs.analysis.curves import KEPT, POINTS, Curves, Detrending, Mean, Numbers, Series, curves_of
 from workbench.runs.metrics import METRICS, MetricsWriter
 from workbench.runs.run import Run
 from workbench.runs.view import compared_charts
@@ -174,12 +174,60 @@ def test_a_long_run_costs_the_new_lines_only_and_bounded_memory(tmp_path: Path) 
         work.append(calls(curves.refresh))
         rows = [*curves.losses.points(), *curves.losses.smoothed(), *curves.detrended()]
         rows += [point for band in curves.bands for point in band.smoothed()]
-        size.append(len(pickle.dumps(curves)))
+        size.append((tmp_path / KEPT).stat().st_size)
     assert size[1] < 1.2 * size[0]
     assert size[1] < 1e6
     assert len(rows) < 4 * POINTS
     assert work[2] < 0.01 * work[1]
     assert curves.last["step"] == 40_000
+
+
+def numbers(curves: Curves) -> list[object]:
+    return [getattr(curves, one.name) for one in fields(Numbers)]
+
+
+def test_the_next_reader_goes_on_from_what_was_kept(tmp_path: Path) -> None:
+    write_metrics(tmp_path, 1, 4000, batch=3)
+    first, read = Curves(tmp_path), Curves(tmp_path)
+    whole = calls(first.refresh)
+    assert calls(read.refresh) < 0.05 * whole
+    assert numbers(read) == numbers(first)
+    write_metrics(tmp_path, 4001, 4010, batch=3)
+    read.refresh()
+    later = Curves(tmp_path)
+    later.refresh()
+    (tmp_path / KEPT).unlink()
+    anew = Curves(tmp_path)
+    anew.refresh()
+    assert anew.last["step"] == 4010
+    assert numbers(read) == numbers(later) == numbers(anew)
+
+
+@pytest.mark.parametrize("change", ["metrics", "cut", "kept", "version", "nonsense"])
+def test_what_was_kept_is_never_trusted_over_the_metrics(tmp_path: Path, change: str) -> None:
+    write_metrics(tmp_path, 1, 4000)
+    Curves(tmp_path).refresh()
+    metrics, kept = tmp_path / METRICS, tmp_path / KEPT
+    data, numbers_kept = metrics.read_bytes(), kept.read_bytes()
+    if change == "metrics":  # one digit in the middle, far from the end
+        at = data.index(b'"loss": 0.', len(data) // 2) + len(b'"loss": 0.')
+        metrics.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    elif change == "cut":  # the run went back to a checkpoint
+        metrics.write_bytes(data[: data.index(b"\n", len(data) // 2) + 1])
+    elif change == "kept":
+        at = numbers_kept.index(b'"total":') + len(b'"total":')
+        kept.write_bytes(numbers_kept[:at] + b"9" + numbers_kept[at + 1 :])
+    elif change == "version":
+        kept.write_bytes(b"[0" + numbers_kept[2:])
+    else:
+        kept.write_bytes(b'[1, "", {}, []]\n{"losses": 7}')
+    read = Curves(tmp_path)
+    read.refresh()
+    kept.unlink()
+    anew = Curves(tmp_path)
+    anew.refresh()
+    assert numbers(read) == numbers(anew)
+    assert anew.last["step"] == (4000 if change != "cut" else read.last["step"])
 
 
 # ---- runs beside one another

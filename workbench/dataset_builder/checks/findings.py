@@ -41,20 +41,21 @@ Fix = Literal[
     "match_loudness",
     "tag",
 ]
-FIXES: dict[Fix, str] = {
-    "remove": "Remove",
-    "keep_best": "Keep the best one",
-    "split_at_cuts": "Split at the cuts",
-    "keep_longest_shot": "Keep the longest shot",
-    "crop_bars": "Crop the bars",
-    "shorten_caption": "Shorten the caption",
-    "add_trigger": "Add the trigger word",
-    "fit_beside": "Fit it to the clip",
-    "invert_mask": "Invert the mask",
-    "detach": "Detach it",
-    "match_loudness": "Match loudness",
-    "tag": "Tag for later",
+WORDS: dict[Fix, tuple[str, str, str, str]] = {  # the button; the verb before and after, and its object
+    "remove": ("Remove", "Remove", "Removed", "{clips}"),
+    "keep_best": ("Keep the best one", "Remove", "Removed", "{clips} with a better copy"),
+    "split_at_cuts": ("Split at the cuts", "Split", "Split", "{clips} into {parts}"),
+    "keep_longest_shot": ("Keep the longest shot", "Keep", "Kept", "the longest shot of {clips}"),
+    "crop_bars": ("Crop the bars", "Crop", "Cropped", "the bars of {clips}"),
+    "shorten_caption": ("Shorten the caption", "Shorten", "Shortened", "the captions of {clips} to the model's limit"),
+    "add_trigger": ("Add the trigger word", "Add", "Added", "{trigger!r} to the captions of {clips}"),
+    "fit_beside": ("Fit it to the clip", "Cut", "Cut", "the companion files of {clips} to match in length and size"),
+    "invert_mask": ("Invert the mask", "Invert", "Inverted", "the masks of {clips}"),
+    "detach": ("Detach it", "Detach", "Detached", "companion files from {clips}"),
+    "match_loudness": ("Match loudness", "Match", "Matched", "the loudness of {clips}"),
+    "tag": ("Tag for later", "Tag", "Tagged", "{clips} for later"),
 }
+FIXES = {fix: words[0] for fix, words in WORDS.items()}
 
 
 class Severity(StrEnum):

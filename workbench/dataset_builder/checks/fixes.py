@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, clip_file, read_clips, read_info
 from workbench.dataset_builder import history, tasks
-from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
+from workbench.dataset_builder.checks.findings import FIXES, WORDS, Finding, Fix, read_findings
 from workbench.dataset_builder.companions import attach_all, companion_path
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
@@ -29,20 +29,6 @@ CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  
 BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # fixes that encode companions
 HEARD: tuple[Fix, ...] = ("match_loudness",)  # fixes that encode sounds
 ENCODING = (*CUTTING, *BESIDE, *HEARD)
-SENTENCES: dict[Fix, tuple[str, str, str]] = {  # the verb before and after, and its object
-    "remove": ("Remove", "Removed", "{clips}"),
-    "keep_best": ("Remove", "Removed", "{clips} with a better copy"),
-    "split_at_cuts": ("Split", "Split", "{clips} into {parts}"),
-    "keep_longest_shot": ("Keep", "Kept", "the longest shot of {clips}"),
-    "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
-    "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to the model's limit"),
-    "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
-    "fit_beside": ("Cut", "Cut", "the companion files of {clips} to match in length and size"),
-    "invert_mask": ("Invert", "Inverted", "the masks of {clips}"),
-    "detach": ("Detach", "Detached", "companion files from {clips}"),
-    "match_loudness": ("Match", "Matched", "the loudness of {clips}"),
-    "tag": ("Tag", "Tagged", "{clips} for later"),
-}
 STARTING_SECONDS = 2.0  # to start the process that cuts
 PIXELS_A_SECOND = 4e6  # decoded and encoded by one core
 SENTENCE_SHARE = 2 / 3  # shorten a caption to a whole sentence if that keeps this share of it, else to a whole word
@@ -104,8 +90,8 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
 
 def _sentence(fix: Fix, done: int, clips: int, parts: int = 0, trigger: str = "") -> str:
     """Describe a fix of so many clips. done: 0 for the future, 1 for the past."""
-    words = SENTENCES[fix]
-    return f"{words[done]} {words[2].format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
+    _, *verbs, what = WORDS[fix]
+    return f"{verbs[done]} {what.format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
 
 
 def _uncapitalized(sentence: str) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import math
+import threading
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from pydantic import ConfigDict, TypeAdapter
+
+from workbench.errors import CannotWrite
 from workbench.runs.analysis.best_point import Point, points_of
 from workbench.runs.analysis.visible_effect import VisibleEffect, from_line
 from workbench.runs.metrics import MetricsReader
+from workbench.workspace import from_json, write_bytes
 
 if TYPE_CHECKING:
     from workbench.runs.run import Run
@@ -52,38 +60,49 @@ class Sums:
 B = TypeVar("B", bound=Sums)
 
 
+@dataclass(kw_only=True)
 class Buckets(Generic[B]):
-    """At most `most` buckets, by step. Steps may repeat, but must not decrease."""
+    """At most `room` buckets, by step. Steps may repeat, but must not decrease.
 
-    def __init__(self, make: Callable[[], B], most: int) -> None:
-        self._make, self._most = make, most
-        self.width = 1  # steps per bucket
-        self._indices: list[int] = []
-        self._end = 0  # the first step after the last bucket
-        self.buckets: list[B] = []
+    width: steps per bucket.
+    indices: first step of each bucket, divided by the width.
+    end: the first step after the last bucket.
+    """
+
+    width: int = 1
+    end: int = 0
+    indices: list[int] = field(default_factory=list)
+    buckets: list[B] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        raise NotImplementedError
+
+    def empty(self) -> B:
+        raise NotImplementedError
 
     def at(self, step: int) -> B:
         """Return the bucket of a step."""
-        while step >= self._end or not self.buckets:
-            if len(self.buckets) < self._most:
-                self._indices.append(step // self.width)
-                self.buckets.append(self._make())
+        while step >= self.end or not self.buckets:
+            if len(self.buckets) < self.room:
+                self.indices.append(step // self.width)
+                self.buckets.append(self.empty())
             else:
                 self._widen()
-            self._end = (self._indices[-1] + 1) * self.width
+            self.end = (self.indices[-1] + 1) * self.width
         return self.buckets[-1]
 
     def _widen(self) -> None:
         self.width *= 2
         indices: list[int] = []
         buckets: list[B] = []
-        for index, bucket in zip(self._indices, self.buckets, strict=True):
+        for index, bucket in zip(self.indices, self.buckets, strict=True):
             if indices and indices[-1] == index // 2:
                 buckets[-1].merge(bucket)
             else:
                 indices.append(index // 2)
                 buckets.append(bucket)
-        self._indices, self.buckets = indices, buckets
+        self.indices, self.buckets = indices, buckets
 
 
 @dataclass(slots=True)
@@ -114,35 +133,42 @@ class Mean:
     count: int
 
 
-class Series:
-    """A growing curve."""
+@dataclass
+class Series(Buckets[Extremes]):
+    """A growing curve of at most `most` points, 4 or more."""
 
-    def __init__(self, most: int = POINTS) -> None:
-        """Keep at most `most` points, 4 or more."""
-        self._buckets = Buckets(Extremes, (most - 2) // 2)
-        self._first: tuple[int, float] | None = None
-        self.last: tuple[int, float] | None = None
+    most: int = POINTS
+    buckets: list[Extremes] = field(default_factory=list, kw_only=True)
+    first: tuple[int, float] | None = None
+    last: tuple[int, float] | None = None
+
+    @property
+    def room(self) -> int:
+        return (self.most - 2) // 2
+
+    def empty(self) -> Extremes:
+        return Extremes()
 
     def add(self, step: int, value: float) -> None:
         """Add a value. Values that are not finite are ignored."""
         if not math.isfinite(value):
             return
-        self._buckets.at(step).add(step, value)
+        self.at(step).add(step, value)
         self.last = (step, value)
-        self._first = self._first or self.last
+        self.first = self.first or self.last
 
     def points(self) -> list[tuple[int, float]]:
         """Return (step, value) points: all while there are few, then each bucket's extremes and both ends."""
-        if self._first is None or self.last is None:
+        if self.first is None or self.last is None:
             return []
-        kept = {self._first, self.last}
-        for bucket in self._buckets.buckets:
+        kept = {self.first, self.last}
+        for bucket in self.buckets:
             kept |= {(bucket.low[1], bucket.low[0]), (bucket.high[1], bucket.high[0])}
         return sorted(kept)
 
     def means(self) -> list[Mean]:
         """Return the mean of each bucket."""
-        return [Mean(bucket.last, bucket.total / bucket.count, bucket.count) for bucket in self._buckets.buckets]
+        return [Mean(bucket.last, bucket.total / bucket.count, bucket.count) for bucket in self.buckets]
 
     def smoothed(self) -> list[tuple[int, float]]:
         """Return (step, exponential moving average)."""
@@ -212,15 +238,25 @@ class KnotSums(Sums):
         self.at_knots = [one + other for one, other in zip(self.at_knots, later.at_knots, strict=True)]
 
 
-class Detrending:
-    """Takes samples one by one, and computes the detrended loss at any time."""
+@dataclass
+class Detrending(Buckets[KnotSums]):
+    """Takes samples one by one, and computes the detrended loss at any time.
 
-    def __init__(self) -> None:
-        self._buckets = Buckets(KnotSums, BUCKETS)
-        # Sums for least squares: products of neighboring knots' weights, and weights times losses.
-        self._own = [0.0] * len(KNOTS)
-        self._next = [0.0] * (len(KNOTS) - 1)
-        self._loss = [0.0] * len(KNOTS)
+    own, neighbor, loss: sums for least squares: of the knots' squared weights, of the products of neighboring knots'
+        weights, and of weights times losses.
+    """
+
+    buckets: list[KnotSums] = field(default_factory=list)
+    own: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
+    neighbor: list[float] = field(default_factory=lambda: [0.0] * (len(KNOTS) - 1))
+    loss: list[float] = field(default_factory=lambda: [0.0] * len(KNOTS))
+
+    @property
+    def room(self) -> int:
+        return BUCKETS
+
+    def empty(self) -> KnotSums:
+        return KnotSums()
 
     def add(self, step: int, quantile: float, loss: float) -> None:
         """Add a sample; ignore it if it is not finite."""
@@ -230,21 +266,21 @@ class Detrending:
         left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
         upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
         lower = 1 - upper
-        sums = self._buckets.at(step)
+        sums = self.at(step)
         sums.add(step, loss)
         sums.at_knots[left] += lower
         sums.at_knots[left + 1] += upper
-        self._own[left] += lower * lower
-        self._own[left + 1] += upper * upper
-        self._next[left] += lower * upper
-        self._loss[left] += lower * loss
-        self._loss[left + 1] += upper * loss
+        self.own[left] += lower * lower
+        self.own[left + 1] += upper * upper
+        self.neighbor[left] += lower * upper
+        self.loss[left] += lower * loss
+        self.loss[left + 1] += upper * loss
 
     def means(self) -> list[Mean]:
         """Return the detrended loss, in loss units, as one mean per bucket of steps."""
         import numpy as np
 
-        found = list(self._buckets.buckets)
+        found = list(self.buckets)
         if not found:
             return []
         counts = np.array([sums.count for sums in found], dtype=float)
@@ -255,9 +291,9 @@ class Detrending:
         blocks = max(1, min(BLOCKS, int(samples // BLOCK_SAMPLES)))
         starts = np.searchsorted(np.cumsum(counts), samples * np.arange(blocks) / blocks, side="right")
         size, loss, knots = (np.add.reduceat(one, np.unique(starts), axis=0) for one in (counts, totals, at_knots))
-        products = np.diag(self._own) + np.diag(self._next, 1) + np.diag(self._next, -1)
+        products = np.diag(self.own) + np.diag(self.neighbor, 1) + np.diag(self.neighbor, -1)
         products -= (knots / size[:, None]).T @ knots
-        typical = np.linalg.solve(products + np.eye(len(KNOTS)), np.array(self._loss) - knots.T @ (loss / size))
+        typical = np.linalg.solve(products + np.eye(len(KNOTS)), np.array(self.loss) - knots.T @ (loss / size))
         values = totals / counts - (at_knots / counts[:, None] - at_knots.sum(0) / samples) @ typical
         return [Mean(sums.last, float(value), sums.count) for sums, value in zip(found, values, strict=True)]
 
@@ -266,6 +302,9 @@ class Detrending:
 #
 # Each line of the metrics is read once, and memory does not grow with the number of steps: only measurements, which are
 # few, are all kept. If a run went back to a checkpoint, its metrics are read from the start again.
+#
+# Reading the 25 MB of 100,000 steps takes seconds, so readers keep what they have read in a file beside the metrics.
+# The next process goes on from there, if the file is whole and the metrics still begin with the bytes that were read.
 
 NO_CURVES = "Curves appear with the first step."
 BANDS = 5  # of noise, equally likely in training, lowest noise first
@@ -274,63 +313,120 @@ CHART_POINTS = 400  # for series that share a chart, which is rendered again and
 
 PACE = 5  # steps whose median is the time of a step: one preview or a busy moment does not count
 
+KEPT = ".curves.jsonl"
+KEPT_VERSION = 1  # increase it with any change to what is read from a line or to the fields of Numbers
+WORTH_KEEPING = 1 << 18  # bytes of metrics read since
+FIRST_READING = threading.Lock()  # the second of two threads uses what the first has kept, instead of reading as slowly
 
-class Curves:
-    """The numbers of a run so far.
+
+def _series(points: int) -> Any:
+    return field(default_factory=partial(Series, points))
+
+
+def _bands() -> Any:
+    return field(default_factory=lambda: [Series(BAND_POINTS) for _ in range(BANDS)])
+
+
+@dataclass
+class Numbers:
+    """What the lines of a run's metrics say.
 
     losses, rates: training loss and learning rate, for plots, like all series here.
-    held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
-    sound_loss, held_out_sound: training and held-out loss of the sounds that are learned beside the pictures.
+    held_out_losses, held_out_outside: held-out loss, and held-out loss outside the masks.
+    sound_loss, held_out_sound: training and held-out loss of sounds that are learned along with the pictures.
     visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
     own_changes, other_changes: change of the output for own captions and for preservation prompts.
-    points: measurements of effect and drift, which tell the best point.
+    points: measurements of effect and drift, from which the best point is forecast.
     bands, held_out_bands: training and held-out loss in each noise band.
     held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
-    name: the run's name.
     last: the newest training line.
-    fastest: the least seconds of a step, as the median of PACE steps in a row; infinite before so many.
+    seconds: of the newest PACE steps.
+    fastest: the shortest time per step in seconds, as the median of PACE steps in a row; infinite before that many.
+    """
+
+    losses: Series = _series(CHART_POINTS)
+    rates: Series = _series(CHART_POINTS)
+    bands: list[Series] = _bands()
+    detrending: Detrending = field(default_factory=Detrending)
+    held_out: dict[int, float] = field(default_factory=dict)
+    held_out_outside: Series = _series(BAND_POINTS)
+    held_out_sound: Series = _series(BAND_POINTS)
+    sound_loss: Series = _series(CHART_POINTS)
+    visible_inside: Series = _series(BAND_POINTS)
+    visible_outside: Series = _series(BAND_POINTS)
+    changes: dict[int, tuple[float, float]] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    effects: dict[int, VisibleEffect] = field(default_factory=dict)
+    held_out_losses: Series = _series(BAND_POINTS)
+    own_changes: Series = _series(BAND_POINTS)
+    other_changes: Series = _series(BAND_POINTS)
+    held_out_bands: list[Series] = _bands()
+    last: dict[str, Any] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    fastest: float = math.inf
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="constants")
+
+
+@cache
+def _numbers() -> TypeAdapter[Numbers]:
+    return TypeAdapter(Numbers)
+
+
+class Curves(Numbers):
+    """The numbers of a run so far, read from its folder.
+
+    name: the run's name.
     version: increases whenever anything was read.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.name = folder.name
-        self._reader = MetricsReader(folder)
-        self.version = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self.losses, self.rates = Series(CHART_POINTS), Series(CHART_POINTS)
-        self.bands = [Series(BAND_POINTS) for _ in range(BANDS)]
-        self._detrending = Detrending()
-        self.held_out: dict[int, float] = {}
-        self.held_out_outside, self.held_out_sound = Series(BAND_POINTS), Series(BAND_POINTS)
-        self.sound_loss = Series(CHART_POINTS)
-        self.visible_inside, self.visible_outside = Series(BAND_POINTS), Series(BAND_POINTS)
-        self.changes: dict[int, tuple[float, float]] = {}
-        self.points: list[Point] = []
-        self.effects: dict[int, VisibleEffect] = {}
-        self.held_out_losses, self.own_changes, self.other_changes = (Series(BAND_POINTS) for _ in range(3))
-        self.held_out_bands = [Series(BAND_POINTS) for _ in range(BANDS)]
-        self.last: dict[str, Any] = {}
-        self._seconds, self.fastest = deque[float](maxlen=PACE), math.inf
+        super().__init__()
+        self.name, self.version = folder.name, 0
+        self._reader, self._file, self._kept = MetricsReader(folder), folder / KEPT, 0
 
     @property
     def slowed(self) -> float:
         """How many times longer steps take now than at their fastest; 1 before there are PACE of them."""
-        return median(self._seconds) / self.fastest if math.isfinite(self.fastest) else 1.0
+        return median(self.seconds) / self.fastest if math.isfinite(self.fastest) else 1.0
 
     def refresh(self) -> None:
         """Read new lines."""
         if self._reader.restarted():
-            self._clear()
+            super().__init__()
             self.version += 1
-        for line in self._reader.lines():
-            self._add(line)
-            self.version += 1
-            if line.get("seconds"):
-                self._seconds.append(float(line["seconds"]))
-                if len(self._seconds) == PACE:
-                    self.fastest = min(self.fastest, median(self._seconds))
+            self._kept = 0
+        with FIRST_READING if not self._reader.offset else contextlib.nullcontext():
+            if not self._reader.offset:
+                self._go_on_from_kept()
+            for line in self._reader.lines():
+                self._add(line)
+                self.version += 1
+                if line.get("seconds"):
+                    self.seconds = [*self.seconds[1 - PACE :], float(line["seconds"])]
+                    if len(self.seconds) == PACE:
+                        self.fastest = min(self.fastest, median(self.seconds))
+            if self._reader.offset - self._kept >= WORTH_KEEPING:
+                self._keep()
+
+    def _keep(self) -> None:
+        self._kept = self._reader.offset
+        numbers = _numbers().dump_json(self)
+        made = [KEPT_VERSION, hashlib.sha256(numbers).hexdigest(), self._reader.offset, self._reader.digest]
+        with contextlib.suppress(CannotWrite):  # a read-only folder is read slowly
+            write_bytes(self._file, json.dumps(made).encode() + b"\n" + numbers)
+
+    def _go_on_from_kept(self) -> None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            made, numbers = self._file.read_bytes().split(b"\n", 1)
+            version, whole, offset, digest = from_json(made)
+            if (version, whole) != (KEPT_VERSION, hashlib.sha256(numbers).hexdigest()):
+                return
+            found = _numbers().validate_json(numbers)
+            if self._reader.skip(offset, digest):
+                vars(self).update(vars(found))
+                self.version += 1
+                self._kept = offset
 
     def _add(self, line: dict[str, Any]) -> None:
         step = line["step"]
@@ -342,7 +438,7 @@ class Curves:
         for quantile, loss in line.get("samples", ()):
             if quantile is not None and loss is not None:
                 self.bands[min(max(int(quantile * BANDS), 0), BANDS - 1)].add(step, loss)
-                self._detrending.add(step, quantile, loss)
+                self.detrending.add(step, quantile, loss)
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
             self.held_out_losses.add(step, line["held_out_loss"])
@@ -368,7 +464,7 @@ class Curves:
 
     def detrended(self) -> list[Mean]:
         """Return the loss without the effect of the sampled noise levels; [] for runs that did not write `samples`."""
-        return self._detrending.means()
+        return self.detrending.means()
 
     @property
     def effect(self) -> VisibleEffect | None:
