@@ -179,7 +179,7 @@ class Sample extends FillingElement {
 
   slotOf(name, title, file, about = '') {
     const problem = this.filling.problems[name];
-    return html`<div data-id="slot-${name}" data-slot="${name}" title="${about}">${file ? html`<div class="slot-filled">${video(file, title, SOUND_FILE.test(file) ? { controls: true } : {})}${
+    return html`<div data-id="slot-${name}" data-slot="${name}" title="${about}">${file ? html`<div class="slot-filled">${video(file, title)}${
       button('', 'emptySlot', { kind: 'square small', name: 'close', label: `Remove: ${title}`, value: name })}<span class="fine one-line" title="${file}">${title}</span></div>`
       : dropSlot('fillSlot', html`<span class="fine">${title}</span>`, { value: name, name: 'plus' })}${
       problem ? html`<p class="fine bad" role="alert">${problem}</p>` : ''}</div>`;

@@ -150,17 +150,17 @@ def test_previews_have_the_given_stream_and_can_be_sampled_again(
     for number, clip in enumerate(dataset.clips):
         write_sound(dataset.path_of(clip), tone(500.0 + 100 * number, clip.frames / clip.fps), 16000)
     run = create(
-        workspace, toy, sound=learned, steps=1, preview_every=1, preview_steps=2, preview_guidance=1.0,
+        workspace, toy, sound=learned, steps=2, preview_every=2, preview_steps=2, preview_guidance=1.0,
         preview_prompts=("a red square",), preview_controls=0, preview_inputs=False, device="cpu", held_out=1,
     )  # fmt: skip
     with jobs.Job(run.folder) as job:
         train(job)
     assert job.exit_code == 0, jobs.log_tail(run.folder)
-    record = read_object(run.folder / "previews" / "step-00000001" / "0.json")
+    record = read_object(run.folder / "previews" / "step-00000002" / "0.json")
     given = "given_sound" if learned == "picture for sound" else "given_video"
     assert record["told"].startswith("the sound of" if given == "given_sound" else "the picture of")
     assert Path(record["settings"][given]).is_file()
-    video = run.folder / "previews" / "step-00000001" / "0.mp4"
+    video = run.folder / "previews" / "step-00000002" / "0.mp4"
     if given == "given_sound":
         assert pitch(heard(video)[0, 4000:40000], 24000) % 100 == pytest.approx(0, abs=5)
         assert correlation(heard(video), heard(Path(record["settings"][given]))) > 0.9
@@ -168,7 +168,7 @@ def test_previews_have_the_given_stream_and_can_be_sampled_again(
         shown = first_frames(Path(record["settings"][given]), 17, 8, 64, 64)
         found = first_frames(video, 17, 8, 64, 64)
         assert np.abs(found.astype(int) - shown).mean() < 3
-    again = SampleSettings(**{**record["settings"], "device": "cpu"})
+    again = settings_of(toy).changed(**{**record["settings"], "device": "cpu"})
     assert inputs_of(workspace, again).settings == again
 
 
