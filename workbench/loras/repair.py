@@ -60,7 +60,7 @@ CHECKED = 8
 BATCH, MIXED = 4, 0.6  # inputs of each kind in a step; share of them whose latents are of any prompt
 LEARNING_RATE, WARMUP = 0.03, 5  # of Adam, relative to a matrix's values, falling to zero; steps
 SINGLES = (0.9, 0.8, 0.7, 0.6)  # strengths of the whole LoRA to compare with
-KEPT, LESS = 0.9, 0.9  # a repair is saved with at least this effect and at most this drift beside a single strength
+KEPT, LESS = 0.85, 0.9  # a repair is saved with at least this effect and at most this drift beside one strength
 
 
 class Measured(NamedTuple):
