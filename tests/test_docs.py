@@ -1,4 +1,4 @@
-"""Documents name files, settings, dependencies, links, commands and pip packages that exist."""
+"""Documents name files, settings, dependencies, links and commands that exist."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ import workbench
 from scripts import docs_site, install
 from workbench import __version__, paths
 from workbench.captioners import captioners
-from workbench.cli import COMMANDS, cli
+from workbench.cli import cli
 from workbench.cli.options import SettingOption
 from workbench.errors import ExitCode
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.jobs import State
-from workbench.paths import CODE, PACKAGE, extra_command
+from workbench.paths import CODE, extra_command
 from workbench.remote.slurm import SlurmBackend
 from workbench.remote.ssh import SshBackend
 
@@ -147,13 +147,10 @@ def test_tests_in_the_documents_exist() -> None:
     assert not missing, ", ".join(missing)
 
 
-def test_commands_in_the_documents_exist() -> None:
+def test_targets_of_make_in_the_documents_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for command in re.findall(r"^(?:\$ )?workbench ([a-z]+)", text, re.MULTILINE):
-            assert command in COMMANDS, f"{page.name}: workbench {command}"
-        for target in re.findall(r"`make ([a-z-]+)", text):
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
             assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
 
 
@@ -333,54 +330,10 @@ def test_every_method_in_add_a_family_is_on_the_contract() -> None:
     assert all(hasattr(families()[0], name) for name in facts), facts
 
 
-# ---- pip hints
+# ---- extras
 
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = PROJECT["optional-dependencies"]
-NAME = re.compile(r"[A-Za-z0-9._-]+")
-# Not dependencies of this project: a package built for the machine's own CUDA, and the test runner.
-ALSO = {"flash-attn", "pytest"}
-HINT = re.compile(r"pip install ((?:(?:-e )?'[^']+'|[a-z0-9][\w.-]*)(?: '[^']+')*)")
-PLACEHOLDERS = {"X", "NAME", "what", "--force-reinstall"}
-
-
-def requirement(text: str) -> str:
-    found = NAME.match(text)
-    assert found, text
-    return found[0].lower()
-
-
-KNOWN = ALSO | {requirement(one) for one in [*PROJECT["dependencies"], *(r for rs in EXTRAS.values() for r in rs)]}
-
-
-def problem(hint: str) -> str:
-    """Return why pip cannot install it, or ""."""
-    for word in shlex.split(hint):
-        name, _, rest = word.partition("[")
-        if word == "-e" or word in PLACEHOLDERS:
-            continue
-        if rest and rest.removesuffix("]") not in EXTRAS:
-            return f"no extra {rest}"
-        if rest and f"'{word}'" not in hint:
-            return f"{word} is not quoted, and a shell may take its brackets for a pattern"
-        if not rest and requirement(word) not in KNOWN:
-            return f"no package {word}"
-        if rest and name not in (PACKAGE, ".", str(CODE)):
-            return f"{name} has no such extra"
-    return ""
-
-
-def test_every_hint_names_real_packages_and_extras() -> None:
-    texts = [(page, text) for page in PAGES if page.name != "CHANGELOG.md" for text in code_of(page)]
-    texts += [(module, text) for module in (ROOT / "workbench").rglob("*.py") for text in strings_of(module)]
-    texts = [(path, text) for path, text in texts if path.name != "paths.py"]  # of extra_command: below
-    hints = [(path, hint) for path, text in texts for hint in HINT.findall(text)]
-    assert len(hints) > 4
-    wrong = [f"{path}: pip install {hint}: {why}" for path, hint in hints if (why := problem(hint))]
-    assert not wrong, "\n".join(wrong)
-    assert problem("wandb[all]")
-    assert problem("no-such-thing")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 
 def test_every_extra_that_is_asked_for_by_name_exists() -> None:
@@ -401,4 +354,3 @@ def test_the_command_follows_how_the_package_is_installed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(paths, "version", missing)
     assert extra_command("text") == f"pip install -e '{CODE}[text]'"
-    assert not problem(extra_command("text").removeprefix("pip install "))

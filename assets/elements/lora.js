@@ -34,6 +34,7 @@ class OneLora extends WorkbenchElement {
       ['On the Hub', lora.published && html`<a class="link" href="${lora.published}" target="_blank" rel="noopener">${lora.published.replace(/^https?:\/\//, '')}</a>`], ['Name', html`<span class="mono">${lora.name}</span>`],
     ];
     return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
+      ${lora.repair && html`<details data-id="repair"><summary class="minor">What the repair changed</summary><wb-repair data-id="found" .found=${lora.repair}></wb-repair></details>`}
       ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="lora-facts mono fine">${
       Object.entries(lora.metadata).map(([key, text]) => html`<span>${key}</span><span>${text}</span>`)}</div></details>`}`;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -109,3 +110,37 @@ def test_what_windows_needs_is_passed_to_a_limited_child(monkeypatch: pytest.Mon
     assert platform.death_signal(0xC0000005) == 11
     assert platform.death_signal(1) == 0
     assert platform.boot_id.__wrapped__() == "windows"
+
+
+ARENAS = """
+import ctypes, sys, threading
+from workbench.jobs import platform
+if sys.argv[1] == "shared":
+    platform.share_freed_memory()
+many = threading.Barrier(6)
+def allocate():
+    many.wait()
+    kept = [bytes(100_000 + number) for number in range(20)]
+    many.wait()
+threads = [threading.Thread(target=allocate) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "malloc_info"), reason="glibc alone does it"
+)
+def test_threads_share_the_memory_that_they_free(tmp_path: Path) -> None:
+    found = []
+    for how in ("shared", "own"):
+        file = tmp_path / how
+        subprocess.run([sys.executable, "-c", ARENAS, how, str(file)], cwd=ROOT, check=True, timeout=PATIENCE)
+        found.append(file.read_text().count("<heap nr="))
+    shared, own = found
+    assert shared <= 2 < own

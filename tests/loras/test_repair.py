@@ -16,6 +16,7 @@ from workbench.loras import repair as repairing
 from workbench.loras import tasks
 from workbench.loras.repair import Group, Measured, Probe, drift_of, drift_of_single, effect_of, mapped, repair, verdict
 from workbench.loras.settings import RepairSettings
+from workbench.operations.loras import show
 from workbench.workspace import Workspace
 
 GROUPS = [Group(number, number) for number in range(4)]
@@ -139,6 +140,25 @@ def test_a_repair_runs_as_a_job_and_saves_nothing_that_is_no_better(tmp_path: Pa
     assert any(line.startswith("block 3") for line in lines)
     assert [path.parent.name for path in (workspace.root / "loras").glob("*/lora.safetensors")] == ["ring"]
     assert json.loads((folder / jobs.RESULT).read_text())["repair"]["rows"]
+
+
+def test_what_a_repair_measured_stays_with_its_lora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"SAMPLING_STEPS": 1, "KEPT": -100.0, "LESS": 100.0}.items():  # saved, whatever it measures
+        monkeypatch.setattr(repairing, name, value)
+    workspace = Workspace.open(tmp_path)
+    random_lora(workspace)
+    settings = RepairSettings(lora="loras/ring", name="better", prompts=OWN, others=OTHERS, device="cpu", steps=1)
+    made = repair(workspace, settings, lambda _: None, lambda *_: None)
+    assert made.name == "loras/better"
+    shown = show(workspace, made.name)
+    assert shown.repair is not None
+    assert (shown.repair.lora, shown.repair.source) == (made.name, "loras/ring=1")
+    assert shown.repair.sentence == made.message
+    assert shown.verdict is not None
+    assert shown.verdict.claim.startswith("Repaired: ")
+    assert shown.made_of[0].name == "loras/ring"
+    assert show(workspace, "loras/ring").repair is None
+    assert "repair" not in json.loads((workspace.root / "loras" / "ring" / "lora.json").read_text())
 
 
 def test_what_cannot_be_repaired_is_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def provenance_of(one: Opened, settings: RepairSettings, found: dict[str, Any]) 
         trigger=one.trigger,
         steps=one.steps,
         training=one.training,
+        repair=found,
     )
 
 

@@ -160,6 +160,9 @@ class Details(Lora):
     metadata: Annotated[dict[str, str], HIDDEN]
     """Metadata of its file, with long values truncated."""
 
+    repair: Annotated[tasks.Repair | None, HIDDEN]
+    """What was measured of it, if a repair made it; null for others."""
+
 
 class Check(Snapshot):
     """Whether a LoRA file is whole and the same as it was trained."""
@@ -272,6 +275,7 @@ def show(workspace: Workspace, name: LoraName) -> Details:
         keeps=removal.reason_to_keep(one),
         fit=tuple(view.match(one)),
         metadata={} if one.sound else {key: text[:500] for key, text in read_header(one.path).metadata.items()},
+        repair={**found, "lora": one.name} if (found := library.notes(one).get("repair")) else None,
     )
 
 

@@ -41,7 +41,7 @@ from workbench.runs.recipes import Recipe, refusal
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import BatchSettings, SampleSettings
-from workbench.settings import Settings, parse, specs
+from workbench.settings import Settings, Spec, parse, specs
 from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
@@ -80,61 +80,6 @@ Values = Annotated[
 ]
 
 
-class Setting(Snapshot):
-    """A setting."""
-
-    name: str
-    """Name of the setting, as files, flags and calls take it."""
-
-    title: str
-    """Display name."""
-
-    help: str
-    """What it does."""
-
-    section: str
-    """Section of the form."""
-
-    kind: str
-    """`integer`, `number`, `switch`, `text`, `choice`, `texts`, `numbers` or `object`."""
-
-    default: Any
-    """Its default."""
-
-    rule: str
-    """The values it accepts, in words."""
-
-    choices: tuple[str, ...]
-    """The values it accepts, if they are fixed."""
-
-    low: float | None
-    """Its minimum; null for none."""
-
-    high: float | None
-    """Its maximum; null for none."""
-
-    unit: str | None
-    """Its unit; null for none."""
-
-    optional: bool
-    """Whether it can be null."""
-
-    advanced: bool | None
-    """Whether forms hide it at first."""
-
-    source: str | None
-    """What its value is chosen from, such as models or datasets (see `choices`); null if its rule says it all."""
-
-    also: str
-    """Its names in other programs, separated by commas."""
-
-    rows: Annotated[int, Field(validation_alias="lines")]
-    """Height of its text field in lines."""
-
-    path: bool
-    """Whether it also accepts the path of a file or a folder."""
-
-
 class SettingChoice(Snapshot):
     """A value that a setting can have in this workspace."""
 
@@ -159,9 +104,9 @@ class AdaptedValues(Snapshot):
 
 
 @operation(path="/settings/{form}", shell=False)
-def show(workspace: Workspace, form: Form) -> list[Setting]:
+def show(workspace: Workspace, form: Form) -> list[Spec]:
     """List the settings of a form with their rules and defaults."""
-    return [Setting.model_validate(spec) for spec in specs(FORMS[form])]
+    return list(specs(FORMS[form]))
 
 
 @operation(path="/settings/{form}/choices", shell=False)

@@ -296,7 +296,13 @@ class SnapshotReader:
             known.append(Fact("training_time", "training time", duration(training_seconds(run.folder, sessions))))
         if stops_at is not None:
             known.append(time_limit_fact(status, stops_at))
-        spilling = None
+        spilling = skipping = None
+        fast = any(one.record.get("speed") == "fast" for one in self._previews.previews)
+        if fast and settings and settings.preview_speed == "auto":
+            skipping = Note(
+                "Previews skip two of three denoising steps, because all of them would take longer than the training "
+                "between two previews. preview_speed exact computes every step."
+            )
         if status.state.alive:
             device, busy = machine_load()
             known.append(load_fact(device, busy))
@@ -313,7 +319,7 @@ class SnapshotReader:
             width=width,
             lora=lora,
             facts=tuple(known),
-            notes=(*filter(None, [spilling]), *notes(run.folder, status, settings, parent, sessions)),
+            notes=(*filter(None, [spilling, skipping]), *notes(run.folder, status, settings, parent, sessions)),
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,

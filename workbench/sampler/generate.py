@@ -4,7 +4,7 @@ The weights stay loaded between requests; LoRAs come and go. On a GPU the dtype 
 `precision` at `auto`: the stored dtype, or the authors' where the family says so. On a CPU it is float32.
 
     exact       the same as the stock pipelines, up to rounding
-    fast        step skipping in the middle; on a GPU, compiled blocks
+    fast        step skipping; on a GPU, compiled blocks
     low-memory  8-bit blocks, and one part at a time on the device
 
 Running out of memory in the last step must not cost a clip that took minutes to denoise. So latents are decoded in the

@@ -43,6 +43,7 @@ def _sweep(workspace: Workspace) -> None:
 
 def serve(chosen: argparse.Namespace) -> None:
     """Serve the workbench over one workspace. Exits if the port is taken."""
+    platform.share_freed_memory()
     workspace = Workspace.open(chosen.workspace)
     os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache / "page")
     from workbench.ui.app import build, launch_options
