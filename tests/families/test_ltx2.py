@@ -270,7 +270,7 @@ def test_no_layer_of_the_sound_gets_a_lora(case: Case) -> None:
     facts = FAMILY.facts(case.model)
     layers = [name for name, _ in facts.named() if not re.fullmatch(facts.unreached["picture"], name)]
     assert {name.partition(".lora_")[0] for name in names} == set(layers)
-    with pytest.raises(ConfigError, match="names no layer of this model that the loss depends on: use attention,"):
+    with pytest.raises(ConfigError, match="names no layer of this model that is trained with sound picture: use"):
         lora.attach(FAMILY, case.loaded(), TrainSettings(targets=r".*audio_attn1\.to_q"), 0)
 
 

@@ -64,7 +64,7 @@ def attach(
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
         where = f"the blocks {settings.blocks}" if settings.blocks else "this model"
-        where += " that a run with this sound trains" if unreached else ""
+        where += f" that is trained with sound {settings.sound}" if unreached else ""
         presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
             f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "
