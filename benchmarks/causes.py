@@ -260,13 +260,12 @@ def leave_one_out(root: Path, line: Row, steps: int, repeats: int) -> Row:
         run, sample = Run.open(workspace, "base"), Samples(workspace).get(line["sample"])
         settings = run.settings.changed(regularization_dataset="", regularization_share=0.0, steps=steps)
         gradients = attribution.Gradients(workspace, run.folder, settings, pick_device("cpu"), lambda *_: None)
-        record = sample.record
-        sizes = (record["frames"], record["fps"], record["height"], record["width"])
-        item = gradients.as_clip(attribution.Question(sample.path, sample.settings.prompt, *sizes))
+        question = attribution.question_of(sample)
+        item = attribution.sample_clip(gradients.model, question)
         gradients.load([*gradients.clips, item])
         marks: tuple[Row, Row] = (line["mark"], {})
-        asked = [attribution.Question(sample.path, sample.settings.prompt, *sizes, **some) for some in marks]
-        masks = [gradients.marked(item, one) for one in asked]
+        asked = [question._replace(**some) for some in marks]
+        masks = [attribution.marked_cells(gradients.family, gradients.folder, item, one) for one in asked]
         begin = lora.state(gradients.transformer)
         while len(done) < repeats:
             done.append(left_out(gradients, item, masks, begin, steps, len(done)))

@@ -30,7 +30,7 @@ from workbench.families import facts, wan_vace
 from workbench.families.base import Family
 from workbench.families.cogvideox import family as cogvideox
 from workbench.families.model import Model
-from workbench.families.model_inputs import Given, ModelInputs, SoundInputs
+from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_FOR_PICTURE, Given, ModelInputs, SoundInputs
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule
 from workbench.jobs.devices import GIGABYTE
 from workbench.memory import checkpointing
@@ -343,7 +343,7 @@ def inputs(family: Family, model: Model, settings: TrainSettings, dtype: torch.d
             name: torch.ones(batch, *shape, dtype=None if name == "mask" else dtype)
             for name, shape in family.text_shapes(known).items()
         },
-        timesteps=torch.full((batch,), 500.0),
+        timesteps=torch.full((batch,), 0.0 if settings.sound == SOUND_FOR_PICTURE else 500.0),
         given=given,
         fps=float(model.fps),
         sound=None if settings.sound == "picture" else sound(model, settings, shape[0] / model.fps),
@@ -354,7 +354,9 @@ def sound(model: Model, settings: TrainSettings, seconds: float) -> SoundInputs:
     """Return a sound of LTX-2: 25 tokens a second."""
     width = published(model, "transformer")["audio_in_channels"]
     latents, noise = (torch.randn(settings.batch_size, round(25 * seconds) + 1, width) for _ in range(2))
-    return SoundInputs(latents, noise, torch.full((settings.batch_size,), 500.0), settings.sound == "sound")
+    if settings.sound == PICTURE_FOR_SOUND:
+        return SoundInputs.given(latents)
+    return SoundInputs(latents, noise, torch.full((settings.batch_size,), 500.0), settings.sound)
 
 
 def clip(

@@ -16,7 +16,7 @@ Six causes are planted in runs of the built-in model, and five changes are asked
 The other four are two clips without a fault and two null changes: a second clip of the same scene is left out, and the
 weight decay is 0.005, which so few steps do not feel. "ours" is how often the planted cause came first and was told
 from chance, and how often a null change was not; "reference" is the number of times that it should be. Every change is
-listed above with its difference and what another seed makes.
+listed above with its difference and how much seeds alone vary.
 """
 
 from __future__ import annotations

@@ -85,6 +85,7 @@ CLASSES: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Extracting a LoRA", "`workbench loras extract`", loras.ExtractSettings),
     ("Fusing LoRAs into a model", "`workbench loras fuse`", loras.FuseSettings),
     ("What fusing would keep", "`workbench loras survives`", loras.SurvivesSettings),
+    ("Repairing a LoRA", "`workbench loras repair`", loras.RepairSettings),
     ("Importing a LoRA", "`workbench loras import`", loras.LoraImportSettings),
     ("Converting a LoRA", "`workbench loras convert`", loras.ConvertSettings),
     ("Cleaning up LoRAs", "`workbench loras clean`", CleaningSettings),

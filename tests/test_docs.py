@@ -1,4 +1,4 @@
-"""Documents name files, settings, dependencies, links, commands and pip packages that exist."""
+"""Documents name files, settings, dependencies, links and commands that exist."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ import workbench
 from scripts import docs_site, install
 from workbench import __version__, paths
 from workbench.captioners import captioners
-from workbench.cli import COMMANDS, cli
+from workbench.cli import cli
 from workbench.cli.options import SettingOption
 from workbench.errors import ExitCode
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.jobs import State
-from workbench.paths import CODE, PACKAGE, extra_command
+from workbench.paths import CODE, extra_command
 from workbench.remote.slurm import SlurmBackend
 from workbench.remote.ssh import SshBackend
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 HISTORY = ROOT / "CHANGELOG.md"  # it names things that no longer exist
 
 
@@ -77,11 +78,19 @@ def test_one_version_everywhere() -> None:
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
+def prose(page: Path) -> str:
+    """Return the Markdown of a page or a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".md":
+        return text
+    return "\n\n".join("".join(one["source"]) for one in json.loads(text)["cells"] if one["cell_type"] == "markdown")
+
+
 def test_links_lead_somewhere() -> None:
     wrong = [
         f"{page.relative_to(ROOT)} links to {target}"
-        for page in PAGES
-        for target in re.findall(r"""(?:\]\(|src=")([^")#\s]+)""", page.read_text(encoding="utf-8"))
+        for page in [*PAGES, *NOTEBOOKS]
+        for target in re.findall(r"""(?:\]\(|src=")([^")#\s]+)""", prose(page))
         if not re.match(r"https?://|mailto:", target) and not (page.parent / target).exists()
     ]
     assert not wrong, "\n".join(wrong)
@@ -89,7 +98,7 @@ def test_links_lead_somewhere() -> None:
 
 def headings(page: Path) -> set[str]:
     """Return the anchors that GitHub gives a page's headings; mkdocs.yml makes the same."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^```.*?^```", "", prose(page), flags=re.DOTALL | re.MULTILINE)
     words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", one) for one in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in words}
 
@@ -97,8 +106,8 @@ def headings(page: Path) -> set[str]:
 def test_links_to_headings_lead_to_one() -> None:
     found = [
         (page, target, anchor)
-        for page in PAGES
-        for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+        for page in [*PAGES, *NOTEBOOKS]
+        for target, anchor in re.findall(r"\]\(((?!https?:)[^)#\s]*)#([^)\s]+)\)", prose(page))
         if not target or target.endswith(".md")
     ]
     assert len(found) > 30
@@ -138,13 +147,10 @@ def test_tests_in_the_documents_exist() -> None:
     assert not missing, ", ".join(missing)
 
 
-def test_commands_in_the_documents_exist() -> None:
+def test_targets_of_make_in_the_documents_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        for command in re.findall(r"^(?:\$ )?workbench ([a-z]+)", text, re.MULTILINE):
-            assert command in COMMANDS, f"{page.name}: workbench {command}"
-        for target in re.findall(r"`make ([a-z-]+)", text):
+        for target in re.findall(r"`make ([a-z-]+)", page.read_text(encoding="utf-8")):
             assert f"\n{target}:" in makefile, f"{page.name}: make {target}"
 
 
@@ -324,54 +330,10 @@ def test_every_method_in_add_a_family_is_on_the_contract() -> None:
     assert all(hasattr(families()[0], name) for name in facts), facts
 
 
-# ---- pip hints
+# ---- extras
 
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = PROJECT["optional-dependencies"]
-NAME = re.compile(r"[A-Za-z0-9._-]+")
-# Not dependencies of this project: a package built for the machine's own CUDA, and the test runner.
-ALSO = {"flash-attn", "pytest"}
-HINT = re.compile(r"pip install ((?:(?:-e )?'[^']+'|[a-z0-9][\w.-]*)(?: '[^']+')*)")
-PLACEHOLDERS = {"X", "NAME", "what", "--force-reinstall"}
-
-
-def requirement(text: str) -> str:
-    found = NAME.match(text)
-    assert found, text
-    return found[0].lower()
-
-
-KNOWN = ALSO | {requirement(one) for one in [*PROJECT["dependencies"], *(r for rs in EXTRAS.values() for r in rs)]}
-
-
-def problem(hint: str) -> str:
-    """Return why pip cannot install it, or ""."""
-    for word in shlex.split(hint):
-        name, _, rest = word.partition("[")
-        if word == "-e" or word in PLACEHOLDERS:
-            continue
-        if rest and rest.removesuffix("]") not in EXTRAS:
-            return f"no extra {rest}"
-        if rest and f"'{word}'" not in hint:
-            return f"{word} is not quoted, and a shell may take its brackets for a pattern"
-        if not rest and requirement(word) not in KNOWN:
-            return f"no package {word}"
-        if rest and name not in (PACKAGE, ".", str(CODE)):
-            return f"{name} has no such extra"
-    return ""
-
-
-def test_every_hint_names_real_packages_and_extras() -> None:
-    texts = [(page, text) for page in PAGES if page.name != "CHANGELOG.md" for text in code_of(page)]
-    texts += [(module, text) for module in (ROOT / "workbench").rglob("*.py") for text in strings_of(module)]
-    texts = [(path, text) for path, text in texts if path.name != "paths.py"]  # of extra_command: below
-    hints = [(path, hint) for path, text in texts for hint in HINT.findall(text)]
-    assert len(hints) > 4
-    wrong = [f"{path}: pip install {hint}: {why}" for path, hint in hints if (why := problem(hint))]
-    assert not wrong, "\n".join(wrong)
-    assert problem("wandb[all]")
-    assert problem("no-such-thing")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 
 def test_every_extra_that_is_asked_for_by_name_exists() -> None:
@@ -392,4 +354,3 @@ def test_the_command_follows_how_the_package_is_installed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(paths, "version", missing)
     assert extra_command("text") == f"pip install -e '{CODE}[text]'"
-    assert not problem(extra_command("text").removeprefix("pip install "))

@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "paths": set(),
     "display": {"paths"},
     "workspace": {"errors", "display"},
-    "settings": {"errors", "workspace"},
+    "settings": {"errors", "workspace", "snapshots"},
     "hub": {"errors"},
     "snapshots": set(),
     "jobs": {"errors", "paths", "workspace", "display", "snapshots"},

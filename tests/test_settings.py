@@ -60,7 +60,7 @@ def test_specs_tell_all_there_is_to_draw_a_form() -> None:
     assert by_name["kind"].choices == ("dog", "cat")
     assert by_name["kind"].rule == "dog or cat"
     assert by_name["loud"].advanced
-    assert by_name["words"].lines == 3
+    assert by_name["words"].rows == 3
     assert by_name["path"].source == "datasets"
 
 

@@ -39,7 +39,12 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
         dataset.import_files([DEMO_CLIPS / folder], lambda done, total, _: on_progress(dataset.name, done, total))
         return dataset.name
 
-    return teach(imported(concept()), imported(KNOWN)).changed(preview_prompts=prompts()[:3])
+    return watched(imported(concept()), imported(KNOWN))
+
+
+def watched(dataset: str, known: str) -> TrainSettings:
+    """Return what teach() returns, with previews often enough to see the concept appear."""
+    return teach(dataset, known).changed(preview_prompts=prompts()[:2], preview_every=50, preview_steps=15)
 
 
 def teach(dataset: str, known: str) -> TrainSettings:

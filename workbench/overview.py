@@ -230,7 +230,6 @@ class OverviewReader:
     def _run(self, status: Status, order: list[str]) -> RunLine:
         status, waiting = queue.with_position(self._workspace, status), status.name in order
         word = headline(status, waiting)
-        share = status.step / status.total if status.total else None
 
         def failure() -> str:
             found = read_failure(status)
@@ -244,7 +243,7 @@ class OverviewReader:
             state=word,
             tone=tone_of(word),
             activity=" · ".join(filter(None, (activity(status), when))),
-            share=0.0 if waiting else 1.0 if status.state is State.FINISHED else share,
+            share=0.0 if waiting else 1.0 if status.state is State.FINISHED else status.share,
             message=self._kept.of(status.folder, (status.state, status.ended_at), failure),
         )
 
@@ -295,7 +294,7 @@ class OverviewReader:
         device = pick_device("auto")
         busy = load(device)
         return Computer(
-            name=device.name.replace("processor", "CPU"),
+            name=device.name,
             gpu=device.is_gpu,
             memory_used=None if busy.memory_used_gb is None else busy.memory_used_gb * GIGABYTE,
             memory_total=busy.memory_total_gb * GIGABYTE,

@@ -12,15 +12,15 @@ import functools
 import inspect
 import json
 import types
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from workbench.errors import ConfigError
+from workbench.snapshots import Snapshot
 from workbench.workspace import named_paths, read_json, write_json
 
 Source = Literal[
@@ -114,28 +114,65 @@ class Settings(BaseModel):
         return {name: value for name, value in other.model_dump(mode="json").items() if value != now[name]}
 
 
-@dataclass(frozen=True)
-class Spec:
-    """One setting as plain data, for rendering forms, flags and tables."""
+class Spec(Snapshot):
+    """A setting."""
 
     name: str
+    """Name of the setting, as files, flags and calls take it."""
+
     title: str
+    """Display name."""
+
     help: str
+    """What it does."""
+
     section: str
+    """Section of the form."""
+
     kind: Kind
+    """`integer`, `number`, `switch`, `text`, `choice`, `texts`, `numbers` or `object`."""
+
     default: Any
-    optional: bool
+    """Its default."""
+
+    rule: str
+    """The values it accepts, in words."""
+
     choices: tuple[str, ...]
+    """The values it accepts, if they are fixed."""
+
     low: float | None
+    """Its minimum; null for none."""
+
     high: float | None
+    """Its maximum; null for none."""
+
     unit: str | None
+    """Its unit; null for none."""
+
+    optional: bool
+    """Whether it can be null."""
+
     advanced: bool
+    """Whether forms hide it at first."""
+
     source: Source | None
-    lines: int
-    path: bool
-    own: bool
+    """What its value is chosen from, such as models or datasets (see `choices`); null if its rule says it all."""
+
     also: str
-    required: bool
+    """Its names in other programs, separated by commas."""
+
+    rows: int
+    """Height of its text field in lines."""
+
+    path: bool
+    """Whether it also accepts the path of a file or a folder."""
+
+    own: Annotated[bool, Field(exclude=True)]
+    """Whether only some models have it."""
+
+    required: Annotated[bool, Field(exclude=True)]
+    """Whether it has no default."""
 
     @property
     def many(self) -> bool:
@@ -147,28 +184,28 @@ class Spec:
         """Whether an empty text is a value of its own, different from "not set"."""
         return self.kind == "text" and self.optional and self.source is None
 
-    @property
-    def rule(self) -> str:
-        """The legal values in words, like "1 to 256" or "constant, cosine or linear"."""
-        if self.choices:
-            *most, last = (one or "empty" for one in self.choices)
-            return ", ".join(most) + f" or {last}" if most else last
-        unit = f" {self.unit}" if self.unit else ""
-        if self.low is not None and self.high is not None:
-            return f"{_number(self.low)} to {_number(self.high)}{unit}"
-        if self.low is not None:
-            return f"{_number(self.low)}{unit} or more"
-        if self.high is not None:
-            return f"{_number(self.high)}{unit} or less"
-        names = {
-            "integer": "a whole number",
-            "number": "a number",
-            "switch": "true or false",
-            "texts": "a list of texts",
-            "numbers": "a list of numbers",
-            "object": "an object",
-        }
-        return names.get(self.kind, "text")
+
+def _rule(kind: Kind, choices: Sequence[str], low: float | None, high: float | None, unit: str | None) -> str:
+    """Return the legal values in words, like "1 to 256" or "constant, cosine or linear"."""
+    if choices:
+        *most, last = (one or "empty" for one in choices)
+        return ", ".join(most) + f" or {last}" if most else last
+    unit = f" {unit}" if unit else ""
+    if low is not None and high is not None:
+        return f"{_number(low)} to {_number(high)}{unit}"
+    if low is not None:
+        return f"{_number(low)}{unit} or more"
+    if high is not None:
+        return f"{_number(high)}{unit} or less"
+    names = {
+        "integer": "a whole number",
+        "number": "a number",
+        "switch": "true or false",
+        "texts": "a list of texts",
+        "numbers": "a list of numbers",
+        "object": "an object",
+    }
+    return names.get(kind, "text")
 
 
 def _number(value: float) -> str:
@@ -199,10 +236,16 @@ def _spec(name: str, info: FieldInfo, section: str, also: str) -> Spec:
         choices=choices,
         low=low,
         high=high,
+        rule=_rule(kind, choices, low, high, extra.get("unit")),
         section=extra.get("section") or section,
         also=also,
+        rows=extra.get("lines") or 1,
         required=info.is_required(),
-        **{key: extra.get(key) for key in ("unit", "advanced", "source", "lines", "path", "own")},
+        unit=extra.get("unit"),
+        source=extra.get("source"),
+        advanced=bool(extra.get("advanced")),
+        path=bool(extra.get("path")),
+        own=bool(extra.get("own")),
     )
 
 

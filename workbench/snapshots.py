@@ -122,4 +122,5 @@ class Check(Snapshot):
 
 def keys_of(kind: type[Snapshot]) -> dict[str, str]:
     """Map each JSON key of a snapshot to its description."""
-    return {name: " ".join((info.description or "").split()) for name, info in kind.model_fields.items()}
+    shown = {name: info for name, info in kind.model_fields.items() if not info.exclude}
+    return {name: " ".join((info.description or "").split()) for name, info in shown.items()}

@@ -77,8 +77,8 @@ class Causes extends WorkbenchElement {
     const rows = (list, title) => (list.length ? html`<h3>${title}</h3><ul class="cause-rows">${list.map((one) => this.row(one, most))}</ul>` : '');
     return html`<div class="verdict ${found.sure ? '' : 'idle'}"><span class="${found.sure ? 'warn' : 'faint'}">${icon(found.sure ? 'warn' : 'wait')}</span><div class="text">${found.sentence}</div></div>
       ${found.sure ? html`<div class="row">${button(`Remove ${caused.length === 1 ? 'this clip' : `these ${caused.length} clips`} from the dataset`, 'leaveOut', { kind: 'small' })}${button('Try without', 'tryWithout', { kind: 'small' })}${linkTo('Train again', fromAddress(found.run), { kind: 'small' })}</div>` : ''}
-      ${rows(caused, 'Caused it')}${rows(speak.slice(0, CAUSES_SHOWN), 'Speak for it')}${rows(against.slice(-CAUSES_SHOWN).reverse(), 'Speak against it')}
-      <p class="fine faint">${count(found.clips.length, 'clip')} of ${found.run} compared at ${found.steps.length === 1 ? 'step' : 'steps'} ${found.steps.join(', ')}; agreement of two halves of the noise ${found.agreement.toFixed(2)}.${
+      ${rows(caused, 'Caused it')}${rows(speak.slice(0, CAUSES_SHOWN), 'Pulled toward it')}${rows(against.slice(-CAUSES_SHOWN).reverse(), 'Pulled away from it')}
+      <p class="fine faint">${count(found.clips.length, 'clip')} of ${found.run} compared at ${found.steps.length === 1 ? 'step' : 'steps'} ${found.steps.join(', ')}; agreement between two noise draws ${found.agreement.toFixed(2)}.${
         found.missing.length ? ` No longer there: ${found.missing.join(', ')}.` : ''}</p>`;
   }
 
@@ -93,7 +93,7 @@ class Causes extends WorkbenchElement {
   choose(target) { this.chosen = target.value; this.redraw(); }
   stop() { return this.act('samples/stop-causes', { id: this.found.id }); }
 
-  // Train a stretch of the run again without the named clips, and show what becomes of the mark.
+  // Train part of the run again without the named clips, and show what becomes of the mark.
   async tryWithout() {
     const { run, sample, box, frames, clips } = this.found, named = clips.filter(({ part }) => part === 'caused it').map(({ clip }) => clip);
     const asked = await this.act('runs/what-if', { name: run, without_clip: [named.join(',')], sample, box, frames });

@@ -4,7 +4,7 @@ const LARGEST = 12; // screen pixels for one pixel of the tiny model's videos
 const EXAMPLE = 'example'; // address of the recorded run, unless a run has that name
 
 // "24 clips, Tiny CogVideoX, 6 min on 2 cores."
-const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'clip')}, ${model}, ${duration(seconds)} on ${device.replace(/^processor, /, '')}.`;
+const exampleFacts = ({ clips, model, seconds, device }) => `${count(clips, 'clip')}, ${model}, ${duration(seconds)} on ${device.replace(/^(CPU|processor), /, '')}.`;
 
 // A slider over the steps that have previews, which calls `scrub`. at: index of the step;  label: text for screen readers
 const stepSlider = (steps, at, label) => {

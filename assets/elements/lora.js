@@ -19,10 +19,11 @@ class OneLora extends WorkbenchElement {
         !lora.damaged && button('Download', 'download', { name: 'download' })}</div>
       ${this.facts(lora)}
       <ul>${!lora.damaged && html`<li data-id="programs"><div><b>For other programs</b></div><div class="row">${each(this.formats?.filter(({ id }) => lora.formats.includes(id)), ({ id, title, help }) => button(title.split(' (')[0], 'convert', { kind: 'small', value: id, title: `${title}: ${help}` }))}</div></li>
-        <li data-id="check"><div><b>Is the file whole?</b></div><div class="row">${button('Check the file', 'check', { kind: 'small', title: 'Compare it with the test that it carries since its training' })}</div>${this.checking()}</li>
+        <li data-id="check"><div><b>Is the file intact?</b></div><div class="row">${button('Check the file', 'check', { kind: 'small', title: 'Compare it with the test that it carries since its training' })}</div>${this.checking()}</li>
         <li data-id="make"><div><b>Merge, resize, fuse</b></div><div class="row">${button('Merge with…', 'begin', { kind: 'small', value: 'merge' })}${
         button('Resize…', 'begin', { kind: 'small', value: 'resize' })}${button('Fuse into the model…', 'begin', { kind: 'small', value: 'fuse' })}${
         button('What survives fusing?', 'begin', { kind: 'small', value: 'survives', title: 'How much of it is left in a model of bf16, fp8 or nf4 weights' })}</div></li>
+        <li data-id="repair"><div><b>Does it change other prompts?</b></div><div class="row">${button('Repair…', 'begin', { kind: 'small', value: 'repair', title: 'Train it to keep its effect and leave other prompts alone' })}</div></li>
         <li data-id="publish"><div><b>Publish to the Hub</b></div><wb-publish .name=${lora.name}></wb-publish></li>`}</ul></aside>`;
   }
 
@@ -33,6 +34,7 @@ class OneLora extends WorkbenchElement {
       ['On the Hub', lora.published && html`<a class="link" href="${lora.published}" target="_blank" rel="noopener">${lora.published.replace(/^https?:\/\//, '')}</a>`], ['Name', html`<span class="mono">${lora.name}</span>`],
     ];
     return html`<div class="lora-facts">${rows.filter(([, value]) => value).map(([label, value]) => html`<span>${label}</span><span>${value}</span>`)}</div>
+      ${lora.repair && html`<details data-id="repair"><summary class="minor">What the repair changed</summary><wb-repair data-id="found" .found=${lora.repair}></wb-repair></details>`}
       ${Object.keys(lora.metadata).length > 0 && html`<details><summary class="minor">In the file's metadata</summary><div class="lora-facts mono fine">${
       Object.entries(lora.metadata).map(([key, text]) => html`<span>${key}</span><span>${text}</span>`)}</div></details>`}`;
   }
@@ -82,6 +84,7 @@ const LORA_TASKS = {
   merge: { title: 'Merge LoRAs', form: 'merge', go: 'Merge', of: 'loras' },
   resize: { title: 'Resize a LoRA', form: 'resize', go: 'Resize', of: 'lora' },
   fuse: { title: 'Fuse into the model', form: 'fuse', go: 'Fuse', of: 'loras' },
+  repair: { title: 'Repair', form: 'repair', go: 'Repair', of: 'lora' },
   survives: { title: 'What survives fusing', form: 'survives', go: 'Measure', of: 'loras' },
   convert: { title: 'Convert for another program', form: 'convert', go: 'Convert', of: 'lora' },
   clean: { title: 'Clean up', form: 'lora-cleanup' },

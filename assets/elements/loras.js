@@ -97,6 +97,7 @@ class Loras extends WorkbenchElement {
       progress(this.sending.share, 'Upload')}</div></li>`}${lines.map((one) => html`<li data-id="${one.id}">${
       state({ plain: 'idle' }[one.tone] ?? one.tone, one.operation === 'survives' ? 'Measure' : capital(one.operation))}<div><p class="minor">${one.activity}</p>${
       one.tone === 'going' ? progress(one.share, one.activity) : ''}${one.fit.length > 0 && html`<details><summary class="fine faint">How it matched</summary>${one.fit.map(([label, value]) => html`<p class="fine faint">${label}: ${value}</p>`)}</details>`}${
+      one.repair && html`<details data-id="repair"><summary class="fine">Figures and map</summary><wb-repair data-id="found" .found=${one.repair}></wb-repair></details>`}${
       one.log && html`<details><summary class="fine">Log</summary><pre class="log">${one.log}</pre></details>`}</div><div class="row tight">${
       one.files.map((file) => button('Download', 'download', { kind: 'small', name: 'download', value: file, title: file.split('/').at(-1) }))}${
       /^loras\//.test(one.made) && !one.files.length && linkTo('Open', address('loras', one.made), { kind: 'small' })}${

@@ -70,7 +70,7 @@ class MaskPage extends PlayedClip {
     const middle = (frame) => `${((100 * (frame + 0.5)) / frames).toFixed(2)}%`;
     const title = confidence.length ? `Tracked through ${count(frames, 'frame')}` : mask.mask ? 'Imported mask' : painted.length ? `${count(painted.length, 'painted frame')}, not tracked yet` : 'No mask yet';
     return html`<div class="section bars-of-mask"><div class="row minor"><b>${title}</b>${confidence.length ? html`<span class="faint">Bars: confidence of ${mask.by || 'the tracker'}.</span>` : ''}<span class="spacer"></span>${unsure ? html`${state('warn', unsure)}${button(
-      `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'Every frame is sure') : ''}</div>
+      `Go to frame ${doubtful[0] + 1}`, 'jump', { kind: 'link', value: doubtful[0] })}` : confidence.length ? state('good', 'No doubtful frames') : ''}</div>
       ${confidence.length ? html`<div class="certainty" role="img" aria-label="Certainty of the mask by frame${unsure && `: ${unsure}`}" data-do="pick">${confidence.map((one, frame) => html`<i class="${one < sure && 'low'}" style="height:${Math.max(8, Math.round(100 * one))}%" title="Frame ${frame + 1}: ${percent(one)} sure"></i>`)}<span class="playhead"></span></div>` : ''}
       ${painted.length ? html`<div class="keyframes">${painted.map(({ frame }) => html`<button type="button" style="left:${middle(frame)}" data-do="jump" data-value="${frame}" title="Painted frame ${frame + 1}" aria-label="Painted frame ${frame + 1}">◆<span>${frame + 1}</span></button>`)}</div>` : ''}</div>`;
   }
@@ -79,7 +79,7 @@ class MaskPage extends PlayedClip {
     const here = mask.painted.some(({ frame }) => frame === this.frame) || this.local.has(this.frame);
     return html`<aside class="aside"><h2>Brush</h2>${segments('tool', [['paint', 'Paint'], ['erase', 'Erase']], this.tool, 'choose', 'Tool')}
       <label class="field"><span>Size</span><input type="range" min="2" max="${Math.round(mask.width / 4)}" value="${this.size}" data-input="resize"></label>
-      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Track this frame instead', 'forget', { kind: 'small quiet', title: 'Discard what is painted on this frame' }) : ''}</div>
+      <div class="row">${button('Undo', 'unpaint', { kind: 'small', off: !this.strokes.length })}${button('Clear the frame', 'wipe', { kind: 'small', title: 'Paint this frame as entirely outside' })}${here ? button('Track this frame instead', 'forget', { kind: 'small quiet', title: 'Discard the paint on this frame' }) : ''}</div>
       <hr><p class="minor faint">Paint one frame, then track. Where the bars drop, paint again. Each ◆ corrects the frames around it.</p>
       ${this.tracker()}${mask.problem && !mask.activity ? alarm(mask.problem) : ''}
       ${mask.activity ? html`<div class="task" role="status">${progress(mask.share, mask.activity)}<span class="minor live">${mask.activity}</span></div>` : button(`Track ${count(mask.frames, 'frame')}${this.model ? '' : ` · ${duration(mask.seconds)}`}`, 'track', { kind: 'primary', off: !mask.painted.length && !this.local.size })}

@@ -45,7 +45,7 @@ class Pairs extends WorkbenchElement {
     if (this.refused.list) return refusal(this.refused.list);
     const [pair] = this.list?.pairs ?? [];
     if (!pair) return skeleton('height:120px');
-    return html`<section class="section"><header><h2>Beside the clip</h2><span class="minor faint">A pair is two clips side by side. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
+    return html`<section class="section"><header><h2>Linked files</h2><span class="minor faint">A pair is two clips side by side. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
   }
 
   // The clip in one half and its partner in the other.
@@ -128,10 +128,10 @@ class PairsTab extends Pairs {
     const title = every ? 'partner' : partnerTitle(list.role).toLowerCase();
     const roles = [['every', 'Everything'], ...PARTNERS.map(([kind, name]) => [kind, `${name}${list.has[kind] ? ` (${list.has[kind].toLocaleString('en-US')})` : ''}`])];
     const filters = [['all', `All clips (${list.all.toLocaleString('en-US')})`], ['lacking', `Without a ${title} (${list.lacking.toLocaleString('en-US')})`], ['unfit', `Mismatched (${list.unfit.toLocaleString('en-US')})`]];
-    return html`<div class="row tools"><p class="minor faint">A pair is two clips side by side: the model learns from the second one. Drop a file on an empty half, paint a mask, or make partners from the clips.</p>
+    return html`<div class="row tools"><p class="minor faint">A pair is two clips side by side: the model learns from the second one. Drop a file on an empty half, paint a mask, or generate the files from the clips.</p>
       ${select(roles, list.role, 'data-change="play" aria-label="Role" style="width:auto"')}${select(filters, this.only, 'data-change="filter" aria-label="Show" style="width:auto"')}<span class="spacer"></span>${every ? '' : this.forAll(list, title)}</div>
       ${list.pairs.length ? every ? html`<div class="pair-rows">${list.pairs.map((pair) => this.line(pair))}</div>` : html`<div class="partners">${list.pairs.map((pair) => this.pair(pair, list.role, pair.clip.name))}</div>`
-    : html`<div class="empty"><p>${this.only === 'unfit' ? 'Everything beside the clips fits.' : this.only === 'lacking' ? `Every clip has its ${title}.` : 'There are no clips yet.'}</p></div>`}
+    : html`<div class="empty"><p>${this.only === 'unfit' ? 'All linked files match their clips.' : this.only === 'lacking' ? `Every clip has its ${title}.` : 'There are no clips yet.'}</p></div>`}
       ${pager({ first: list.first, found: list.found, size: PAIRS_SHOWN, what: 'clip' })}`;
   }
 

@@ -105,7 +105,7 @@ class RunPage extends WorkbenchElement {
     if (now.alive) {
       const paused = now.headline === 'paused';
       const [pause, stop, kill] = [this.offered('pause'), this.offered('stop'), this.offered('kill')];
-      return html`${kill ? button('End by force', 'perform', { kind: 'danger', value: 'kill' }) : ''}${button(paused ? 'Resume' : 'Pause', paused ? 'resume' : 'pause', { kind: 'steady', name: paused ? 'play' : 'pause', off: !pause && !paused })}${
+      return html`${kill ? button('Force stop', 'perform', { kind: 'danger', value: 'kill' }) : ''}${button(paused ? 'Resume' : 'Pause', paused ? 'resume' : 'pause', { kind: 'steady', name: paused ? 'play' : 'pause', off: !pause && !paused })}${
         button('Stop', 'stop', { kind: 'danger', name: 'stop', off: !stop })}`;
     }
     const lora = this.lora;

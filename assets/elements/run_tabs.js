@@ -72,7 +72,7 @@ class RunOverview extends RunTab {
   inWords(step) {
     const { now } = this;
     const seconds = now.step_seconds ? (step - now.step) * now.step_seconds : null;
-    return now.headline === 'running' && seconds !== null ? (seconds > 0 ? `in ${duration(seconds)}` : 'now') : 'to come';
+    return now.headline === 'running' && seconds !== null ? (seconds > 0 ? `in ${duration(seconds)}` : 'now') : 'pending';
   }
 
   // A preview of another prompt, with the weights after the current step.

@@ -327,7 +327,7 @@ class NotificationSwitch extends WorkbenchElement {
   view() {
     const on = preferences.read(NOTIFY, false);
     return html`<label class="check" style="padding:8px 12px" title="A desktop notification when a run ends or fails while this page is in the background"><input type="checkbox" data-change="turn" ?checked=${
-      on}><span>Notify me of ended runs</span></label>${on && this.allowed !== 'granted' ? html`<p class="fine warn" role="status" style="padding:0 12px 8px;max-width:260px">${UNTOLD[this.allowed]}</p>` : ''}${
+      on}><span>Notify me when runs end</span></label>${on && this.allowed !== 'granted' ? html`<p class="fine warn" role="status" style="padding:0 12px 8px;max-width:260px">${UNTOLD[this.allowed]}</p>` : ''}${
       this.problem ? html`<p class="fine warn" role="status" style="padding:0 12px 8px;max-width:260px">${this.problem}</p>` : ''}`;
   }
 

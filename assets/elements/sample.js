@@ -2,12 +2,14 @@
 // are in samples.js.
 
 // Settings with their own place in the form. "More settings" has the others.
-const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'continue_to', 'control', 'reference'];
+const SAMPLE_FIELDS = ['model', 'prompt', 'negative_prompt', 'loras', 'guidance_scale', 'steps', 'seed', 'frames', 'image', 'last_image', 'video', 'mask', 'continue_from', 'continue_to', 'control', 'reference', 'given_sound', 'given_video'];
 const SLOTS = { image: ['First frame', 'image/*'], last_image: ['Last frame', 'image/*'], video: ['Video to change', 'video/*'], mask: ['Mask', 'video/*'],
-  continue_from: ['Video to continue', 'video/*'], continue_to: ['Video that follows', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'] };
+  continue_from: ['Video to continue', 'video/*'], continue_to: ['Video that follows', 'video/*'], control: ['Control video', 'video/*'], reference: ['Reference', 'image/*,video/*'],
+  given_sound: ['Sound to follow', 'audio/*,video/*'], given_video: ['Video to give a sound', 'video/*'] };
 const OF_SCENE = /^scene (\d+)$/; // a scene's own last frame
 const VIDEO_FILE = /\.(mp4|mov|webm|mkv|avi|gif)$/i;
 const PICTURE_FILE = /\.(png|jpe?g|webp|bmp)$/i;
+const SOUND_FILE = /\.(wav|mp3|flac|m4a|aac|ogg|aiff?)$/i;
 const OWN_FILE = /\.(mp4|json|safetensors)$/i; // may hold settings
 
 // Options for the size: the model's default first, as "", and the current one even if it is not listed.
@@ -257,8 +259,9 @@ class Sample extends FillingElement {
     this.onto = '';
     if (onto) { this.putInto(onto, file); return; }
     if (PICTURE_FILE.test(file.name)) { this.putInto('image', file); return; }
+    if (SOUND_FILE.test(file.name)) { this.putInto('given_sound', file); return; }
     if (!OWN_FILE.test(file.name) && !VIDEO_FILE.test(file.name)) {
-      toast(`${file.name} is not a picture, video or LoRA.`, null, 'bad');
+      toast(`${file.name} is not a picture, video, sound or LoRA.`, null, 'bad');
       return;
     }
     const path = await this.send(file);

@@ -2,8 +2,8 @@
 
 const ASKED = [['without_clip', 'Without clip', '07_cat, 09_dog', 'Names or ids. Separate several with commas to leave them out together.'],
   ['without_word', 'Without word', 'neon', 'Left out of the captions.'], ['setting', 'With setting', 'rank=8', 'NAME=VALUE, as in Settings.']];
-const MEASURED = { sample: 'Towards the sample', effect: 'Effect', drift: 'Drift', held_out_loss: 'Held-out loss' };
-const SAID = { told: ['warn', 'makes a difference'], chance: ['idle', 'not told from chance'], same: ['idle', 'exactly the same'] };
+const MEASURED = { sample: 'Toward the sample', effect: 'Effect', drift: 'Drift', held_out_loss: 'Held-out loss' };
+const SAID = { told: ['warn', 'makes a difference'], chance: ['idle', 'no clear difference'], same: ['idle', 'exactly the same'] };
 
 // now: from progress/state
 class RunWhatIf extends RunTab {
@@ -17,7 +17,7 @@ class RunWhatIf extends RunTab {
     if (!known) return skeleton('height:160px');
     return html`<section class="section what-if" aria-label="What if"><form class="section" data-submit="ask"><div class="fields-row">${ASKED.map(([name, title, example, hint]) =>
       field(title, html`<input class="input" name="${name}" placeholder="${example}" value="${drafts.read(this.draft)[name] ?? ''}" autocomplete="off" data-input="type">`, hint))}</div><div class="row"><button class="button primary" type="submit" ?disabled=${
-      this.asking}>Try it</button><span class="minor faint">Trains a stretch of the run again, with and without, four times each. It takes about as long as the run.</span></div>${
+      this.asking}>Try it</button><span class="minor faint">Trains part of the run again, with and without, four times each. This takes about as long as the run.</span></div>${
       this.problem ? html`<p class="state bad" role="alert">${icon('bad')}<span>${prose(this.problem)}</span></p>` : ''}</form>
       ${known.length > 1 ? segments('what-ifs', known.map((one) => [one.id, one.asked.join('; ')]), found.id, 'choose', 'Which question') : ''}${found ? this.answer(found) : ''}</section>`;
   }
@@ -32,7 +32,7 @@ class RunWhatIf extends RunTab {
     return html`${title}${found.changes.map(({ sentence: said, verdict }) => html`<div class="verdict ${verdict === 'told' ? '' : 'idle'}"><span class="${verdict === 'told' ? 'warn' : 'faint'}">${icon(verdict === 'told' ? 'warn' : 'wait')}</span><div class="text">${said}</div></div>`)}
       <div class="table-frame"><table class="table"><thead><tr><th scope="col">Change</th>${first.map((name) => html`<th scope="col" class="right">${MEASURED[name]}</th>`)}</tr></thead><tbody><tr><td>As it was</td>${
       found.changes[0].measures.map((one) => html`<td class="right">${points(one.name, one.before)}</td>`)}</tr>${found.changes.map((one) => html`<tr><td>${capital(one.change)}</td>${
-      one.measures.map((told) => html`<td class="right" title="95%: ${points(told.name, told.low)} to ${points(told.name, told.high)}; another seed makes ±${points(told.name, told.band)}">${
+      one.measures.map((told) => html`<td class="right" title="95%: ${points(told.name, told.low)} to ${points(told.name, told.high)}; seeds alone vary by ±${points(told.name, told.band)}">${
         points(told.name, told.after)} ${state(SAID[told.verdict][0], SAID[told.verdict][1])}</td>`)}</tr>`)}</tbody></table></div>${this.sheet(found)}<p class="fine faint">${
       found.repeats} trainings each, of ${count(found.steps, 'step')}, from step ${found.begin}. Measured on the same clips and the same noise.</p>`;
   }

@@ -171,7 +171,7 @@ def test_jobs_that_are_started_at_once_are_counted_one_after_the_other(
     try:
         assert len(folders) == quota.Quota.at_once
         assert len(refused) == 11 - quota.Quota.at_once
-        assert "all that this demo allows" in str(refused[0])
+        assert "the most this demo allows" in str(refused[0])
     finally:
         for folder in folders:
             jobs.kill(folder)

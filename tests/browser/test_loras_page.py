@@ -45,6 +45,40 @@ def test_a_card_is_found_opened_and_closed(site: Site, page: Page) -> None:
     page.wait_for_selector("wb-lora", state="detached")
 
 
+def test_a_repair_shows_what_it_measured(site: Site, page: Page) -> None:
+    small = layer("transformer_blocks.0.attn1.to_q", 2, 128, 128) | layer("proj_out", 2, 128, 64)
+    put_lora(site.workspace, "wide", small, 0.05)
+    site.open(page, "#/loras/loras%2Fwide")
+    page.click("wb-lora :text('Repair…')")
+    page.fill(
+        "wb-lora-task [name=prompts]", "\n".join(f"a ring moves {way}" for way in ("up", "down", "left", "right"))
+    )
+    page.fill("wb-lora-task [name=others]", "a circle moves up")
+    page.click("wb-lora-task summary:text('More')")
+    page.fill("wb-lora-task [name=steps]", "1")
+    page.click("wb-lora-task .primary")
+    page.wait_for_selector(".lora-work li:has-text('others has 1 prompt, at least 4 are needed')")
+    page.click("wb-lora :text('Repair…')")
+    page.fill(
+        "wb-lora-task [name=prompts]", "\n".join(f"a ring moves {way}" for way in ("up", "down", "left", "right"))
+    )
+    page.fill(
+        "wb-lora-task [name=others]", "\n".join(f"a circle moves {way}" for way in ("up", "down", "left", "right"))
+    )
+    page.click("wb-lora-task summary:text('More')")
+    page.fill("wb-lora-task [name=steps]", "1")
+    page.click("wb-lora-task .primary")
+    page.click(".lora-work summary:text('Figures and map')")
+    page.wait_for_selector(
+        "wb-repair section[aria-label='Effect on its own prompts'] li:has-text('Before'):has-text('100%')"
+    )
+    assert page.locator("wb-repair section[aria-label='Drift of other prompts'] li").count() == 3
+    assert page.locator("wb-repair .heat tbody th").all_inner_texts() == ["Block 0", "Other layers"]
+    cells = page.locator("wb-repair .heat tbody td")
+    assert cells.count() == 2 * 6
+    assert "block 0, noise level 0.3: effect" in (cells.first.get_attribute("title") or "")
+
+
 def test_chosen_ones_are_merged(site: Site, page: Page) -> None:
     site.open(page, "#/loras")
     for name in ("ring", "lion"):

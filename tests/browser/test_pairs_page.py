@@ -62,7 +62,7 @@ def test_what_is_missing_is_made_and_what_does_not_fit_is_cut(site: Site, page: 
     page.get_by_label("Show").select_option("unfit")
     expect(page.locator(".partner")).to_have_count(1)
     page.locator(".partner").get_by_role("button", name="Fit it to the clip").click()
-    expect(page.get_by_text("Everything beside the clips fits.")).to_be_visible(timeout=LONG)
+    expect(page.get_by_text("All linked files match their clips.")).to_be_visible(timeout=LONG)
     assert media.probe(dataset.folder / dataset.clips[0].control).frames == clip.frames
 
     # -- all roles in rows

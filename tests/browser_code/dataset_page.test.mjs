@@ -40,5 +40,5 @@ test('a dataset, an import and a recorded run in a line', () => {
   assert.deepEqual(titles, ['cats phone', 'cat', 'cat']);
   assert.match(titleOf([{ name: '01_red.mp4' }, { name: '02_blue.mp4' }]), /^Clips of \w+ \d+$/);
   assert.deepEqual([toneOf('refused'), toneOf('taken'), toneOf('anything')], ['bad', 'good', 'idle']);
-  assert.equal(exampleFacts({ clips: 24, model: 'Tiny', seconds: 381.3, device: 'processor, 2 cores' }), '24 clips, Tiny, 6 min on 2 cores.');
+  assert.equal(exampleFacts({ clips: 24, model: 'Tiny', seconds: 381.3, device: 'CPU, 2 cores' }), '24 clips, Tiny, 6 min on 2 cores.');
 });

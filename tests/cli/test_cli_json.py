@@ -85,7 +85,7 @@ GIVEN = {
 FILLED = {f"dataset {verb}" for verb in ("history", "tags", "removed-clips", "bin")}
 FILLED |= {"runs bin", "loras bin", "loras formats"}
 # They need a worker, another machine (tests/remote/test_ssh.py), a file (tests/loras/test_strangers_files.py).
-ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove", "loras survives"}
+ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove", "loras survives", "loras repair"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
 ELSEWHERE |= {f"samples {verb}" for verb in ("causes", "stop-causes")}  # they need a run's LoRA
 ELSEWHERE |= {f"runs {verb}" for verb in ("what-if", "stop-what-if", "film")}  # tests/trainer, tests/runs

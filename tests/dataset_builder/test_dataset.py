@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 from tests.shell import Shell
+from tests.sounds import pitch, tone
 from tests.test_overview import at_work
 from tests.written_run import ended, write_run
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_for
 from workbench.clips.records import Clip, write_clips
+from workbench.clips.sound import has_sound, read_sound, write_sound
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.ingest import intake
@@ -78,6 +81,16 @@ def test_preview_shows_exactly_what_the_model_sees(dataset: Dataset, tmp_path: P
     assert media.probe(tmp_path / "plan.mp4").fps == 4
     with pytest.raises(DataError, match="is left out: too short"):
         dataset.planned_video(clip, Shape(49, 32, 48, 8), tmp_path / "plan.mp4")
+
+
+def test_preview_has_the_sound_of_its_frames(dataset: Dataset, tmp_path: Path) -> None:
+    clip = dataset.clips[0]
+    assert not has_sound(dataset.planned_video(clip, SHAPE, tmp_path / "silent.mp4").path)
+    write_sound(dataset.path_of(clip), tone(500.0, clip.frames / clip.fps), 16000)
+    path, plan = dataset.planned_video(clip, SHAPE, tmp_path / "plan.mp4")
+    heard = read_sound(path)
+    assert heard.shape[1] / 16000 == pytest.approx(len(plan.indices) / plan.fps, abs=0.06)
+    assert pitch(heard[0, 2000:-2000], 16000) == pytest.approx(500, rel=0.02)
 
 
 def test_statistics_are_charts_with_the_words_as_they_are(workspace: Workspace) -> None:
@@ -279,6 +292,18 @@ def test_a_task_says_how_it_ended_and_what_may_be_done(dataset: Dataset) -> None
     assert [one.name for one in dataset.snapshot().tasks] == ["split"]
     task.dismiss()
     assert (task_snapshot(task).sentence, dataset.snapshot().tasks) == ("", ())
+
+
+def test_a_task_at_work_shows_one_count(dataset: Dataset) -> None:
+    task = dataset.task("check")
+    task.folder.mkdir(exist_ok=True)
+    write_json(task.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
+    beat = {"phase": "measuring pictures", "step": 30, "total": 90, "time": time.time()}
+    write_json(task.folder / jobs.HEARTBEAT, {**beat, "message": "3 of 10 clips"})
+    assert task_snapshot(task).activity == "measuring pictures · 3 of 10 clips"
+    assert task_snapshot(task).share == pytest.approx(1 / 3)
+    write_json(task.folder / jobs.HEARTBEAT, beat)
+    assert task_snapshot(task).activity == "measuring pictures · 30 of 90"
 
 
 def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Dataset) -> None:

@@ -19,6 +19,7 @@ from workbench.families.cogvideox.sat import transformer_to_sat, vae_to_sat
 from workbench.families.lora_files import weights, without_alpha
 
 Tensors = dict[str, torch.Tensor]
+CPU = torch.device("cpu")
 FORMATS = [one.id for one in FAMILY.lora_formats]
 
 
@@ -29,9 +30,17 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The variant whose LoRAs go through every format: its blocks' layers are called as the others'."""
+    folder = tmp_path_factory.mktemp("toy") / "one"
+    FAMILY.toy(folder, FAMILY.toys[0])
+    return folder
+
+
 @pytest.fixture
-def transformer(folder: Path) -> Any:
-    return FAMILY.load_transformer(folder, torch.device("cpu"), torch.float32)
+def transformer(toy: Path) -> Any:
+    return FAMILY.load_transformer(toy, CPU, torch.float32)
 
 
 def drawn(transformer: Any, ranks: dict[str, int], alphas: dict[str, float] | None = None) -> LoraWeights:
@@ -94,8 +103,9 @@ def test_a_format_gives_back_what_it_was_given(format: str, kind: Any, transform
     same(deltas(through(lora, format, tmp_path)), deltas(lora))
 
 
-def test_comfyuis_names_are_those_of_its_own_model(transformer: Any) -> None:
+def test_comfyuis_names_are_those_of_its_own_model(folder: Path) -> None:
     """Every layer of the transformer has a name, which maps back to the layer."""
+    transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
     linear = [name for name, part in transformer.named_modules() if type(part).__name__ in ("Linear", "Conv2d")]
     names = {layer: NAMES.authors_name(layer) for layer in linear}
     assert names["transformer_blocks.0.attn1.to_out.0"] == "blocks.0.attn_out"
@@ -138,11 +148,11 @@ def test_other_spellings_of_the_same_layers_are_read(prefix: str, down: str, up:
     same(deltas(FAMILY.lora_weights(given, {})), deltas(lora))
 
 
-def test_a_dora_goes_where_it_can_be_read_and_nowhere_else(transformer: Any, folder: Path, tmp_path: Path) -> None:
+def test_a_dora_goes_where_it_can_be_read_and_nowhere_else(transformer: Any, toy: Path, tmp_path: Path) -> None:
     lora = attention(transformer)
     lengths = {f"{layer}.lora_magnitude_vector": torch.rand(32) + 1 for layer in lora.layers}
     dora = weights({**lora.tensors, **lengths}, dict.fromkeys(lora.layers, 8.0), "a test")
-    pipeline = FAMILY.load_pipeline(folder, transformer)
+    pipeline = FAMILY.load_pipeline(toy, transformer)
     merged = []
     for format in ("diffusers", "portable"):
         back = through(dora, format, tmp_path)
@@ -164,7 +174,6 @@ def test_a_dora_goes_where_it_can_be_read_and_nowhere_else(transformer: Any, fol
 # ---- files of other programs
 
 
-CPU = torch.device("cpu")
 QUERY = "transformer_blocks.0.attn1.to_q"
 
 

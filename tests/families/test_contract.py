@@ -13,15 +13,18 @@ from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
-from workbench.families.lora_files import plain_name
+from workbench.families.lora_files import plain_name, weights
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.other_families import family_of_layers
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 
 pytestmark = pytest.mark.long
 
 CPU = torch.device("cpu")
+LAYERS = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
+TITLES = [family.title for family in families()]
 CASES = [(family, variant) for family in families() for variant in family.toys]
 
 
@@ -93,12 +96,55 @@ def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return Toy(family, folder, family.toy(folder, variant))
 
 
+@pytest.fixture(scope="module", params=families(), ids=lambda family: family.name)
+def usual(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """One miniature a family, for what no variant does in its own way."""
+    family, folder = request.param, tmp_path_factory.mktemp("usual")
+    return Toy(family, folder, family.toy(folder, family.toys[0]))
+
+
+# ---- a family
+
+
+def test_encoding_and_loss_are_deterministic(usual: Toy) -> None:
+    again = usual.family.encode_video(usual.vae, usual.video)
+    assert all(torch.equal(again[name], usual.moments[name]) for name in again)
+    assert torch.equal(usual.loss(), usual.loss())
+
+
+def test_a_lora_that_aims_at_nothing_is_refused(usual: Toy) -> None:
+    transformer = usual.family.load_transformer(usual.folder, CPU, torch.float32)
+    with pytest.raises(ConfigError, match="targets is 'no_such_layer'"):
+        lora.attach(usual.family, transformer, TrainSettings(dataset="x", targets="no_such_layer"), seed=0)
+
+
+# ---- each of its variants
+
+
 def test_a_folder_is_recognized_and_its_facts_are_legal(toy: Toy) -> None:
     family, model = find_model(str(toy.folder))
     assert family is toy.family
     model.check_shape(model.frames, model.height, model.width)
     with pytest.raises(ConfigError, match="use"):
         model.check_shape(model.frames + 1, model.height, model.width)
+
+
+def test_its_facts_are_those_of_its_weights(toy: Toy) -> None:
+    family, model, found = toy.family, toy.model, toy.family.facts(toy.model)
+    assert found.on_disk
+    assert found.values == sum(value.numel() for value in toy.transformer.state_dict().values())
+    assert found.vae.values == sum(value.numel() for value in toy.vae.state_dict().values())
+    encoders = [one.model for one in (toy.text_encoder, toy.text_encoder.second) if one is not None]
+    stored = {id(value): value for one in encoders for value in one.state_dict(keep_vars=True).values()}
+    assert found.text_encoder_values == sum(value.numel() for value in stored.values())
+    shapes = {name: tuple(one.shape[1:]) for name, one in toy.text.items()}
+    assert shapes == family.text_shapes(found)
+    assert shapes.keys() == {"prompt_embeds", *(["mask"] if family.text_mask else []), *family.more_text}
+    shape = family.latents_shape(toy.folder, model.frames, model.height, model.width)
+    sides = shape[family.frame_axis - 1], shape[family.channel_axis - 1], *shape[2:]
+    assert found.latents(model.frames, model.height, model.width) == sides
+    layers = {name: one.weight.numel() for name, one in toy.transformer.named_modules() if isinstance(one, LAYERS)}
+    assert {name: layer.values for name, layer in found.named()} == layers
 
 
 def test_what_is_cut_from_a_caption_is_never_read(toy: Toy) -> None:
@@ -114,12 +160,6 @@ def test_what_is_cut_from_a_caption_is_never_read(toy: Toy) -> None:
     assert toy.family.on_disk(toy.model) == toy.folder
 
 
-def test_encoding_and_loss_are_deterministic(toy: Toy) -> None:
-    again = toy.family.encode_video(toy.vae, toy.video)
-    assert all(torch.equal(again[name], toy.moments[name]) for name in again)
-    assert torch.equal(toy.loss(), toy.loss())
-
-
 def test_the_loss_is_per_sample(toy: Toy) -> None:
     text = {k: v[:1] for k, v in toy.text.items()}
     inputs = ModelInputs(toy.latents[:1], text, toy.noise[:1], toy.timesteps[:1], first(toy.given), toy.model.fps)
@@ -127,12 +167,10 @@ def test_the_loss_is_per_sample(toy: Toy) -> None:
     torch.testing.assert_close(toy.loss()[:1], one, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("targets", ["attention", "all-linear"])
-def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline(
-    toy: Toy, targets: str, tmp_path: Path
-) -> None:
+def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline(toy: Toy, tmp_path: Path) -> None:
+    """Of all linear layers, the attention's among them."""
     family, transformer = toy.family, toy.family.load_transformer(toy.folder, CPU, torch.float32)
-    settings = TrainSettings(dataset="x", rank=2, alpha=8.0, targets=targets)
+    settings = TrainSettings(dataset="x", rank=2, alpha=8.0, targets="all-linear")
     trainable = lora.attach(family, transformer, settings, seed=0)
     before = family.loss(transformer, *toy.batch)
     torch.testing.assert_close(before, toy.loss(), rtol=1e-5, atol=1e-6)  # a fresh LoRA changes nothing
@@ -157,6 +195,18 @@ def test_gradients_reach_the_lora_alone_and_its_file_works_in_the_stock_pipeline
     torch.testing.assert_close(loaded, trained, rtol=0, atol=1e-4)
 
 
+def test_none_of_its_files_is_taken_for_another_familys(toy: Toy) -> None:
+    tensors = {}
+    for name, linear in toy.family.facts(toy.model).named():
+        if "blocks" in name:
+            tensors[f"{name}.lora_A.weight"] = torch.ones(2, linear.inputs)
+            tensors[f"{name}.lora_B.weight"] = torch.ones(linear.outputs, 2)
+    assert tensors
+    for format in toy.family.lora_formats:
+        if format.id != "sat":  # the attention alone
+            assert family_of_layers(toy.family.export_lora(weights(tensors, {}, "x"), format.id)[0], TITLES) == ""
+
+
 def precisions(transformer: Any) -> dict[str, torch.dtype]:
     """Return the dtype of every weight and buffer of the base model, by its name without a LoRA."""
     every = (*transformer.named_parameters(), *transformer.named_buffers())
@@ -177,25 +227,15 @@ def test_what_diffusers_keeps_precise_stays_so_in_training_and_sampling(toy: Toy
     assert precisions(made) == theirs
 
 
-def test_a_lora_that_aims_at_nothing_is_refused(toy: Toy) -> None:
-    transformer = toy.family.load_transformer(toy.folder, CPU, torch.float32)
-    with pytest.raises(ConfigError, match="targets is 'no_such_layer'"):
-        lora.attach(toy.family, transformer, TrainSettings(dataset="x", targets="no_such_layer"), seed=0)
-
-
-def test_what_is_drawn_is_latents_that_decode_to_a_video(toy: Toy) -> None:
-    latents = toy.drawn_by(toy.transformer)
-    assert latents.shape == toy.latents[:1].shape
-    video = toy.family.decode(toy.vae, latents)
-    assert video.shape == (1, 3, toy.model.frames, toy.model.height, toy.model.width)
-    assert video.min() >= -1
-    assert video.max() <= 1
-
-
-def test_a_clip_can_be_continued(toy: Toy) -> None:
+def test_what_is_drawn_decodes_to_a_video_and_a_clip_can_be_continued(toy: Toy) -> None:
     """From one picture, and from several frames."""
     frames, height, width = toy.model.frames, toy.model.height, toy.model.width
     before = toy.drawn_by(toy.transformer)
+    assert before.shape == toy.latents[:1].shape
+    video = toy.family.decode(toy.vae, before)
+    assert video.shape == (1, 3, frames, height, width)
+    assert video.min() >= -1
+    assert video.max() <= 1
     for count in {1, frames - toy.model.frame_rule.step}:
         shape = toy.family.latents_shape(toy.folder, count, height, width)
         moments = toy.family.encode_video(toy.vae, toy.video[:1, :, :count])

@@ -13,8 +13,7 @@ from torch import nn
 
 from scripts import write_architectures
 from workbench.errors import ModelUnavailable
-from workbench.families import facts, families, find_model, model_files, models
-from workbench.families.base import Family
+from workbench.families import facts, find_model, model_files, models
 from workbench.families.model import Model
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.Conv3d)
@@ -81,29 +80,3 @@ def test_a_repository_of_which_only_configs_are_here_is_built_by_a_child(
     model_files.config.cache_clear()
     with pytest.raises(ModelUnavailable, match="cannot be read"):
         family.facts_of(model, None)
-
-
-@pytest.mark.parametrize(
-    ("family", "variant"),
-    [pytest.param(family, variant, id=f"{family.name}-{variant}") for family in families() for variant in family.toys],
-)
-def test_a_folder_s_sizes_are_those_of_its_weights(tmp_path: Path, family: Family, variant: str) -> None:
-    model, cpu = family.toy(tmp_path, variant), torch.device("cpu")
-    found = family.facts(model)
-    transformer = family.load_transformer(tmp_path, cpu, torch.float32)
-    vae, text = (load(tmp_path, cpu, torch.float32) for load in (family.load_vae, family.load_text_encoder))
-    assert found.on_disk
-    assert found.values == sum(value.numel() for value in transformer.state_dict().values())
-    assert found.vae.values == sum(value.numel() for value in vae.state_dict().values())
-    encoders = [one.model for one in (text, text.second) if one is not None]
-    stored = {id(value): value for one in encoders for value in one.state_dict(keep_vars=True).values()}
-    assert found.text_encoder_values == sum(value.numel() for value in stored.values())
-    encoded = family.encode_text(text, ["a red circle", "a"])
-    shapes = {name: tuple(one.shape[1:]) for name, one in encoded.items()}
-    assert shapes == family.text_shapes(found)
-    assert shapes.keys() == {"prompt_embeds", *(["mask"] if family.text_mask else []), *family.more_text}
-    shape = family.latents_shape(tmp_path, model.frames, model.height, model.width)
-    sides = shape[family.frame_axis - 1], shape[family.channel_axis - 1], *shape[2:]
-    assert found.latents(model.frames, model.height, model.width) == sides
-    layers = {name: each.weight.numel() for name, each in transformer.named_modules() if isinstance(each, LAYERS)}
-    assert {name: layer.values for name, layer in found.named()} == layers

@@ -11,15 +11,13 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from tests.families.lora_changes import changes, same
+from tests.families.lora_changes import changes, lora_on, same
 from tests.families.stock import picture_of, whole_pipeline
 from workbench import hub
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.hunyuan15 import FAMILY, MODELS
-from workbench.families.lora_files import LoraWeights, weights
-from workbench.families.lora_names import match_report
 from workbench.families.model_files import config, wanted_files
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.form_rules import summary
@@ -165,7 +163,7 @@ def test_the_steps_are_even_before_they_are_shifted(text: Case) -> None:
 def test_an_exported_lora_loads_into_the_stock_pipelines_transformer(text: Case) -> None:
     """Their pipelines have no loader: a card says pipe.transformer.load_lora_adapter."""
     pipeline = whole_pipeline(FAMILY, text.model)
-    lora = lora_of(text)
+    lora = lora_on(FAMILY, text.model)
     for file_format in ("diffusers", "portable"):
         tensors, metadata = FAMILY.export_lora(lora, file_format)
         path = text.folder.parent / f"{file_format}.safetensors"
@@ -250,37 +248,9 @@ def test_a_model_for_text_takes_no_picture(text: Case) -> None:
 # ---- LoRA files
 
 
-def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
-    """On the linear layers whose names have `part`, alpha unlike the rank."""
-    random = torch.Generator().manual_seed(3)
-    found: dict[str, torch.Tensor] = {}
-    alphas: dict[str, float] = {}
-    for number, (name, linear) in enumerate(FAMILY.facts(case.model).named()):
-        if part in name and name != "x_embedder.proj":  # a convolution
-            rank = 2 + number % 3 if mixed else 2
-            found[f"{name}.lora_A.weight"] = torch.randn(rank, linear.inputs, generator=random)
-            found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, rank, generator=random)
-            alphas[name] = 1.0 + number % 4 if mixed else 8.0
-    return weights(found, alphas, "a test")
-
-
-@pytest.mark.parametrize(
-    ("part", "mixed"), [("", False), ("", True), ("1.attn.to_", False), ("0.ff", True), ("refiner", True)]
-)
-def test_every_format_goes_out_and_back(text: Case, part: str, mixed: bool) -> None:
-    lora = lora_of(text, part, mixed)
-    assert lora.layers
-    sizes = {name: (one.outputs, one.inputs) for name, one in FAMILY.facts(text.model).named()}
-    for file_format in FAMILY.lora_formats:
-        read = FAMILY.lora_weights(*FAMILY.export_lora(lora, file_format.id))
-        same(changes(read), changes(lora))
-        report = match_report(read, sizes)
-        assert (report["matched"], report["left_out"]) == (len(lora.layers), [])
-
-
 def test_comfyuis_file_changes_its_weights_as_ours_changes_diffusers(text: Case) -> None:
     """Query, key and value below each other; scale and shift of the last layer exchanged."""
-    lora = lora_of(text)
+    lora = lora_on(FAMILY, text.model)
     wanted = changes(lora)
     tensors, _ = FAMILY.export_lora(lora, "comfyui")
 

@@ -13,15 +13,13 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional
 
-from tests.families.lora_changes import changes, same
+from tests.families.lora_changes import changes, lora_on, same
 from tests.families.stock import picture_of, whole_pipeline
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model, model_files
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.kandinsky5 import FAMILY, IMAGE, TEXT, lengths, matched, scale_factor, template
 from workbench.families.latents_file import read_facts
-from workbench.families.lora_files import LoraWeights, weights
-from workbench.families.lora_names import match_report
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.memory import compiling
 
@@ -256,32 +254,9 @@ def test_latents_from_elsewhere_bring_both_encoders_embeddings(of_text: Case, tm
 # ---- LoRA files
 
 
-def lora_of(case: Case, part: str = "") -> LoraWeights:
-    """On the linear layers whose names have `part`, alpha unlike the rank."""
-    random, found = torch.Generator().manual_seed(3), dict[str, torch.Tensor]()
-    names = [(name, linear) for name, linear in FAMILY.facts(case.model).named() if part in name]
-    for name, linear in names:
-        found[f"{name}.lora_A.weight"] = torch.randn(2, linear.inputs, generator=random)
-        found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, 2, generator=random)
-    return weights(found, dict.fromkeys((name for name, _ in names), 8.0), "a test")
-
-
-@pytest.mark.parametrize("part", ["", "text_transformer_blocks", "1.cross_attention.to_", "out_layer.out_layer"])
-def test_every_format_goes_out_and_back(of_text: Case, part: str) -> None:
-    """Layers of the video's blocks, of the caption's and outside of both."""
-    lora = lora_of(of_text, part)
-    sizes = {name: (one.outputs, one.inputs) for name, one in FAMILY.facts(of_text.model).named()}
-    assert lora.layers
-    for file_format in FAMILY.lora_formats:
-        read = FAMILY.lora_weights(*FAMILY.export_lora(lora, file_format.id))
-        same(changes(read), changes(lora))
-        report = match_report(read, sizes)
-        assert (report["matched"], report["left_out"]) == (len(lora.layers), [])
-
-
 def test_comfyui_and_musubi_tuner_know_the_names(of_text: Case) -> None:
     """ComfyUI: diffusion_model. and the model's own name; both: lora_unet_ and it with underscores. alpha / rank."""
-    lora = lora_of(of_text, "attention")
+    lora = lora_on(FAMILY, of_text.model, "attention")
     for file_format, stem in (("comfyui", "diffusion_model.{}"), ("kohya", "lora_unet_{}")):
         tensors, _ = FAMILY.export_lora(lora, file_format)
         assert len(tensors) == 3 * len(lora.layers)
@@ -320,7 +295,7 @@ def test_the_authors_pipeline_reads_our_files(of_text: Case) -> None:
     """As their load_adapter does: peft's adapter by a config, and the file's names without "transformer."."""
     from peft import LoraConfig, inject_adapter_in_model, set_peft_model_state_dict
 
-    lora = lora_of(of_text, "self_attention")
+    lora = lora_on(FAMILY, of_text.model, "self_attention")
     tensors, _ = FAMILY.export_lora(lora, "diffusers")
     theirs = of_text.loaded("stock")
     targets = [name for name in lora.layers]

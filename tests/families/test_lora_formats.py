@@ -1,5 +1,5 @@
-"""LoRA files of other trainers of Wan and LTX-Video, and Phenaki's: out and back on a miniature of every variant, and
-in the stock pipeline; what a file holds besides pairs of matrices; files that lack layers or hold two LoRAs."""
+"""LoRA files of other trainers: out and back on miniatures, those of Wan, LTX-Video and Phenaki also in the stock
+pipeline; what a file holds besides pairs of matrices; files that lack layers or hold two LoRAs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.families.lora_changes import lora_on, same
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Family
@@ -72,12 +73,6 @@ def changes(lora: LoraWeights) -> Tensors:
     return found
 
 
-def same(found: Tensors, wanted: Tensors) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-5, atol=1e-5)
-
-
 @pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     family, variant = request.param
@@ -99,6 +94,32 @@ def test_every_format_goes_out_and_back_and_changes_the_stock_pipeline_alike(toy
             continue  # diffusers reads a side branch by its own names alone
         save_file(tensors, tmp_path / f"{format}.safetensors", metadata)
         same(toy.added(tmp_path / f"{format}.safetensors"), changes(toy.lora))
+
+
+# Families whose every linear layer may get a LoRA: parts of the layers' names, and whether ranks and alphas differ.
+PARTS = {
+    "hunyuan15": [("", False), ("", True), ("1.attn.to_", False), ("0.ff", True), ("refiner", True)],
+    "kandinsky5": [("", False), ("text_transformer_blocks", False), ("1.cross_attention.to_", True)]
+    + [("out_layer.out_layer", False)],
+    "mochi": [("", False), ("", True), ("1.attn1.to_", False), ("0.ff", True)],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_format_goes_out_and_back_on_parts_of_a_model(name: str, tmp_path: Path) -> None:
+    family = FAMILIES[name]
+    model = family.toy(tmp_path / "toy", "text")
+    sizes = {layer: (one.outputs, one.inputs) for layer, one in family.facts(model).named()}
+    for part, mixed in PARTS[name]:
+        lora = lora_on(family, model, part, mixed, within="blocks" if name == "mochi" else "")
+        assert lora.layers, part
+        for file_format in family.lora_formats:
+            read = family.lora_weights(*family.export_lora(lora, file_format.id))
+            same(changes(read), changes(lora))
+            report = match_report(read, sizes)
+            assert (report["matched"], report["left_out"]) == (len(lora.layers), []), (part, file_format.id)
+            if name == "mochi":
+                assert report["written_by"] == ("Mochi's fine-tuner" if file_format.id == "comfyui" else read.origin)
 
 
 def test_a_file_of_musubi_that_lacks_layers_is_read(wan: Toy, tmp_path: Path) -> None:

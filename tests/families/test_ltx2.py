@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks import memory_simulation as simulation
+from tests.families.lora_changes import changes, same
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
@@ -293,19 +294,6 @@ def lora_of(case: Case, outside: bool = False) -> LoraWeights:
             found[f"{name}.lora_A.weight"] = torch.randn(2, linear.inputs, generator=random)
             found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, 2, generator=random) * 0.1
     return weights(found, dict.fromkeys({name.rpartition(".lora_")[0] for name in found}, 8.0), "a test")
-
-
-def changes(read: LoraWeights) -> dict[str, torch.Tensor]:
-    return {
-        layer: read.scale_of(layer) * read.tensors[f"{layer}.lora_B.weight"] @ read.tensors[f"{layer}.lora_A.weight"]
-        for layer in read.layers
-    }
-
-
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("outside", [False, True])

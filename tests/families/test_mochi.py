@@ -11,12 +11,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.families.lora_changes import changes, same
+from tests.families.lora_changes import changes, lora_on, same
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
-from workbench.families.lora_files import LoraWeights, weights
-from workbench.families.lora_names import match_report
 from workbench.families.mochi import FAMILY, KWARGS, lengths
 from workbench.families.model_inputs import ModelInputs
 
@@ -175,36 +173,9 @@ def test_flash_attention_refuses_padding(case: Case) -> None:
 # ---- the authors' LoRA files
 
 
-def lora_of(case: Case, part: str = "", mixed: bool = False) -> LoraWeights:
-    """Make a LoRA on the blocks' linear layers whose names contain `part`, with alpha unlike the rank."""
-    random = torch.Generator().manual_seed(3)
-    found: dict[str, torch.Tensor] = {}
-    alphas: dict[str, float] = {}
-    for number, (name, linear) in enumerate(FAMILY.facts(case.model).named()):
-        if "blocks" in name and part in name:
-            rank = 2 + number % 3 if mixed else 2
-            found[f"{name}.lora_A.weight"] = torch.randn(rank, linear.inputs, generator=random)
-            found[f"{name}.lora_B.weight"] = torch.randn(linear.outputs, rank, generator=random)
-            alphas[name] = 1.0 + number % 4 if mixed else 8.0
-    return weights(found, alphas, "a test")
-
-
-@pytest.mark.parametrize(("part", "mixed"), [("", False), ("", True), ("1.attn1.to_", False), ("0.ff", True)])
-def test_every_format_goes_out_and_back(case: Case, part: str, mixed: bool) -> None:
-    lora = lora_of(case, part, mixed)
-    assert lora.layers
-    sizes = {name: (one.outputs, one.inputs) for name, one in FAMILY.facts(case.model).named()}
-    for file_format in FAMILY.lora_formats:
-        read = FAMILY.lora_weights(*FAMILY.export_lora(lora, file_format.id))
-        same(changes(read), changes(lora))
-        report = match_report(read, sizes)
-        assert (report["matched"], report["left_out"]) == (len(lora.layers), [])
-        assert report["written_by"] == ("Mochi's fine-tuner" if file_format.id == "comfyui" else read.origin)
-
-
 def test_the_authors_file_changes_their_weights_as_ours_changes_diffusers(case: Case) -> None:
     """Their fused layer is query, key and value below each other; the halves of w1 are gate and value."""
-    lora = lora_of(case)
+    lora = lora_on(FAMILY, case.model, within="blocks")
     tensors, metadata = FAMILY.export_lora(lora, "comfyui")
     wanted = changes(lora)
     noted = json.loads(metadata[KWARGS])

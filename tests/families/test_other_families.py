@@ -131,25 +131,6 @@ def test_no_supported_model_is_taken_for_one_that_is_not() -> None:
     assert unsupported("someone/helios-style-wan") is None, "a fine-tune may have any name"
 
 
-TITLES = [family.title for family in families()]
-CASES = [(family, variant) for family in families() for variant in family.toys if family.lora_formats]
-
-
-@pytest.mark.parametrize(("family", "variant"), CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
-def test_no_file_of_ours_is_taken_for_another_familys(family: Any, variant: str, tmp_path: Path) -> None:
-    from workbench.families.lora_files import weights
-
-    model, tensors = family.toy(tmp_path, variant), {}
-    for name, linear in family.facts(model).named():
-        if "blocks" in name:
-            tensors[f"{name}.lora_A.weight"] = torch.ones(2, linear.inputs)
-            tensors[f"{name}.lora_B.weight"] = torch.ones(linear.outputs, 2)
-    assert tensors
-    for format in family.lora_formats:
-        if format.id != "sat":  # the attention alone
-            assert family_of_layers(family.export_lora(weights(tensors, {}, "x"), format.id)[0], TITLES) == ""
-
-
 def test_a_family_that_another_package_adds_is_not_refused() -> None:
     names = ["transformer.single_transformer_blocks.0.attn.to_q.lora_A.weight"]
     assert family_of_layers(names, ["CogVideoX", "Wan"]) == "FLUX or HunyuanVideo"

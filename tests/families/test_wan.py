@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.families.lora_changes import pairs_on
 from tests.families.stock import told_nothing, whole_pipeline
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
-from workbench.families.model_inputs import Given, ModelInputs, Tensors
+from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import Density, NoiseSettings
 from workbench.families.wan import FAMILY
 from workbench.families.wan_models import NEGATIVE_PROMPT
@@ -241,15 +242,6 @@ def test_captions_are_cleaned_and_end_in_zeros(case: Case) -> None:
 # ---- other trainers' files
 
 
-def lora(case: Case, rank: int = 2) -> Tensors:
-    draw, found = torch.Generator().manual_seed(3), {}
-    for name, module in case.transformer.named_modules():
-        if name.startswith("blocks") and isinstance(module, torch.nn.Linear):
-            found[f"{name}.lora_A.weight"] = torch.randn(rank, module.in_features, generator=draw)
-            found[f"{name}.lora_B.weight"] = torch.randn(module.out_features, rank, generator=draw)
-    return found
-
-
 def test_names_of_other_trainers_are_known() -> None:
     for spelling in (
         "diffusion_model.blocks.3.cross_attn.o",
@@ -270,9 +262,8 @@ def test_which_expert_a_lora_is_for_goes_along(tmp_path: Path) -> None:
     from workbench.families.lora_files import experts_of
 
     case = Case(tmp_path / "toy", "a14b")
-    read = FAMILY.lora_weights(
-        {f"transformer.{name}": one for name, one in lora(case).items()}, {"expert": "low noise"}
-    )
+    pairs = {f"transformer.{name}": one for name, one in pairs_on(case.transformer, "blocks").items()}
+    read = FAMILY.lora_weights(pairs, {"expert": "low noise"})
     for format in FAMILY.lora_formats:
         assert FAMILY.lora_weights(*FAMILY.export_lora(read, format.id)).expert == "low noise"
     assert experts_of([], {}, "Wan2.2_HIGH_style.safetensors") == ("high noise",)

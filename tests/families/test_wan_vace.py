@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.families.lora_changes import pairs_on
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance
@@ -248,15 +249,6 @@ def test_facts_and_what_it_can_be_told(case: Case) -> None:
 # ---- LoRAs
 
 
-def lora(transformer: Any, part: str | tuple[str, ...]) -> dict[str, torch.Tensor]:
-    draw, found = torch.Generator().manual_seed(3), {}
-    for name, module in transformer.named_modules():
-        if name.startswith(part) and isinstance(module, torch.nn.Linear):
-            found[f"{name}.lora_A.weight"] = torch.randn(2, module.in_features, generator=draw)
-            found[f"{name}.lora_B.weight"] = torch.randn(module.out_features, 2, generator=draw)
-    return found
-
-
 @pytest.mark.parametrize(
     ("spelling", "layer"),
     [
@@ -287,9 +279,9 @@ def test_a_lora_of_plain_wan_fits_its_own_blocks_and_not_the_other_way_round(cas
         }
         for one in (case.transformer, plain)
     ]
-    of_plain = FAMILY.lora_weights({f"transformer.{name}": one for name, one in lora(plain, "blocks").items()}, {})
+    of_plain = FAMILY.lora_weights({f"transformer.{name}": one for name, one in pairs_on(plain, "blocks").items()}, {})
     assert check_fit("it", of_plain, sizes[0], "VACE") == {}
-    of_side = lora(case.transformer, "vace_blocks")
+    of_side = pairs_on(case.transformer, "vace_blocks")
     side = FAMILY.lora_weights({f"transformer.{name}": one for name, one in of_side.items()}, {})
     with pytest.raises(ConfigError, match=r"0 of its 23 layers match, .*vace_blocks.*: a layer that the model lacks"):
         check_fit("it", side, sizes[1], "plain Wan")

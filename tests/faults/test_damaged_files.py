@@ -139,7 +139,7 @@ def test_stars_and_marks_that_cannot_be_read_are_not_overwritten_and_keep_every_
     assert [one.step for one in checkpoints.doomed(run.folder, 1, coming=300)] == [100]
     for path, change in (
         (run.folder / "stars.json", lambda: checkpoints.star(run.folder, 100)),
-        (run.folder / "stars.json", lambda: checkpoints.unstar(run.folder, 100)),
+        (run.folder / "stars.json", lambda: checkpoints.star(run.folder, 100, on=False)),
         (grid / "marks.json", lambda: Grid(workspace, grid).changing_marks().__enter__()),
     ):
         path.parent.mkdir(exist_ok=True)

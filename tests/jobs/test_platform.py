@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.patience import PATIENCE, until
+from workbench.errors import ConfigError
 from workbench.jobs import platform
+from workbench.jobs.locks import locked
 from workbench.jobs.processes import bare_environment
 from workbench.ui.server import serving
 from workbench.workspace.disk import VARIABLE
@@ -71,6 +74,28 @@ def test_a_process_ends_with_its_parent(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     until(lambda: platform.start_time(child) is None)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere no thread outlives the main one")
+def test_a_process_lives_until_its_last_thread_ends(tmp_path: Path) -> None:
+    code = (
+        "import ctypes, os, sys, threading; from pathlib import Path; from workbench.jobs.locks import locked;"
+        "threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0))).start();"
+        f"held = locked(Path({str(tmp_path / 'lock')!r})); held.__enter__();"
+        "print('locked', flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+        assert platform.start_time(process.pid) is not None
+        with pytest.raises(ConfigError, match="busy"), locked(tmp_path / "lock", "busy"):
+            pass
+        process.stdin.close()  # type: ignore[union-attr]  # its other thread ends it
+        until(lambda: platform.start_time(process.pid) is None)
+        with locked(tmp_path / "lock", "busy"):
+            assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE  # none has collected its exit code
 
 
 def test_what_windows_needs_is_passed_to_a_limited_child(monkeypatch: pytest.MonkeyPatch) -> None:

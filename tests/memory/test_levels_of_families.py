@@ -42,10 +42,9 @@ USUAL = {
     ("wan", "5b-image"),
     ("wan", "a14b"),
 }
+# "full" and "offloaded" without swapped blocks are in tests/trainer/test_memory_levels.py.
 EQUAL: dict[str, dict[str, Any]] = {
     "keep attention": {"gradient_checkpointing": "keep attention"},
-    "full": {"gradient_checkpointing": "full"},
-    "offloaded": {"gradient_checkpointing": "offloaded"},
     "full, all blocks swapped": {"gradient_checkpointing": "full", "blocks_to_swap": 2},
     "offloaded, one block swapped": {"gradient_checkpointing": "offloaded", "blocks_to_swap": 1},
 }

@@ -66,7 +66,7 @@ def test_the_quickstart_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pyt
     assert base.path.read_bytes() != tuned.path.read_bytes()
     table, pair = shown_pages(outputs)[1:]  # after the workspace
     shown = re.findall(r"id=&quot;previews/step-\d+/(?:control-)?\d\.mp4", table)
-    assert len(shown) == 12 + 2, "three prompts; base model and three steps; a control, before and after"
+    assert len(shown) == 8 + 2, "two prompts; base model and three steps; a control, before and after"
     assert pair.count("<video") == 2
     before, after = (float(said(outputs).split("held-out loss ")[1].split()[word]) for word in (0, 2))
     assert after < before

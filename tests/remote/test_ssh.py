@@ -62,7 +62,7 @@ def test_a_run_far_away_is_a_run_like_any_other(workspace: Workspace, far: SshSe
     os.kill(read_json(run.folder / jobs.PROCESS)["pid"], signal.SIGKILL)
     jobs.wait(run.folder, PATIENCE)
     assert run.status.state == State.DIED
-    with pytest.raises(ConfigError, match="was sent to far and its end was not brought back"):
+    with pytest.raises(ConfigError, match="was sent to far and its result has not come back"):
         choose_target(workspace, run, targets.LOCAL)
     before = len(steps(run))
     run.start()

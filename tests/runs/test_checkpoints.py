@@ -135,7 +135,7 @@ def test_last_every_best_and_starred_stay_and_the_rest_is_told_first(run: Path) 
     assert checkpoints.steps(run) == list(range(10, 110, 10))  # looking removes nothing
     assert checkpoints.retire(run, keep=2, keep_every=40) == told
     assert checkpoints.steps(run) == [30, 40, 50, 80, 90, 100]
-    checkpoints.unstar(run, 50)
+    checkpoints.star(run, 50, on=False)
     assert [one.step for one in checkpoints.doomed(run, keep=2, keep_every=40)] == [50]
 
 

@@ -36,6 +36,13 @@ def test_held_out_clips_are_never_trained_on_and_do_not_depend_on_the_order(
     assert {item.sha256 for item in data_of(workspace, held_out=2).held_out} == {i.sha256 for i in first.held_out}
 
 
+def test_counting_without_hashing_holds_out_the_same_clips(workspace: Workspace, dataset: Dataset) -> None:
+    settings = TrainSettings().changed(dataset="squares", held_out=2)
+    hashed, counted_only = load_data(workspace, settings), load_data(workspace, settings, hashed=False)
+    assert [item.path for item in counted_only.held_out] == [item.path for item in hashed.held_out]
+    assert [item.path for item in counted_only.train] == [item.path for item in hashed.train]
+
+
 def test_holding_out_everything_is_refused_with_the_number_that_fits(workspace: Workspace, dataset: Dataset) -> None:
     with pytest.raises(DataError, match="held_out is 6, but dataset squares has 6 usable clips: use at most 5"):
         data_of(workspace, held_out=6)

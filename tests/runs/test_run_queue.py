@@ -60,7 +60,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         for run in (first, second, third):
             run.start()
         assert queue.order(workspace) == ["first", "second", "third"]
-        phase(first, "first in the queue, the processor is held by a person's own script")
+        phase(first, "first in the queue, the CPU is held by a person's own script")
         phase(third, "third in the queue, after run second")
         pid = first.status.pid
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
@@ -68,7 +68,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         assert (second.status.pid, third.status.pid) == (None, None)  # whoever is not next has no process
 
         assert queue.move(workspace, "third", 1) == ["third", "first", "second"]
-        phase(third, "first in the queue, the processor is held")
+        phase(third, "first in the queue, the CPU is held")
         phase(first, "second in the queue, after run third")
 
         for run in (first, second):  # one with a process, one without
@@ -79,7 +79,7 @@ def test_runs_wait_in_order_and_without_torch(workspace: Workspace, runs: Callab
         assert (ended.state, ended.exit_code) == (State.STOPPED, ExitCode.STOPPED)
         assert "while it waited" in ended.message
         os.kill(third.status.pid or 0, signal.SIGKILL)
-        phase(second, "first in the queue, the processor is held")
+        phase(second, "first in the queue, the CPU is held")
         assert queue.order(workspace) == ["second"]
         with pytest.raises(ConfigError, match="'third' is not waiting: .* now second"):
             queue.move(workspace, "third", 1)
@@ -152,7 +152,7 @@ def test_a_task_that_needs_the_device_waits_its_turn_like_a_run(
         first.stop()
         until(lambda: "held by a person's own script" in jobs.status(task).phase)
     until((task / "turn").exists)
-    phase(last, "the processor is held by caption of cats")
+    phase(last, "the CPU is held by caption of cats")
     jobs.stop(task)
     last.stop()
     assert jobs.wait(task, PATIENCE).state is State.STOPPED
@@ -173,7 +173,7 @@ def test_a_brief_job_goes_before_runs_that_wait_and_a_paused_one(
         assert queue.order(workspace) == ["datasets/cats/.look", "first"]
         assert queue.move(workspace, "first", 1) == ["datasets/cats/.look", "first"]
         phase(first, "second in the queue, after look of cats; run paused is paused and goes first")
-        until(lambda: "first in the queue, the processor is held" in jobs.status(brief).phase)
+        until(lambda: "first in the queue, the CPU is held" in jobs.status(brief).phase)
     until((brief / "turn").exists)
     (paused.folder / jobs.PROCESS).unlink()
     phase(first, "held by look of cats")
@@ -198,7 +198,7 @@ def test_who_only_keeps_a_model_warm_lets_go_of_the_gpu(workspace: Workspace, ru
     until((run.folder / "turn").exists)
     sampler.join()
     assert gpu_lock.holder(workspace.locks) == "run training"
-    assert gpu_lock.holder(workspace.locks, "") is None  # the processor is another device
+    assert gpu_lock.holder(workspace.locks, "") is None  # the CPU is another device
 
 
 def test_a_run_that_waits_is_not_said_to_have_started(workspace: Workspace) -> None:

@@ -182,6 +182,35 @@ def test_a_checkpoint_that_is_removed_while_it_is_listed_costs_nothing(
     ]
 
 
+@pytest.mark.parametrize(
+    ("values", "skips"),
+    [
+        # three previews (two captions and a control) of 25 steps with guidance are 150 predictions
+        ({"preview_every": 50}, False),
+        ({"preview_every": 49}, True),
+        ({"preview_every": 49, "batch_size": 2}, False),
+        ({"preview_every": 49, "preview_guidance": 1.0}, False),
+        ({"preview_every": 1, "preview_steps": 8}, False),  # too few to skip any
+        ({"preview_every": 49, "preview_speed": "exact"}, False),
+        ({"preview_every": 0}, False),
+        ({"preview_every": 1000, "preview_speed": "fast"}, True),
+    ],
+)
+def test_previews_skip_steps_where_they_would_take_longer_than_the_training(
+    values: dict[str, Any], skips: bool
+) -> None:
+    assert TrainSettings(dataset="cats", model="tiny-cogvideox", **values).skips_preview_steps is skips
+
+
+@pytest.mark.parametrize(("record", "told"), [({"speed": "fast"}, True), ({}, False)])
+def test_a_run_says_that_its_previews_skip_steps(
+    record: dict[str, Any], told: bool, workspace: Workspace, make_clip: MakeClip, tmp_path: Path
+) -> None:
+    run = write_run(workspace, "cats")
+    add_preview(run, 100, make_clip(tmp_path / "0.mp4"), **record)
+    assert any(note.text.startswith("Previews skip two of three") for note in snapshot(run).notes) is told
+
+
 def test_a_full_gpu_whose_steps_take_ten_times_as_long_has_spilled_into_the_machines_memory(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,7 +227,7 @@ def test_a_full_gpu_whose_steps_take_ten_times_as_long_has_spilled_into_the_mach
 
     assert spilling(23.7)
     assert not spilling(12.0)  # something else slows it down
-    assert not spilling(23.7, "processor, 8 cores")
+    assert not spilling(23.7, "CPU, 8 cores")
     writer = MetricsWriter(run.folder, 220)
     for step in range(221, 226):
         writer.write(step=step, loss=0.5, lr=1e-4, seconds=2.0)

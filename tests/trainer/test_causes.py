@@ -22,7 +22,7 @@ from workbench.runs.run import Run
 from workbench.sampler.samples import CAUSES, Sample, Samples, new_id, video_path, write_sample
 from workbench.sampler.settings import SampleSettings
 from workbench.trainer import causes
-from workbench.trainer.attribution import SIZE, Gradients, Question, Sketch, compare
+from workbench.trainer.attribution import SIZE, Gradients, Sketch, compare, marked_cells, question_of, sample_clip
 from workbench.trainer.causes import Answer, Cause
 from workbench.workspace import Workspace
 
@@ -45,12 +45,6 @@ def sample_like(workspace: Workspace, run: Run, clip: RunClip, step: int = 4) ->
     record |= {"fps": plan.fps, "frames": len(frames), "height": frames.shape[1], "width": frames.shape[2]}
     write_sample(video_path(workspace, made), frames, plan.fps, record)
     return Samples(workspace).get(made)
-
-
-def question(sample: Sample, **marked: Any) -> Question:
-    record = sample.record
-    sizes = (record["frames"], record["fps"], record["height"], record["width"])
-    return Question(sample.path, sample.settings.prompt, *sizes, **marked)
 
 
 def silent(*_: Any) -> None:
@@ -80,7 +74,7 @@ def test_a_clip_that_looks_like_the_sample_speaks_for_it_most(
     run = trained(workspace, toy_model)
     clips = load_data(workspace, run.settings).train
     for wanted in (0, 3):
-        asked = question(sample_like(workspace, run, clips[wanted]))
+        asked = question_of(sample_like(workspace, run, clips[wanted]))
         found = compare(
             Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent), [2, 4], asked, silent
         )
@@ -94,7 +88,7 @@ def test_models_that_begin_with_a_picture_take_the_samples_own(
     model = find_model("tiny-cogvideox").family.toy(tmp_path / "image-toy", "image-1.5")
     run = trained(workspace, model)
     clips = load_data(workspace, run.settings).train
-    asked = question(sample_like(workspace, run, clips[1]))
+    asked = question_of(sample_like(workspace, run, clips[1]))
     found = compare(Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent), [4], asked, silent)
     assert found.clips[int(found.scores.mean(0).argmax())].sha256 == clips[1].sha256
 
@@ -104,13 +98,14 @@ def test_a_mark_compares_the_marked_part_alone(workspace: Workspace, dataset: Da
     clip = load_data(workspace, run.settings).train[0]
     sample = sample_like(workspace, run, clip)
     gradients = Gradients(workspace, run.folder, run.settings, pick_device("cpu"), silent)
-    item = gradients.as_clip(question(sample))
+    item = sample_clip(gradients.model, question_of(sample))
     gradients.load([item])
     gradients.at(4)
     width, height = sample.record["width"], sample.record["height"]
     plain = gradients.of(item)
-    every = gradients.marked(item, question(sample, box=(0, 0, width, height)))
-    corner = gradients.marked(item, question(sample, box=(0, 0, 8, 8), frames=(0, 0)))
+    of = gradients.family, gradients.folder, item
+    every = marked_cells(*of, question_of(sample, box=(0, 0, width, height)))
+    corner = marked_cells(*of, question_of(sample, box=(0, 0, 8, 8), frames=(0, 0)))
     assert every is not None
     assert corner is not None
     assert 0 < int(corner.sum()) < int(every.sum())
@@ -182,7 +177,7 @@ def test_clips_are_named_only_if_they_stand_out_and_the_answer_is_reliable() -> 
     assert causes.sentence(answer_of(usual)).startswith("No clip stands out")
     unsure = answer_of([*usual, 0.6], agreement=0.1)
     assert causes.named(unsure) == []
-    assert causes.sentence(unsure).startswith("Cannot tell: the two halves of the noise agree no better")
+    assert causes.sentence(unsure).startswith("Cannot tell: the scores of two noise draws agree no better")
     assert "too few to tell" in causes.sentence(answer_of([0.1, 0.9]))
 
 

@@ -90,12 +90,14 @@ def digests(run: Run, step: int) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in folder.glob("*.safetensors")}
 
 
-def assert_exact(workspace: Workspace, model: str, values: dict[str, Any]) -> None:
+def assert_exact(workspace: Workspace, model: str, values: dict[str, Any], again: bool = False) -> None:
+    """Compare a run that was interrupted with one that was not; `again` also starts the latter again at its end."""
     whole = create(workspace, model, steps=STEPS, rank=4, **values)
     want, told = made_and_saved(whole, STEPS), digests(whole, STEPS)
     assert "optimizer.safetensors" in told
-    metrics = made_and_saved(whole, STEPS)  # starting again at the end changes nothing
-    assert metrics == want
+    if again:  # which changes nothing
+        assert made_and_saved(whole, STEPS) == want
+        assert digests(whole, STEPS) == told
     shutil.rmtree(whole.folder)
     broken = create(workspace, model, steps=STEPS, rank=4, loader_threads=2, **values)
     made_and_saved(broken, BREAK)
@@ -115,7 +117,7 @@ def mixed(dataset: Dataset) -> Dataset:
 def test_interrupted_and_resumed_it_ends_in_the_same_bytes(
     workspace: Workspace, mixed: Dataset, toy_model: Model, name: str
 ) -> None:
-    assert_exact(workspace, toy_model.source, CASES[name])
+    assert_exact(workspace, toy_model.source, CASES[name], again=True)
 
 
 def test_so_does_one_with_masks(workspace: Workspace, mixed: Dataset, toy_model: Model) -> None:

@@ -22,7 +22,7 @@ from workbench.families.wan_models import FIRST, NEGATIVE_PROMPT
 from workbench.runs import model_card
 from workbench.runs.model_card import CardFacts
 from workbench.runs.run import Run
-from workbench.trainer.loop import preview, train_step
+from workbench.trainer.loop import preview
 from workbench.trainer.losses import preservation_loss
 from workbench.trainer.session import Session
 from workbench.workspace import Workspace
@@ -91,35 +91,6 @@ def test_all_prompts_are_drawn_and_drift_is_measured_on_the_first_three(
     made.close()
 
 
-def toy_of(family: Any, folder: Path) -> tuple[Model, dict[str, Any]]:
-    """Return one of the family's miniatures, and the settings that a run on it needs."""
-    toy: Model = family.toy(folder / "toy", "a14b" if family is WAN else family.toys[-1])
-    return toy, {"expert": "low noise"} if family is WAN else {}
-
-
-@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-def test_each_family_and_each_expert_can_be_preserved(
-    workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Path
-) -> None:
-    toy, values = toy_of(family, tmp_path)
-    run = create(workspace, toy.source, preservation_weight=1.0, **values)
-    made = session(run)
-    for _ in range(3):
-        train_step(made)
-    made.close()
-    losses = [line["preservation_loss"] for line in run.metrics]
-    assert losses[0] == pytest.approx(0, abs=1e-6)
-    assert losses[-1] > 0
-
-
-@pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])
-def test_a_run_that_changes_the_base_model_is_refused(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
-) -> None:
-    with pytest.raises(ConfigError, match="preservation_weight is 1, .* train only a LoRA, or set .* to 0"):
-        create(workspace, toy_model.source, preservation_weight=1.0, **values)
-
-
 # ---- clips of the regularization dataset, towards the base model
 
 KNOWN = {"regularization_dataset": "squares", "regularization_share": 0.5, "batch_size": 2, "held_out": 0}
@@ -147,27 +118,45 @@ def test_known_clips_teach_nothing_and_hold_the_model_to_what_it_was(
         made.close()
 
 
+def toy_of(family: Any, folder: Path) -> tuple[Model, dict[str, Any]]:
+    """Return one of the family's miniatures, and the settings that a run on it needs."""
+    toy: Model = family.toy(folder / "toy", "a14b" if family is WAN else family.toys[-1])
+    return toy, {"expert": "low noise"} if family is WAN else {}
+
+
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-def test_each_family_is_held_to_its_base_model_or_refuses(
+def test_each_family_and_each_expert_is_held_to_its_base_model_by_prompts_and_by_known_clips(
     workspace: Workspace, dataset: Dataset, family: Any, tmp_path: Path
 ) -> None:
     toy, values = toy_of(family, tmp_path)
-    if "regularization_target" not in family.own_settings(toy):
+    by_clips = "regularization_target" in family.own_settings(toy)
+    if not by_clips:
         with pytest.raises(ConfigError, match="regularization_target is base model, a setting that .* does not have"):
             create(workspace, toy.source, **TOWARDS, **values)
-        return
-    run = create(workspace, toy.source, **TOWARDS, **values)
+    run = create(workspace, toy.source, preservation_weight=1.0, **(TOWARDS if by_clips else {}), **values)
     go(run, 4).close()
-    assert min(losses_of_clips(run)[0]) == pytest.approx(0, abs=1e-6)
-    assert min(losses_of_clips(run)[-1]) > 0
+    by_prompts = [line["preservation_loss"] for line in run.metrics]
+    assert by_prompts[0] == pytest.approx(0, abs=1e-6)
+    assert by_prompts[-1] > 0
+    if by_clips:
+        assert min(losses_of_clips(run)[0]) == pytest.approx(0, abs=1e-6)
+        assert min(losses_of_clips(run)[-1]) > 0
 
 
 @pytest.mark.parametrize("values", [{"method": "full"}, {"train_also": ["norm_final"]}], ids=["full", "beside a LoRA"])
-def test_known_clips_need_a_base_model_that_stays(
-    workspace: Workspace, dataset: Dataset, toy_model: Model, values: dict[str, Any]
+@pytest.mark.parametrize(
+    ("keeping", "said"),
+    [
+        ({"preservation_weight": 1.0}, "preservation_weight is 1, .* train only a LoRA, or set .* to 0"),
+        (TOWARDS, "regularization_target is base model, .* or set .* to clips"),
+    ],
+    ids=["prompts", "clips"],
+)
+def test_a_run_that_changes_the_base_model_is_refused(
+    workspace: Workspace, dataset: Dataset, toy_model: Model, keeping: dict[str, Any], said: str, values: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match="regularization_target is base model, .* or set .* to clips"):
-        create(workspace, toy_model.source, **TOWARDS, **values)
+    with pytest.raises(ConfigError, match=said):
+        create(workspace, toy_model.source, **keeping, **values)
 
 
 # ---- What a dropped caption becomes: the empty prompt, or zeros as in SAT; and that previews and the card keep to i

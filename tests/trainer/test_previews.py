@@ -34,7 +34,8 @@ class Toy:
     def __init__(self, model: Model, run: Path, **settings: Any) -> None:
         self.model, self.folder, self.run = model, Path(model.source), run
         self.settings = TrainSettings(
-            dataset="x", model=model.source, rank=2, steps=10, preview_steps=2, preview_guidance=1.0, **settings
+            **{"dataset": "x", "model": model.source, "rank": 2, "steps": 10, "preview_steps": 2, **settings},
+            preview_guidance=1.0,
         )
         self.transformer = FAMILY.load_transformer(self.folder, CPU, torch.float32)
         self.trainable = lora.attach(FAMILY, self.transformer, self.settings, seed=0)
@@ -85,6 +86,17 @@ def test_every_prompt_is_drawn_with_every_seed_and_says_how_to_draw_it_again(toy
     assert again.dynamic_guidance == "cosine"
     assert again.loras == (f"{run / 'checkpoints' / 'step-00000004' / 'lora.safetensors'}=1",)
     assert toy.draw(4, toy.prompt("a red circle")) == [], "what is there is not drawn again"
+
+
+def test_fast_previews_compute_fewer_steps_and_say_so(toy_model: Model, run: Path) -> None:
+    toy, computed = Toy(toy_model, run, preview_steps=12, preview_speed="fast"), list[int]()
+    toy.transformer.register_forward_hook(lambda *_: computed.append(1))
+    toy.draw(4, toy.prompt("a red circle"))
+    assert len(computed) == 8
+    assert toy.record(4, "0")["speed"] == toy.record(4, "0")["settings"]["speed"] == "fast"
+    exact = Toy(toy_model, run, preview_steps=12, preview_speed="exact")
+    exact.draw(2, exact.prompt("a red circle"))
+    assert "speed" not in exact.record(2, "0")
 
 
 def test_a_prompt_keeps_its_number_over_steps_and_after_a_restart(toy_model: Model, run: Path) -> None:

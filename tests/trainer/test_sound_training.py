@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,20 @@ from tests.driving import create, go, session
 from tests.sounds import pitch, tone
 from tests.trainer.test_exact import digests
 from workbench import jobs
-from workbench.clips.buckets import Bucket
 from workbench.clips.frame_plan import FramePlan
 from workbench.clips.records import Clip
 from workbench.clips.sound import write_sound
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
 from workbench.families.ltx2 import FAMILY
+from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_FOR_PICTURE
 from workbench.runs import checkpoints
-from workbench.runs.data import Batches, RunClip, load_data, sound_span
+from workbench.runs.data import Batches, load_data
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import read_clip_sound
 from workbench.trainer.loop import train
+from workbench.trainer.losses import clip_losses
 from workbench.workspace import Workspace
 
 STEPS = 6
@@ -107,6 +107,51 @@ def test_the_sound_alone_leaves_out_clips_without_one(workspace: Workspace, audi
     assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, 2]
 
 
+@pytest.mark.parametrize("learned", [SOUND_FOR_PICTURE, PICTURE_FOR_SOUND])
+def test_a_run_with_a_given_stream_reports_one_loss_and_resumes_exactly(
+    workspace: Workspace, audible: Dataset, toy: str, learned: str
+) -> None:
+    run = create(workspace, toy, **values(sound=learned, steps=4, save_every=2, evaluate_every=4))
+    with jobs.Job(run.folder) as job:
+        train(job)
+    assert job.exit_code == 0, jobs.log_tail(run.folder)
+    assert "it has no sound, which a run with sound" in " ".join(load_data(workspace, run.settings).dropped)
+    assert not [line for line in run.metrics if "sound_loss" in line or "held_out_sound" in line]
+    assert [line["step"] for line in run.metrics if "held_out_loss" in line] == [0, 4]
+    assert any("change_own" in line for line in run.metrics) == (learned == PICTURE_FOR_SOUND)
+
+    made = session(run)
+    batch = made.inputs.batch(1, 0)
+    assert batch.inputs.sound is not None
+    assert (batch.inputs.timesteps == 0).all() == (learned == SOUND_FOR_PICTURE)
+    assert (batch.inputs.sound.timesteps == 0).all() == (learned == PICTURE_FOR_SOUND)
+    assert (batch.quantiles > 0).all()
+    made.metrics.close()
+
+    resumed = Run.create(workspace, run.settings, "resumed")
+    for step in (2, 4):
+        made = go(resumed, step)
+        made.save()
+        made.metrics.close()
+    assert digests(run, 4)["optimizer.safetensors"] == digests(resumed, 4)["optimizer.safetensors"]
+    tensors = [load_file(checkpoints.folder_of(one.folder, 4) / checkpoints.LORA) for one in (run, resumed)]
+    assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])
+
+
+def test_base_model_targets_are_those_for_the_given_sound(workspace: Workspace, audible: Dataset, toy: str) -> None:
+    """At the first step the LoRA changes nothing, so clips that aim at the base model's prediction have no loss."""
+    run = create(
+        workspace, toy, **values(sound=PICTURE_FOR_SOUND, regularization_target="base model", batch_size=2,
+        regularization_dataset=audible.name, regularization_share=0.5, held_out=0)
+    )  # fmt: skip
+    made = session(run)
+    batch = made.inputs.batch(1, 0)
+    each, _, _ = clip_losses(made, batch)
+    for item, loss in zip(batch.items, each.tolist(), strict=True):
+        assert (loss < 1e-9) == (item.role == "known")
+    made.metrics.close()
+
+
 def test_a_dataset_without_sound_is_refused(workspace: Workspace, dataset: Dataset, toy: str) -> None:
     wanted = "sound is picture\\+sound, but no clip of squares has a sound track: import its files again, or set sound"
     with pytest.raises(DataError, match=wanted):
@@ -120,6 +165,8 @@ def test_a_dataset_without_sound_is_refused(workspace: Workspace, dataset: Datas
         ({"sound": "sound", "preservation_weight": 0.5}, "set preservation_weight to 0"),
         ({"sound": "sound", "best_point": "ask"}, "set best_point to off"),
         ({"slider_positive": ["a"], "slider_negative": ["b"]}, "sound is picture\\+sound, but a slider learns"),
+        ({"sound": SOUND_FOR_PICTURE, "best_point": "ask"}, "set best_point to off"),
+        ({"sound": PICTURE_FOR_SOUND, "slider_positive": ["a"], "slider_negative": ["b"]}, "but a slider learns"),
         ({"model": "tiny-cogvideox"}, "sound is picture\\+sound, a setting that .* does not have: set it to picture"),
     ],
 )
@@ -150,8 +197,7 @@ def test_a_sound_is_as_long_as_the_frames_and_follows_their_pace(
 def test_the_span_of_a_sound(indices: tuple[int, ...], fps: float, wanted: tuple[float, ...]) -> None:
     clip = Clip(file_name="clips/a.mp4", fps=30.0, frames=90, width=64, height=64)
     plan = FramePlan(clip, indices, (64, 64), (0, 0, 64, 64), fps)
-    item = RunClip(Path("a.mp4"), "", "", plan, "train", Bucket(len(indices), 64, 64))
-    assert sound_span(item) == pytest.approx(wanted, rel=0.01)
+    assert plan.sound_span == pytest.approx(wanted, rel=0.01)
 
 
 def test_a_faster_clip_sounds_higher(workspace: Workspace, dataset: Dataset, toy: str) -> None:

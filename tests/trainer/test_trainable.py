@@ -137,13 +137,12 @@ def test_a_lora_of_another_build_says_what_to_set(toy: Toy, values: dict[str, An
 # ---- the exported file
 
 
-def test_values_that_are_no_numbers_are_never_published(toy_model: Model, tmp_path: Path) -> None:
-    family, model = find_model(toy_model.source)
-    transformer = family.load_transformer(Path(model.source), CPU, torch.float32)
-    trainable = lora.attach(family, transformer, TrainSettings(dataset="x", rank=2), seed=0)
+def test_values_that_are_no_numbers_are_never_published(toy: Toy, tmp_path: Path) -> None:
+    transformer = toy.transformer()
+    trainable = lora.attach(toy.family, transformer, TrainSettings(dataset="x", rank=2), seed=0)
     trainable[0][1].data[0] = float("nan")
     with pytest.raises(DataError, match="not numbers"):
-        lora.write(family, transformer, tmp_path / "l.safetensors", {})
+        lora.write(toy.family, transformer, tmp_path / "l.safetensors", {})
     assert not (tmp_path / "l.safetensors").exists()
 
 
@@ -157,20 +156,12 @@ def test_an_export_may_be_off_by_as_much_as_the_model_rounds() -> None:
         lora.judged(trained, trained * 1.01, base, "l", torch.float16)
 
 
-def test_a_lora_that_changes_nothing_is_said_to(toy_model: Model, tmp_path: Path) -> None:
-    family, model = find_model(toy_model.source)
-    folder = Path(model.source)
-    transformer = family.load_transformer(folder, CPU, torch.float32)
-    lora.attach(family, transformer, TrainSettings(dataset="x", rank=2), seed=0)  # lora_B is zero
-    lora.write(family, transformer, tmp_path / "l.safetensors", {})
-    shape = family.latents_shape(folder, model.frames, model.height, model.width)
-    text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), ["a"])
-    inputs = {
-        "schedule": family.noise_schedule(folder, CPU),
-        "inputs": ModelInputs(torch.randn(1, *shape), text, torch.randn(1, *shape), torch.tensor([500])),
-    }
+def test_a_lora_that_changes_nothing_is_said_to(toy: Toy, tmp_path: Path) -> None:
+    transformer = toy.transformer()
+    lora.attach(toy.family, transformer, TrainSettings(dataset="x", rank=2), seed=0)  # lora_B is zero
+    lora.write(toy.family, transformer, tmp_path / "l.safetensors", {})
     with pytest.raises(WorkbenchError, match="changes nothing"):
-        lora.prove(family, folder, transformer, tmp_path / "l.safetensors", inputs)
+        lora.prove(toy.family, toy.folder, transformer, tmp_path / "l.safetensors", toy.inputs)
 
 
 # ---- a range of blocks
@@ -196,15 +187,13 @@ def test_what_names_no_block_is_refused(text: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("targets", ["attention", "attention+feed-forward", "all-linear", r".*attn1\.to_[qv]"])
-def test_only_the_chosen_blocks_get_a_lora(toy_model: Model, targets: str) -> None:
-    family, model = find_model(toy_model.source)
-    transformer = family.load_transformer(Path(model.source), torch.device("cpu"), torch.float32)
-    settings = TrainSettings(dataset="x", model=toy_model.source, rank=2, targets=targets, blocks="1")
-    trained = lora.attach(family, transformer, settings, seed=0)
+def test_only_the_chosen_blocks_get_a_lora(toy: Toy, targets: str) -> None:
+    settings = TrainSettings(dataset="x", model=toy.model.source, rank=2, targets=targets, blocks="1")
+    trained = lora.attach(toy.family, toy.transformer(), settings, seed=0)
     numbers = {match[1] for name, _ in trained if (match := re.search(r"blocks\.(\d+)\.", name))}
     assert numbers == {"1"}
     assert all("blocks." in name for name, _ in trained), "nor do layers around the blocks"
-    estimated = sizes(settings, model, family.facts(model), gpu_of(HERE))
+    estimated = sizes(settings, toy.model, toy.family.facts(toy.model), gpu_of(HERE))
     assert estimated.trained == sum(parameter.numel() for _, parameter in trained)
 
 

@@ -165,12 +165,12 @@ def test_the_answer_says_what_is_gone_and_what_cannot_be_told() -> None:
     found = what_if.Changed(change="clips:07_cat,09_dog", measures=[steady], samples=12, differ=12, shown=12, gone=11)
     assert what_if.sentence(found) == (
         "Without clips 07_cat and 09_dog: share of the way to the sample 50% → 10% (95%: -40.0 to -40.0 points; "
-        f"another seed ±{100 * steady.band:.1f}). What is marked is gone in 11 of the 12 samples that showed it."
+        f"seeds alone vary by ±{100 * steady.band:.1f}). What is marked is gone in 11 of the 12 samples that showed it."
     )
     chance = what_if.Changed(
         change="setting:rank=4", measures=[what_if.told("effect", [0.5, 0.6, 0.7], [0.6, 0.6, 0.6])]
     )
-    assert what_if.sentence(chance).startswith("With rank 4: no difference that could be told from chance; effect 60%")
+    assert what_if.sentence(chance).startswith("With rank 4: no clear difference; effect 60%")
     same = what_if.Changed(change="words:neon", measures=[what_if.told("effect", [0.5] * 3, [0.5] * 3)])
     assert what_if.sentence(same) == "Without the word neon: no difference at all, the trainings are the same."
 

@@ -8,8 +8,7 @@ from workbench.cli.options import json_flag, with_workspace
 from workbench.cli.printing import print_json, print_table, say, say_lines
 from workbench.errors import ExitCode
 from workbench.operations import machine
-from workbench.operations.overview import overview_of
-from workbench.overview import OverviewReader
+from workbench.operations.overview import overview
 from workbench.sampler.view import loras_used, title_of
 from workbench.workspace import Workspace
 
@@ -28,11 +27,10 @@ COMMAND_OF = {
 @with_workspace
 def status(workspace: Workspace, as_json: bool) -> None:
     """Show active, waiting and failed runs, the newest samples and datasets, and what to do next."""
-    reader = OverviewReader(workspace)
+    seen = overview(workspace)
     if as_json:
-        print_json(overview_of(reader).model_dump(mode="json"))
+        print_json(seen.model_dump(mode="json"))
         return
-    seen = reader.read()
     if runs := [*seen.active, *seen.failed, *seen.ended]:
         print_table(
             ("run", "state", ""),

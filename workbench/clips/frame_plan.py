@@ -21,6 +21,9 @@ SAME_RATE = 1e-3  # relative difference allowed between the frame rates of laten
 UNKNOWN = "its length or size is not known: import it again"
 
 
+ROUNDED = 2  # frames by which planned frames differ from the clip's own pace, since each is the nearest
+
+
 @dataclass(frozen=True)
 class FramePlan:
     """The part of a clip that training uses.
@@ -51,6 +54,22 @@ class FramePlan:
             words = "an image"
         cut = "" if self.resize == (height, width) else f", cut from {self.resize[1]}x{self.resize[0]}"
         return f"{words}, {width}x{height}{cut}"
+
+    @property
+    def sound_span(self) -> tuple[float, float, float]:
+        """Where the sound of the planned frames starts, how long it is, and how long it should be, in seconds.
+
+        The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound
+        then becomes faster or slower, and higher or lower, like the movement.
+        """
+        indices, rate = self.indices, self.clip.fps
+        wanted, start = len(indices) / self.fps, indices[0] / rate
+        moving = indices.index(indices[-1])  # a still at the end has the pace of what moves before it
+        expected = moving * rate / self.fps
+        taken = indices[-1] - indices[0]
+        if not moving or abs(taken - expected) <= ROUNDED:
+            return start, wanted, wanted
+        return start, wanted * taken / expected, wanted
 
     @property
     def time_share(self) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clips.records import Sound
-from workbench.clips.video_files import JUMP_BACK, opened, probe
+from workbench.clips.video_files import JUMP_BACK, opened, opened_sound, probe
 from workbench.errors import DataError
 from workbench.workspace import replacing
 
@@ -44,7 +44,13 @@ def has_sound(path: Path) -> bool:
 
 
 def read_sound(
-    path: Path, *, start: float = 0.0, seconds: float | None = None, rate: int = 16000, channels: int = 2
+    path: Path,
+    *,
+    start: float = 0.0,
+    seconds: float | None = None,
+    rate: int = 16000,
+    channels: int = 2,
+    alone: bool = False,
 ) -> Samples:
     """Read a video's sound, resampled.
 
@@ -53,6 +59,7 @@ def read_sound(
         seconds: How much to read, padded with silence where the sound is shorter; None to read to the sound's end.
         rate: Samples a second.
         channels: 1 or 2; others are mixed to these.
+        alone: The file may be of sound alone, such as wav.
 
     Returns:
         float32 [channels, samples] from -1 to 1, exactly `round(seconds * rate)` samples if `seconds` is given.
@@ -64,7 +71,7 @@ def read_sound(
 
     wanted = None if seconds is None else round(seconds * rate)
     parts, count = [np.zeros((channels, 0), np.float32)], 0
-    for part in sound_chunks(path, start=start, rate=rate, channels=channels):
+    for part in sound_chunks(path, start=start, rate=rate, channels=channels, alone=alone):
         parts.append(part)
         count += part.shape[1]
         if wanted is not None and count >= wanted:
@@ -75,8 +82,25 @@ def read_sound(
     return np.pad(samples[:, :wanted], ((0, 0), (0, max(0, wanted - count))))
 
 
+def read_span(path: Path, span: tuple[float, float, float], rate: int) -> Samples:
+    """Read the sound of planned frames (FramePlan.sound_span): float32 [2, samples]. Raises DataError."""
+    import numpy as np
+
+    start, there, wanted = span
+    # Sound that is to become faster is read at a lower rate, which has as many samples in all.
+    samples = read_sound(path, start=start, seconds=there, rate=round(rate * wanted / there))
+    count = round(wanted * rate)
+    return np.pad(samples[:, :count], ((0, 0), (0, max(0, count - samples.shape[1]))))
+
+
 def sound_chunks(
-    path: Path, *, start: float = 0.0, rate: int, channels: int, skipped: list[float] | None = None
+    path: Path,
+    *,
+    start: float = 0.0,
+    rate: int,
+    channels: int,
+    skipped: list[float] | None = None,
+    alone: bool = False,
 ) -> Iterator[Samples]:
     """Yield a video's sound from `start` on in consecutive pieces, as `read_sound` does. Raises DataError.
 
@@ -86,7 +110,7 @@ def sound_chunks(
     import numpy as np
 
     try:
-        with opened(path) as (container, pictures):
+        with (opened_sound if alone else opened)(path) as (container, pictures):
             if (track := _track(container)) is None:
                 raise DataError(f"{path.name} has no sound track: import a file that has one")
             mixed = min(channels, track.channels)  # FFmpeg would play mono at 0.7 of its loudness in stereo
@@ -113,7 +137,7 @@ def _decoded(
     import numpy as np
 
     rate, channels = track.rate, 1 if layout == "mono" else 2
-    origin = float((pictures.start_time or 0) * pictures.time_base) + start
+    origin = start if pictures is None else float((pictures.start_time or 0) * pictures.time_base) + start
     if start > PREROLL:
         container.seek(int((origin - PREROLL) / track.time_base), stream=track)
     same, kind = None, None
@@ -165,7 +189,7 @@ def _resampled(pieces: Iterable[Samples], own_rate: int, rate: int, layout: str)
 
 
 def track_of(path: Path) -> Sound | None:
-    """Return what a video's header says about its sound, None without a sound. Raises DataError."""
+    """Return what a video's header says about its sound; None without sound. Raises DataError."""
     with opened(path) as (container, pictures):
         if (track := _track(container)) is None:
             return None
@@ -192,29 +216,34 @@ WAVE_RATE = 8000  # samples a second
 class Loudness(NamedTuple):
     """How loud a sound is.
 
-    seconds: its length. rms: root mean square in dB of full scale. clipped: share of samples at full scale.
+    seconds: its length. rms: root mean square in dB of full scale. clipped: share of samples at full scale. peak: its
+    largest sample in dB of full scale.
     """
 
     seconds: float
     rms: float
     clipped: float
+    peak: float
 
 
 def loudness(path: Path, tick: Callable[[], None] = lambda: None) -> Loudness | None:
-    """Measure a video's sound, None without one. Raises DataError."""
+    """Measure a video's sound; None without sound. Raises DataError."""
     import numpy as np
 
     if (about := track_of(path)) is None:
         return None
     channels = min(2, about.channels)
-    squares, clipped, count = 0.0, 0, 0
+    squares, clipped, count, peak = 0.0, 0, 0, 0.0
     for piece in sound_chunks(path, rate=about.rate, channels=channels):
         squares += float(np.square(piece, dtype=np.float64).sum())
         clipped += int((np.abs(piece) >= FULL).sum())
         count += piece.size
+        peak = max(peak, float(np.abs(piece).max(initial=0.0)))
         tick()
-    rms = 10 * math.log10(max(squares / max(1, count), 10 ** (LEAST_DB / 10)))
-    return Loudness(round(count / channels / about.rate, 3), round(rms, 1), round(clipped / max(1, count), 5))
+    least = 10 ** (LEAST_DB / 20)
+    rms, loudest = (20 * math.log10(max(one, least)) for one in (math.sqrt(squares / max(1, count)), peak))
+    seconds, share = round(count / channels / about.rate, 3), round(clipped / max(1, count), 5)
+    return Loudness(seconds, round(rms, 1), share, round(loudest, 1))
 
 
 def waveform(path: Path, steps: int) -> list[int]:
@@ -240,7 +269,7 @@ def waveform(path: Path, steps: int) -> list[int]:
 
 
 def write_sound(path: Path, samples: Samples, rate: int) -> None:
-    """Give an mp4 that stands at `path` a sound track, replacing the one it has; its pictures and metadata stay.
+    """Give the mp4 at `path` a sound track, replacing any it has; its pictures and metadata stay.
 
     samples: float [channels, n] from -1 to 1, of one or two channels, beginning with the first picture.
 
@@ -253,8 +282,27 @@ def write_sound(path: Path, samples: Samples, rate: int) -> None:
     mux_sound(path, path, [np.clip(samples, -1, 1)], rate, samples.shape[0])
 
 
+def amplify(video: Path, target: Path, gain: float, tick: Callable[[], None] = lambda: None) -> None:
+    """Write an mp4 to `target` with its sound louder by so many dB, softer if negative; the pictures are copied.
+
+    Raises DataError if it has no sound or one that is damaged, CannotWrite.
+    """
+    import numpy as np
+
+    if (about := track_of(video)) is None:
+        raise DataError(f"{video.name} has no sound track: check again")
+    channels, factor = min(2, about.channels), np.float32(10 ** (gain / 20))
+
+    def pieces() -> Iterator[Samples]:
+        for piece in sound_chunks(video, rate=about.rate, channels=channels):
+            tick()
+            yield np.clip(factor * piece, -1, 1)
+
+    mux_sound(video, target, pieces(), about.rate, channels)
+
+
 def mux_sound(video: Path, target: Path, pieces: Iterable[Samples], rate: int, channels: int) -> None:
-    """Write `video` without its own sound and with this one to `target`, an mp4; the pictures are copied, not encoded.
+    """Write `video` with this sound in place of its own to the mp4 `target`; the pictures are copied, not encoded.
 
     pieces: float [channels, n], consecutive. Raises DataError, CannotWrite.
     """
@@ -335,7 +383,7 @@ def carry(
     tick: Callable[[], None] = lambda: None,
     skipped: list[float] | None = None,
 ) -> bool:
-    """Give the mp4 at `target` the sound that `source` has in some spans, one after the other, at most in stereo.
+    """Give the mp4 at `target` the sound of some spans of `source`, one after the other, in at most two channels.
 
     Args:
         spans: (start, end) of each in seconds after the first picture of `source`, in order.
@@ -343,7 +391,7 @@ def carry(
         skipped: As in `sound_chunks`.
 
     Returns:
-        Whether there was any sound; without, the file stays as it is.
+        Whether there was any sound; if not, the file stays as it is.
 
     Raises:
         DataError: The sound of `source` is damaged. CannotWrite.

@@ -29,6 +29,7 @@ DEMUXERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,asf,flv,ogg,dv,mxf,gif,apng,"
     "h264,hevc,m4v,ivf,yuv4mpegpipe"
 )
+SOUND_DEMUXERS = f"{DEMUXERS},wav,flac,mp3,aac,aiff"
 OBSOLETE_SUFFIXES = (".rm", ".rmvb", ".swf", ".wtv")  # refused, with an import result that says why
 SUFFIXES = (
     *(".mp4", ".mov", ".m4v", ".mkv", ".mk3d", ".webm", ".avi", ".divx", ".3gp", ".3g2", ".f4v", ".qt", ".mp4v"),
@@ -246,7 +247,18 @@ def opened(path: Path) -> Iterator[tuple[Any, Any]]:
         yield container, stream
 
 
-def _container(path: Path) -> Any:
+@contextlib.contextmanager
+def opened_sound(path: Path) -> Iterator[tuple[Any, Any]]:
+    """Open a video, or a file of sound alone: (container, its video stream or None). Raises DataError."""
+    if not _head(path):
+        raise DataError("empty file: copy or download it again")
+    with _container(path, SOUND_DEMUXERS) as container:
+        if not container.streams.audio:
+            raise DataError("no sound: give a video or a sound file (wav, mp3, flac, m4a, ogg)")
+        yield container, next(iter(_tracks(container)), None)
+
+
+def _container(path: Path, demuxers: str = DEMUXERS) -> Any:
     import av
 
     try:
@@ -255,7 +267,8 @@ def _container(path: Path) -> Any:
             {"metadata_errors": "surrogateescape"} if int(av.__version__.partition(".")[0]) < 19 else {}
         )
         # An absolute path, so that no file name passes for a protocol ("concat:...").
-        return av.open(str(path.absolute()), options=dict(OPEN_OPTIONS), **any_metadata)
+        options = {**OPEN_OPTIONS, "format_whitelist": demuxers}
+        return av.open(str(path.absolute()), options=options, **any_metadata)
     except (av.FFmpegError, ValueError) as error:
         boxes = [name for name, _, _ in _boxes(path)]
         if boxes[:1] == [b"ftyp"] and b"moov" not in boxes:

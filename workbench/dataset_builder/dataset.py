@@ -30,6 +30,7 @@ from workbench.clips import buckets, frame_plan, media, records
 from workbench.clips.buckets import BucketTable
 from workbench.clips.frame_plan import FramePlan, Shape, shape_for
 from workbench.clips.records import INFO, METADATA, REMOVED, Clip, DatasetInfo, clip_file, find_clip, read_clips
+from workbench.clips.sound import has_sound, read_span, write_sound
 from workbench.dataset_builder import history, snapshot
 from workbench.dataset_builder.checks import fixes
 from workbench.dataset_builder.checks.findings import FILE, CheckReport, Finding, Fix, read_report
@@ -52,6 +53,7 @@ from workbench.settings import parse
 from workbench.workspace import Workspace, fresh_folder, is_slug, named_paths, slugify
 from workbench.workspace.folders import GROUP, NOTES, NotedFolder
 
+HEARD_RATE = 48000  # samples per second of the sound of a clip as a model sees it
 PLANS = "plans"  # folder below the workspace's cache
 MOST_BUCKETS = 3
 
@@ -223,7 +225,10 @@ class Dataset(NotedFolder):
         return self.planned_video(self.clip(name), shape_for(find_model(model or default_model()).model, frames))
 
     def planned_video(self, clip: Clip, shape: Shape, target: Path | None = None) -> ClipView:
-        """Write the frames that the model sees to a video, by default in the cache. Raises DataError, CannotWrite."""
+        """Write the frames that the model sees to a video with their sound, by default in the cache.
+
+        Raises DataError, CannotWrite.
+        """
         plan = frame_plan.plan(clip, shape)
         if plan.dropped:
             raise DataError(f"{clip.name} is left out: {plan.dropped}")
@@ -232,7 +237,10 @@ class Dataset(NotedFolder):
         if target is None:
             size = f"{shape.frames}-{shape.width}x{shape.height}-{shape.fps:g}"
             target = Workspace.of(self.folder).cache / PLANS / f"{self.name}-{clip.id}-{size}.mp4"
-        media.encode(media.read_frames(self.path_of(clip), plan.indices, plan.resize, plan.crop), target, plan.fps)
+        path = self.path_of(clip)
+        media.encode(media.read_frames(path, plan.indices, plan.resize, plan.crop), target, plan.fps)
+        if not clip.is_image and has_sound(path):
+            write_sound(target, read_span(path, plan.sound_span, HEARD_RATE), HEARD_RATE)
         return ClipView(target, plan)
 
     # ---- changing

@@ -252,7 +252,7 @@ def _apply(  # noqa: PLR0913 - changes, undos and growing changes of tasks
     now = read_clips(dataset)
     missing = replaced.keys() - {clip.file_name for clip in now}
     if missing:
-        raise ConfigError(f"{counted(len(missing), 'clip')} of this change left the dataset: check the list of clips")
+        raise ConfigError(f"{counted(len(missing), 'clip')} of this change are gone from the dataset: check the list")
     before = [clip for clip in now if clip.file_name in replaced]
     after = [new for clip in before for new in replaced[clip.file_name]] + list(added)
     records = [new for clip in now for new in replaced.get(clip.file_name, (clip,))]

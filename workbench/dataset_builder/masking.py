@@ -145,7 +145,7 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
 
                 def said(step: int, steps: int, before: int = done, one: Clip = clip, number: int = number) -> None:
                     share = before + one.frames * step / max(1, steps)
-                    job.beat("tracking", round(share), total, message=f"{one.name}, {number} of {len(clips)}")
+                    job.beat("tracking", round(share), total, message=f"{one.name}, {number:,} of {len(clips):,} clips")
                     job.check_stop("stopped: start it again to resume")
 
                 try:

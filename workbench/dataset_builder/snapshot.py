@@ -254,7 +254,9 @@ def task_snapshot(task: Task) -> TaskSnapshot:
     elif not status.state.alive and status.state is not State.NEW:
         sentence = f"The task {task.name} failed. {status.message}"
         log = log_tail(status.folder, LOG_LINES)
-    steps = f"{status.step:,} of {status.total:,}" if status.total else ""
+    # A task that counts clips in its message counts frames in its steps: the bar shows those.
+    counted_in_frames = status.message.endswith(" clips")
+    steps = f"{status.step:,} of {status.total:,}" if status.total and not counted_in_frames else ""
     left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
     activity = " · ".join(filter(None, (status.phase or "starting", steps, left, status.message)))
     resume: tuple[Literal["resume"], ...] = ("resume",) if status.state in RESUMABLE else ()

@@ -224,7 +224,7 @@ def each(
                 for future in done:
                     on_done(future.result())
                 seconds = (time.monotonic() - began) / count if count else None
-                items_done = f"{len(items) - len(waiting)} of {len(items)}"
+                items_done = f"{len(items) - len(waiting):,} of {len(items):,} clips"
                 on_progress(ClipProgress(phase, min(count, frames), frames, seconds, items_done))
         except BaseException:
             stopped.set()

@@ -29,7 +29,7 @@ from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.lora_writing import LoraFormat, Written
-from workbench.families.model import Model, Task
+from workbench.families.model import ClipSize, Model, Shape, Shapes, Task
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import (
     CallInputs,
@@ -51,6 +51,7 @@ from workbench.workspace import write_json
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 ImageScale = Literal["pipeline", "raw"]  # scale a first frame's latents as the stock pipeline does, or not at all
 Report = Callable[[str], None]
@@ -130,8 +131,9 @@ class Family(ABC):
     picture_layers: ClassVar[str] = r".*\.attn2\.add_[kv]_proj|(.*\.)?image_\w+\..+"
     clip_layers: ClassVar[str] = r"(.*\.)?(time|ofs)_\w+(\..+)?|.*norm\w*\.linear\w*"
     shared_layers: ClassVar[str] = r".*\.attn1\.to_[kv]"
-    # Value of the setting `sound` -> pattern for layers that the loss then does not depend on: they get no LoRA. The
-    # keys are what the model can learn; {}: the picture, with all layers.
+    # Value of the setting `sound` -> pattern for layers that are then not trained, because the loss does not depend on
+    # them or the model's authors leave them alone; LAST is the last block's number. The keys are what the model can
+    # learn; {}: the picture, with all layers.
     unreached_layers: ClassVar[Mapping[str, str]] = {}
 
     # ---- image-to-video training
@@ -217,9 +219,7 @@ class Family(ABC):
         """Return the folder of a model's files if all of them are on disk, else None."""
         return model_files.find(model, self.weighted_parts(model))
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
         """Rename a single file's tensors, which have the authors' or ComfyUI's names, to those of diffusers.
 
         Text and image encoders have transformers' names by default. A file in diffusers' names is never passed.
@@ -258,7 +258,8 @@ class Family(ABC):
         supported = {setting for setting, names in needs.items() if any(kinds.get(name) == "" for name in names)}
         # By default the base model's prediction can replace the target, and a mask can weight the loss per latent cell.
         own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
-        own |= {"sound": OwnSetting(), "sound_weight": OwnSetting()} if len(self.unreached_layers) > 1 else {}
+        if len(self.unreached_layers) > 1:
+            own |= dict.fromkeys(("sound", "sound_weight", "given_sound", "given_video"), OwnSetting())
         return own | {name: OwnSetting() for name in sorted(supported)}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
@@ -471,6 +472,10 @@ class Family(ABC):
         found = getattr(transformer, "blocks", None)
         return list(transformer.transformer_blocks if found is None else found)
 
+    def unreached(self, learned: str, blocks: int) -> str:
+        """Return the pattern for layers that are not trained with a value of the setting `sound`; "" for none."""
+        return self.unreached_layers.get(learned, "").replace("LAST", str(blocks - 1))
+
     def all_blocks(self, transformer: Any) -> Sequence[Any]:
         """Return all blocks in the order they run, a side branch's included."""
         return self.blocks(transformer)
@@ -491,20 +496,20 @@ class Family(ABC):
 
     # ---- latents
 
-    def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
+    def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> Shape:
         """Return the shape of one clip's latents, without the batch axis, for a size in frames and pixels."""
         channels, temporal, spatial = self.compression(config(folder, "vae"))
         return channels, (frames - 1) // temporal + 1, height // spatial, width // spatial
 
-    def one_frame(self, latents_shape: tuple[int, ...]) -> tuple[int, ...]:
+    def one_frame(self, latents_shape: Shape) -> Shape:
         """Return a shape cut to one latent frame. Both shapes are without the batch axis."""
         return tuple(1 if axis == self.frame_axis - 1 else size for axis, size in enumerate(latents_shape))
 
-    def channels_first(self, latents: torch.Tensor) -> torch.Tensor:
+    def channels_first(self, latents: Tensor) -> Tensor:
         """Convert latents from the family's axis order to a VAE's, [B, C, f, h, w], or back."""
         return latents if self.frame_axis == 2 else latents.transpose(1, 2)
 
-    def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
+    def encode_video(self, vae: Any, video: Tensor) -> Tensors:
         """Encode clips [B, 3, F, H, W] in [-1, 1] to moments, which `sample_latents` turns into latents.
 
         Returns:
@@ -518,7 +523,7 @@ class Family(ABC):
         std = posterior.std.float() / spread
         return {"mean": (posterior.mean.float() - center) / spread, "std": self.posterior_share * std}
 
-    def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def latent_scale(self, vae: Any) -> tuple[Tensor, Tensor]:
         """Return the (mean, std) that normalize latents, [1, C, 1, 1, 1] each, on the VAE's device."""
         import torch
 
@@ -526,11 +531,11 @@ class Family(ABC):
         mean, std = (torch.tensor(values, device=device).view(1, -1, 1, 1, 1) for values in found)
         return mean, std
 
-    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+    def sample_latents(self, moments: Tensors, noise: Tensor) -> Tensor:
         """Sample latents [B, *latents_shape] from moments and standard normal noise of that shape."""
         return moments["mean"] + moments["std"] * noise
 
-    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    def posterior_noise(self, moments: Tensors, noise: torch.Generator, dtype: torch.dtype) -> Tensor:
         """Draw noise for `sample_latents` or `given` as the stock pipelines do: on the CPU, in the VAE's dtype."""
         import torch
 
@@ -540,7 +545,7 @@ class Family(ABC):
         sampled = torch.randn(mean.shape, generator=noise, dtype=dtype)
         return self.channels_first(sampled).to(mean.device)
 
-    def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
+    def decode(self, vae: Any, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
         """Decode latents [B, *latents_shape] to clips [B, 3, F, H, W], float32 in [-1, 1].
 
         Padding frames that `sample_latents` put in front are dropped, as in the stock pipeline.
@@ -556,12 +561,12 @@ class Family(ABC):
             scaled = (latents.to(device).float() * std + mean).to(dtype)
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
-    def decoded(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None) -> torch.Tensor:
+    def decoded(self, vae: Any, latents: Tensor, noise: torch.Generator | None) -> Tensor:
         """Run the VAE's decoder on latents whose normalization has been undone."""
-        video: torch.Tensor = vae.decode(latents, return_dict=False)[0]
+        video: Tensor = vae.decode(latents, return_dict=False)[0]
         return video
 
-    def vae_loss(self, vae: Any, clips: torch.Tensor) -> torch.Tensor:
+    def vae_loss(self, vae: Any, clips: Tensor) -> Tensor:
         """Return the VAE's scalar training loss on clips [B, 3, F, H, W] in [-1, 1].
 
         Only for families with the setting `tokenizer_steps`.
@@ -578,7 +583,7 @@ class Family(ABC):
         """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`, like the next."""
         raise NotImplementedError
 
-    def encode_sound(self, encoder: Any, samples: torch.Tensor) -> Tensors:
+    def encode_sound(self, encoder: Any, samples: Tensor) -> Tensors:
         """Encode a clip's sound, float32 [2, samples], to {"sound": [1, tokens, channels]}, normalized."""
         raise NotImplementedError
 
@@ -586,17 +591,17 @@ class Family(ABC):
         """Load what `decode_sound` needs, as one module, frozen; None for models without sound."""
         return None
 
-    def decode_sound(self, decoder: Any, latents: torch.Tensor) -> Sound:
+    def decode_sound(self, decoder: Any, latents: Tensor) -> Sound:
         """Decode a sound's latents [1, tokens, channels]. Only for families that load a sound decoder."""
         raise NotImplementedError
 
     # ---- latents in files: docs/file_formats.md, samples
 
-    def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
+    def latents_to_file(self, folder: Path, latents: Tensor) -> dict[str, Tensor]:
         """Convert one clip's latents [1, ...] to a file's tensors: {"latents": [C, f, h, w]}, normalized as here."""
         return {"latents": self.channels_first(latents)[0].contiguous().cpu()}
 
-    def latents_from_file(self, folder: Path, tensors: Tensors) -> torch.Tensor:
+    def latents_from_file(self, folder: Path, tensors: Tensors) -> Tensor:
         """Convert such a file's tensors to latents [1, ...] for `decode`."""
         return self.channels_first(tensors["latents"][None]).contiguous()
 
@@ -625,9 +630,7 @@ class Family(ABC):
         """Load what `encode_image` needs beside the VAE, frozen; None if it needs nothing."""
         return None
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
+    def encode_image(self, vae: Any, image_encoder: Any, images: Tensor, frames: int, scale: ImageScale) -> Tensors:
         """Encode first frames for `given`. By default, to the moments of one-frame clips. Raises ConfigError.
 
         Args:
@@ -640,12 +643,7 @@ class Family(ABC):
         return self.encode_video(vae, images.unsqueeze(2))
 
     def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
+        self, image: Tensors, noise: Tensor, latents_shape: Shape, kept: Tensor | None = None, every_frame: bool = False
     ) -> Given:
         """Build the conditioning from encoded first frames. By default, they replace the first latent frame.
 
@@ -660,7 +658,7 @@ class Family(ABC):
         return Given(known=self.sample_latents(image, noise), kept=kept)
 
     def given_to_sample(
-        self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+        self, folder: Path, image: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         """Build the conditioning of `denoise` from one encoded first frame, drawing in the stock pipeline's order.
 
@@ -670,7 +668,7 @@ class Family(ABC):
         """
         return self.given(image, self.posterior_noise(image, noise, dtype), latents_shape)
 
-    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
+    def own_first_frame(self, latents: Tensor, kept: Tensor) -> Given | None:
         """Build the conditioning of a text-to-video model on its training clips' own first latent frame.
 
         Args:
@@ -692,9 +690,7 @@ class Family(ABC):
         """
         raise ConfigError(f"{self.title} does not support given frames: remove them, or choose another model")
 
-    def told(
-        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
-    ) -> Given:
+    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """Build the conditioning for training.
 
         Args:
@@ -705,7 +701,7 @@ class Family(ABC):
         return Given()
 
     def told_to_sample(
-        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+        self, folder: Path, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         """Build the conditioning of `denoise` for one clip, drawing in the stock pipeline's order."""
         return self.told(tensors, latents_shape, noise, dtype)
@@ -717,13 +713,13 @@ class Family(ABC):
         return FlowSchedule(chosen)
 
     @abstractmethod
-    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         """Return the transformer's prediction, shaped as the noisy latents [B, ...].
 
         The one place that knows the transformer's arguments. Raises ConfigError for latents of an unsupported size.
         """
 
-    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
+    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> Tensor:
         """Noise the latents to the inputs' timesteps and return the transformer's prediction, shaped as they are."""
         noisy = self.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
         dtype = transformer.dtype
@@ -731,7 +727,7 @@ class Family(ABC):
         given = inputs.given and inputs.given.to(noisy.device, dtype)
         return self.call(transformer, CallInputs(noisy.to(dtype), text, inputs.timesteps, given, inputs.fps))
 
-    def mask_cells(self, folder: Path, mask: torch.Tensor) -> torch.Tensor:
+    def mask_cells(self, folder: Path, mask: Tensor) -> Tensor:
         """Average a mask over the pixels and frames of each latent cell.
 
         By default, as a causal VAE groups frames: the first alone, then groups of equal length.
@@ -756,9 +752,9 @@ class Family(ABC):
         transformer: Any,
         schedule: NoiseSchedule,
         inputs: ModelInputs,
-        base: torch.Tensor | None = None,
-        weights: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        base: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Return the loss of each clip, [B]. A pure function.
 
         Args:
@@ -773,26 +769,22 @@ class Family(ABC):
         transformer: Any,
         schedule: NoiseSchedule,
         inputs: ModelInputs,
-        base: torch.Tensor | None = None,
-        weights: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        base: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the loss of each clip as `loss`, and that of its sound, [B] each. A pure function.
 
         If the sound alone is learned, its loss is the first. The second is None without a sound beside the picture.
         """
         return self.loss(transformer, schedule, inputs, base, weights), None
 
-    def predictions(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> tuple[torch.Tensor, ...]:
+    def predictions(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> tuple[Tensor, ...]:
         """Return the prediction of each stream that is learned; of one, as `predict`."""
         return (self.predict(transformer, schedule, inputs),)
 
     def error(
-        self,
-        predicted: torch.Tensor,
-        target: torch.Tensor,
-        given: Given | None = None,
-        weights: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        self, predicted: Tensor, target: Tensor, given: Given | None = None, weights: Tensor | None = None
+    ) -> Tensor:
         """Return the mean squared error of each clip, [B], in the target's dtype, without known frames.
 
         Args:
@@ -811,7 +803,7 @@ class Family(ABC):
             total = total.clamp(min=1e-6)
         return (error * counted).flatten(1).sum(1) / total
 
-    def with_known(self, noisy: torch.Tensor, given: Given | None) -> torch.Tensor:
+    def with_known(self, noisy: Tensor, given: Given | None) -> Tensor:
         """Put known frames into noisy latents [B, ...], in the clips that keep theirs."""
         import torch
 
@@ -826,7 +818,7 @@ class Family(ABC):
             return filled
         return torch.where(given.kept.view(-1, *[1] * (noisy.ndim - 1)), filled, noisy)
 
-    def _counted(self, error: torch.Tensor, given: Given | None) -> torch.Tensor | None:
+    def _counted(self, error: Tensor, given: Given | None) -> Tensor | None:
         """Return 0 for known latents and 1 elsewhere, broadcastable to `error`; None if nothing is known."""
         if given is None or given.known is None:
             return None
@@ -845,7 +837,7 @@ class Family(ABC):
         made = self.load_scheduler(options.folder, options.scheduler, options.shift)
         return FlowSteps(made, options.steps, options.device)
 
-    def first_noise(self, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    def first_noise(self, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Tensor:
         """Draw the noise [1, *latents_shape] that a sample starts from, in the stock pipeline's order."""
         import torch
 
@@ -875,15 +867,15 @@ class Family(ABC):
         if given is not None and given.beside is not None and not takes:
             raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
 
-    def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
+    def as_prefix(self, latents: Tensor, latents_shape: Shape) -> Tensor:
         """Lay out the latents of a clip to continue as they begin the latents of a longer clip."""
         return latents
 
-    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> Tensor:
         """Generate one clip's latents [1, *latents_shape] as the stock pipelines do. Raises ConfigError."""
         return Denoising(self, transformer, inputs).run()
 
-    def denoise_with_sound(self, transformer: Any, inputs: DenoiseInputs) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def denoise_with_sound(self, transformer: Any, inputs: DenoiseInputs) -> tuple[Tensor, Tensor | None]:
         """Generate one clip's latents as `denoise`, and those of its sound [1, tokens, channels]; None without one."""
         return self.denoise(transformer, inputs), None
 
@@ -895,7 +887,7 @@ class Family(ABC):
         folder: Path,
         lora: str,
         prompt: str,
-        shape: tuple[int, int, int],
+        shape: ClipSize,
         image_scale: ImageScale = "pipeline",
         experts: Sequence[str] = (),
         repository: str = "",
@@ -923,7 +915,7 @@ class Family(ABC):
         model: Model,
         lora: str,
         prompt: str,
-        shape: tuple[int, int, int],
+        shape: ClipSize,
         seed: int = 0,
         experts: Sequence[str] = (),
         picture: str = "",
@@ -938,14 +930,12 @@ class Family(ABC):
         """
         return None
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         """Return the lines that make the stock pipeline match training."""
         return UsageExtras()
 
     def usage_told(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
         """Add to `extras` what a LoRA trained with given frames needs.
 

@@ -83,10 +83,21 @@ class Guidance:
         return guided * (self.rescale * wanted / spread + (1 - self.rescale))
 
 
-# `skip_steps` never skips the first steps (FIRST_STEPS of them, and FIRST_PART of all) or the last. EXTRAPOLATION lies
-# between repeating the last clean latents (0) and continuing linearly (1): benchmarks/step_skipping.py compares values.
-FIRST_STEPS, FIRST_PART, LAST_STEPS = 3, 0.2, 2
-EXTRAPOLATION = 0.75
+# `skip_steps`: EXTRAPOLATION lies between repeating the last clean latents (0) and continuing linearly (1);
+# benchmarks/step_skipping.py compares values. Tried on the built-in models without a gain: parabolas, noise levels in
+# place of step numbers, redoing skipped steps once the next is known, and guidance that is computed less often.
+FEWEST_COMPUTED, ENDS, EXTRAPOLATION = 8, 0.3, 0.5
+
+
+def computed_steps(steps: int, adds_noise: bool) -> set[int]:
+    """Return the steps that `skip_steps` computes: a third, or half if steps add fresh noise, but at least 8.
+
+    The first and the last are among them. They are denser towards both ends by the factor 1 - ENDS.
+    """
+    count = min(steps, max(FEWEST_COMPUTED, round(steps / (2 if adds_noise else 3))))
+    shares = [number / max(1, count - 1) for number in range(count)]
+    return {round((steps - 1) * (share - ENDS * share * (1 - share) * (1 - 2 * share))) for share in shares}
+
 
 OnStep = Callable[[int, int, "torch.Tensor"], None]
 """Called after each denoising step with (steps done, all steps, predicted clean latents). It may raise."""
@@ -175,10 +186,12 @@ class DenoiseInputs:
     source: latents of the clip to change.
     strength: how far to change it: the part of the steps that runs.
     sequential_guidance: predict for the two prompts one after the other, which takes less memory.
-    skip_steps: skip some of the middle steps by extrapolating their clean latents from earlier ones.
+    skip_steps: compute only `computed_steps`, and extrapolate the clean latents of the others from earlier ones.
     at_timestep: returns the transformer for a timestep, for models with two experts.
     temperature: temperature of the first step, for models that sample codes; None: the family's own.
     conditioning_scale: factor on a side branch's output, for models that have one.
+    sound, picture: clean latents of a sound [1, tokens, channels] that the picture is made for, or of a picture that
+        the sound is made for, for models that make both.
     """
 
     folder: Path
@@ -201,6 +214,8 @@ class DenoiseInputs:
     at_timestep: Callable[[float], Any] | None = None
     temperature: float | None = None
     conditioning_scale: float = 1.0
+    sound: torch.Tensor | None = None
+    picture: torch.Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -247,13 +262,14 @@ class Denoising:
         if inputs.source is not None:
             latents = self.schedule.mix(inputs.source.to(device, dtype), first, timesteps[:1]).to(dtype)
         latents = self._with_prefix(latents, first, timesteps, 0)
+        computed = computed_steps(len(timesteps), self.steps.adds_noise)
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
                 given = conditioning and self.steps.given_at(conditioning, start + step, inputs.noise)
                 latents = self.family.with_known(latents, given)
-                if self._may_skip(step, len(timesteps)):
-                    (before, old), (last, new) = self._predictions
-                    clean = new + EXTRAPOLATION * (step - last) / (last - before) * (new - old)
+                if inputs.skip_steps and step not in computed:
+                    (before, old), (last, new) = self._predictions[0], self._predictions[-1]
+                    clean = new + EXTRAPOLATION * (step - last) / max(1, last - before) * (new - old)
                     predicted = self.schedule.prediction(latents, clean, timestep[None])
                 else:
                     predicted = self._predicted(latents, timestep, step, len(timesteps), given)
@@ -295,14 +311,6 @@ class Denoising:
         latents = latents.to(inputs.dtype)
         call = CallInputs(latents, text, timestep.expand(count), given, inputs.fps, inputs.conditioning_scale)
         return self.family.call(transformer, call).float()
-
-    def _may_skip(self, step: int, steps: int) -> bool:
-        """Return whether to extrapolate a step's clean latents: in the middle, where they change evenly.
-
-        Skip fewer steps if the scheduler adds fresh noise, since latents change more then.
-        """
-        head, every = max(FIRST_STEPS, int(steps * FIRST_PART)), 2 if self.steps.adds_noise else 3
-        return self.inputs.skip_steps and head <= step < steps - LAST_STEPS and (step - head) % every != every - 1
 
     def _with_prefix(
         self, latents: torch.Tensor, first: torch.Tensor, timesteps: torch.Tensor, step: int

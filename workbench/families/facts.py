@@ -109,7 +109,7 @@ class ModelFacts:
     patch, patch_frames: latent pixels per side and latent frames of one token.
     channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
     presets: value of the setting `targets` -> endings of layer names, without ALL_LINEAR.
-    unreached: value of the setting `sound` -> pattern for layers that the training loss does not depend on.
+    unreached: value of the setting `sound` -> pattern for layers that are not trained.
     learning: value of the setting `sound` -> the sizes of a run that learns it, where they are others.
     sound_tokens: tokens per second, of sizes in which a sound takes the video's place.
     on_disk: the sizes were read from the model's files.
@@ -273,7 +273,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         channels=channels,
         in_channels=in_channels,
         presets=family.lora_targets,
-        unreached=family.unreached_layers,
+        unreached={one: family.unreached(one, transformer.blocks) for one in family.unreached_layers},
         on_disk=folder is not None,
         text_joint=family.text_joint,
         timed_bytes=family.timed_number * (model.task == "image-to-video" and in_channels == channels),

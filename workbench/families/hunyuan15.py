@@ -45,7 +45,7 @@ from workbench.families.hunyuan15_loras import (
 )
 from workbench.families.lora_files import LoraWeights
 from workbench.families.mochi import JointAttention, lengths
-from workbench.families.model import Frames, Model
+from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
 from workbench.families.model_files import config, index, part_folder
 from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
@@ -54,6 +54,7 @@ from workbench.workspace import read_object
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 SHIFT = 3.0  # of noise levels in training: the authors' train_timestep_shift
 TEMPLATE_TOKENS = 108  # of the chat template in front of a caption, which the transformer does not get
@@ -132,11 +133,11 @@ class Attention(JointAttention):
     def __call__(
         self,
         attn: Any,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor,
-        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: Tensor,
+        image_rotary_emb: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         assert image_rotary_emb is not None
         cos, sin = (one[:, None, ::2] for one in image_rotary_emb)  # each angle stands there twice
         return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask, (cos, sin))
@@ -223,9 +224,7 @@ class HunyuanVideo15(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
         if part != "transformer":
             return super().from_file(part, tensors, shapes)
         return transformer_to_diffusers(tensors)
@@ -281,7 +280,7 @@ class HunyuanVideo15(Family):
         vae.enable_slicing()
         return vae
 
-    def latent_scale(self, vae: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def latent_scale(self, vae: Any) -> tuple[Tensor, Tensor]:
         import torch
 
         one = torch.ones(1, 1, 1, 1, 1, device=vae.device)
@@ -295,9 +294,7 @@ class HunyuanVideo15(Family):
         )
         return processor, self._part(folder, "image_encoder", device, dtype)
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
+    def encode_image(self, vae: Any, image_encoder: Any, images: Tensor, frames: int, scale: ImageScale) -> Tensors:
         """Return {"beside": latents of the picture [B, C, 1, h, w], "image": SigLIP states [B, 729, 1152]}."""
         import torch
 
@@ -311,12 +308,7 @@ class HunyuanVideo15(Family):
         return {"beside": self.encode_video(vae, images.unsqueeze(2))["mean"], "image": states}
 
     def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
+        self, image: Tensors, noise: Tensor, latents_shape: Shape, kept: Tensor | None = None, every_frame: bool = False
     ) -> Given:
         """Add the picture's latents and a mask beside the first latent frame, zero for clips without their picture."""
         import torch
@@ -359,16 +351,16 @@ class HunyuanVideo15(Family):
         sigmas = np.linspace(1.0, 0.0, options.steps + 1)[:-1]
         return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
-    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         """Call the transformer with `_forward` as its forward pass, so that hooks on it, such as FSDP's, work."""
         transformer.forward = partial(self._forward, transformer)
         try:
-            predicted: torch.Tensor = transformer(inputs)
+            predicted: Tensor = transformer(inputs)
         finally:
             del transformer.forward
         return predicted
 
-    def _forward(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def _forward(self, transformer: Any, inputs: CallInputs) -> Tensor:
         """Compute the transformer's forward pass, with padding cut and masked only where captions differ in length."""
         import torch
 
@@ -391,13 +383,13 @@ class HunyuanVideo15(Family):
                 video, text = recomputed(block, video, text, embedded, mask, positions)
             else:
                 video, text = block(video, text, embedded, mask, positions)
-        predicted: torch.Tensor = transformer.proj_out(transformer.norm_out(video, embedded))
+        predicted: Tensor = transformer.proj_out(transformer.norm_out(video, embedded))
         patch = transformer.config.patch_size_t, transformer.config.patch_size, transformer.config.patch_size
         frames, height, width = (size // one for size, one in zip(latents.shape[2:], patch, strict=True))
         cells = predicted.reshape(len(latents), frames, height, width, -1, *patch)
         return cells.permute(0, 4, 1, 5, 2, 6, 3, 7).flatten(6, 7).flatten(4, 5).flatten(2, 3)
 
-    def _text(self, transformer: Any, inputs: CallInputs) -> tuple[torch.Tensor, torch.Tensor]:
+    def _text(self, transformer: Any, inputs: CallInputs) -> tuple[Tensor, Tensor]:
         """Return the tokens beside the video's, [B, n, D], and their mask [B, n]: an integer one if none is padding.
 
         Compiled blocks keep all padding, since they would recompile for each length. Embedders also get an empty batch,
@@ -407,7 +399,7 @@ class HunyuanVideo15(Family):
 
         text, given, parts = inputs.text, inputs.given, []
         compiled = "forward" in vars(transformer.transformer_blocks[0])  # see memory.compiling
-        kinds: list[tuple[int, torch.Tensor, torch.Tensor]] = [
+        kinds: list[tuple[int, Tensor, Tensor]] = [
             (0, text["prompt_embeds"], text["mask"].bool()),
             (1, text[GLYPHS], text[GLYPHS_MASK].bool()),
         ]
@@ -448,9 +440,7 @@ class HunyuanVideo15(Family):
     def lora_weights(self, tensors: Tensors, metadata: Mapping[str, str]) -> LoraWeights:
         return super().lora_weights(with_parts_apart(tensors), metadata)
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         shift = "" if model.flow_shift is None else f", shift={model.flow_shift}"
         changes, of_image = GUIDED.format(guidance=model.guidance_scale, shift=shift), model.task == "image-to-video"
         if of_image:

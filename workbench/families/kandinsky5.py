@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 SHIFT = 5.0  # of noise levels in training: scheduler_scale of the authors' trainer
 TEXT_TOKENS, CLIP_TOKENS = 512, 77  # of the pipelines; the authors cut captions at 256
-AFTER = "<|im_end|>"  # follows the caption in the template
 MATCHED, COMPARED = 4, 5  # latent frames: see `matched`
 NEGATIVE_PROMPT = (
     "Static, 2D cartoon, cartoon, 2d animation, paintings, images, worst quality, low quality, ugly, deformed, "

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from workbench.families.base import Family
 from workbench.families.facts import ModelFacts, architecture
 from workbench.families.model import Model
 from workbench.families.model_files import own_file, part_folder
+from workbench.workspace.records import read_once
 from workbench.workspace.safetensors_header import BYTES, FLOATS, INTEGERS, Header, Stored, read_header
 
 if TYPE_CHECKING:
@@ -52,19 +53,12 @@ class LatentsFacts:
     notes: tuple[str, ...]
 
 
-def _header_of(path: Path) -> Header:
+def _header(path: Path) -> Header:
     """Read a file's header: tensor shapes and metadata. Raises DataError."""
     try:
-        about = path.stat()
+        header = read_header(path)
     except OSError as error:
         raise DataError(f"it cannot be read: {error.strerror}") from error
-    return _header(path, about.st_ino, about.st_mtime_ns, about.st_size)
-
-
-@lru_cache(maxsize=4096)
-def _header(path: Path, *version: int) -> Header:
-    try:
-        header = read_header(path)
     except ValueError as error:
         raise DataError(DAMAGED.format(error)) from error
     for one in header.tensors.values():
@@ -80,7 +74,7 @@ def _header(path: Path, *version: int) -> Header:
 
 def read_facts(path: Path) -> LatentsFacts:
     """Read a file's header and check it against the model that it names. Raises DataError."""
-    header = _header_of(path)
+    header = read_once(path, _header)
     name = header.metadata.get("model", "").strip()
     if not name:
         raise DataError(
@@ -220,7 +214,7 @@ def check_values(path: Path) -> None:
     """Check the values of every tensor that training reads. Raises DataError."""
     import numpy as np
 
-    header = _header_of(path)
+    header = read_once(path, _header)
     family, model = _made_by(header.metadata["model"].strip(), header)
     masked = "embeddings" in header.tensors and family.text_mask
     for name in (*(READ if masked else READ[:-1]), *family.more_text):
@@ -271,7 +265,7 @@ class Fit:
 
     def misfit(self, path: Path) -> str:
         """Say why the model cannot train on a file, size aside; "" if it can. Raises DataError."""
-        header = _header_of(path)
+        header = read_once(path, _header)
         name = header.metadata.get("model", "").strip()
         if name not in self._others:
             self._others[name] = self._misfit_of(*_made_by(name, header))
@@ -309,10 +303,9 @@ def _weights(folder: Path) -> tuple[str, ...]:
     """Return the digests of a VAE's files."""
     own = own_file(folder, "vae")
     files = sorted(part_folder(folder, "vae").glob("*.safetensors")) if own is None else [own]
-    return tuple(_digest(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return tuple(read_once(file, _digest) for file in files)
 
 
-@lru_cache(maxsize=64)
-def _digest(path: Path, *version: int) -> str:
+def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ model was available, projections of its output for seeded noise with and without
 torch: they are the raw words of numpy's Philox generator, keyed with the SHA-256 of a text (`words`). A reader that
 gets other numbers holds another LoRA, and the way in which they differ says what went wrong.
 
-docs/proved_in_comfyui.md has the format, and what the check can tell and what not.
+docs/proved_in_comfyui.md describes the format, and what the check can and cannot tell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 
 class _Numpy:
-    """numpy, imported at its first use: the page imports this module when it starts."""
+    """numpy, imported when first used: the page imports this module when it starts."""
 
     def __getattr__(self, name: str) -> Any:
         import numpy
@@ -109,7 +109,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the metadata of a safetensors file; {} if it has none, or is none."""
+    """Return the metadata of a safetensors file; {} if it has none or is not one."""
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= os.path.getsize(path) - 8:
@@ -183,7 +183,7 @@ class Change:
 
 
 def plain(name: str) -> str:
-    """Return a layer's name without prefixes and punctuation, by which all programs' spellings are compared."""
+    """Return a layer's name without prefixes and punctuation, so that all programs' spellings compare equal."""
     match = PREFIX.match(name)
     return re.sub(r"[._]", "", name[match.end() :] if match else name)
 
@@ -277,7 +277,7 @@ def _side(parts: Mapping[str, Array], name: str) -> Array:
 
 
 def alphas(metadata: Mapping[str, str]) -> Callable[[str], float | None]:
-    """Return a function from a layer's name to its alpha by the file's metadata; None if that does not say."""
+    """Return a function from a layer's name to its alpha in the file's metadata; None if that has none."""
     notes: dict[str, Any] = {}
     for key in ("lora_adapter_metadata", "lora_config"):
         if metadata.get(key):
@@ -468,7 +468,7 @@ def base_numbers(layer: str, weight: Array) -> Array:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a program made of a LoRA file, to be compared with the file's test.
+    """What a program loaded from a LoRA file, to be compared with the file's test.
 
     numbers: layer -> numbers, by the test's names.
     unknown: layers of the file that the test does not name.
@@ -511,7 +511,7 @@ class Verdict:
 
 
 def judge(test: SelfTest, seen: Seen) -> Verdict:
-    """Compare what a program made of a LoRA with the LoRA that was trained."""
+    """Compare what a program loaded with the LoRA that was trained."""
     total = len(test.layers)
     if not any(layer in seen.numbers for layer in test.layers):
         why = f"its {total} layers have names that this program doesn't know" if total else "it has no layers"
@@ -545,7 +545,7 @@ def judge(test: SelfTest, seen: Seen) -> Verdict:
 
 
 def _problems(test: SelfTest, seen: Seen) -> list[tuple[str, str]]:
-    """Return (code, sentence) of what is wrong with the layers and the model, the gravest first."""
+    """Return (code, sentence) of what is wrong with the layers and the model, the most serious first."""
     total, trained = len(test.layers), dict(zip(test.layers, test.numbers, strict=True))
     missing = [layer for layer in test.layers if layer not in seen.numbers]
     problem, differing = _strength(trained, seen)
@@ -612,7 +612,7 @@ def _strength(trained: Mapping[str, Array], seen: Seen) -> tuple[tuple[str, str]
 
 
 def _expert_or_base(test: SelfTest, seen: Seen) -> tuple[str, str] | None:
-    """Return (code, sentence) if the LoRA is used with another transformer than it was trained on."""
+    """Return (code, sentence) if the LoRA is used with a transformer other than the one it was trained on."""
     expert = seen.expert
     own = test.base.get(test.expert, {})
     common = [layer for layer in own if layer in seen.base]
@@ -649,7 +649,7 @@ def _not_compared(test: SelfTest, seen: Seen) -> list[str]:
 
 
 def expert_in(name: str) -> str:
-    """Return the expert that a file's name says; "" if it says none."""
+    """Return the expert named in a file's name; "" if none is."""
     found = [
         expert
         for expert, pattern in (
@@ -692,7 +692,7 @@ def check(path: str | os.PathLike[str], test_in: str | os.PathLike[str] | None =
 def _without_test(
     found: Mapping[str, Change], tensors: Mapping[str, Array], metadata: Mapping[str, str], other: bool
 ) -> Verdict:
-    """Say what can be said of a file without a test."""
+    """Report what can be checked in a file without a test."""
     if not found:
         return Verdict("no test", "it has no test, and holds no LoRA layer with a name known here")
     broken = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
@@ -715,7 +715,7 @@ def _span(values: Iterable[float]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the file named in the shell; 0 if it is whole, 1 if it is not, 2 if that cannot be told."""
+    """Check the file named in the shell; 0 if it is intact, 1 if it is not, 2 if there is no way to tell."""
     import argparse
 
     parser = argparse.ArgumentParser(description="Check a LoRA file against the test that it carries.")
@@ -751,7 +751,8 @@ def in_comfyui(model: Any, path: str | os.PathLike[str], run: bool = True) -> Ve
         return Verdict("damaged", f"the file is damaged: {error}")
     numbers, strength = _loaded(model, test)
     base = {}
-    for layer, key in _comfy_keys(test).items():
+    for layer, own in zip(test.layers, test.authors, strict=True):
+        key = f"diffusion_model.{own or layer}.weight"
         if layer in next(iter(test.base.values()), {}) and (weight := _weight(model, key)) is not None:
             base[layer] = base_numbers(layer, weight)
     shift = getattr(model.get_model_object("model_sampling"), "shift", None)
@@ -768,7 +769,7 @@ def in_comfyui(model: Any, path: str | os.PathLike[str], run: bool = True) -> Ve
 
 
 def _untested_in_comfyui(model: Any, path: str | os.PathLike[str]) -> Verdict:
-    """Say of a file without a test, such as another trainer's, how much of it ComfyUI loads as the file says."""
+    """Report how much of a file without a test, such as another trainer's, ComfyUI loads correctly."""
     tensors, metadata = read(path)
     found = changes(tensors, metadata)
     verdict = _without_test(found, tensors, metadata, False)
@@ -793,11 +794,6 @@ def _loaded(model: Any, test: SelfTest) -> tuple[dict[str, Array], float]:
             strengths |= {float(one[0]) for one in patches}
             numbers[layer] = _of_patches(layer, key, patches, model, test)
     return numbers, strengths.pop() if len(strengths) == 1 else 1.0
-
-
-def _comfy_keys(test: SelfTest) -> dict[str, str]:
-    pairs = zip(test.layers, test.authors, strict=True)
-    return {layer: f"diffusion_model.{own or layer}.weight" for layer, own in pairs}
 
 
 def _weight(model: Any, key: str) -> Array | None:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     Tensors = Mapping[str, torch.Tensor]
 
-BLOCK = re.compile(r"(?:(?:visual_)?transformer_)?blocks\.(\d+)\.")  # of the main blocks, in diffusers' names
 TENSOR = re.compile(
     r"(?P<layer>.+?)[._](?P<matrix>lora_A|lora_B|lora_down|lora_up|lora_mid|lora\.down|lora\.up|lora_linear_layer\.down|"
     r"lora_linear_layer\.up|lora_magnitude_vector)(?:\.(?!weight|bias)\w+)?(?:\.(?P<kind>weight|bias))?"
@@ -244,7 +243,11 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
     left_out = found.left_out | found.unknown
     if not (found.named or found.factors or found.whole):
         _refuse_not_a_lora(names, tensors, found)
-    _check_lengths(found.named)
+    for name, lengths in [pair for pair in found.named.items() if pair[0].endswith(LENGTHS)]:
+        up = found.named.get(name.replace(LENGTHS, UP))
+        if up is not None and lengths.numel() != up.shape[0]:
+            raise ConfigError(COLUMNS)
+        found.named[name] = lengths.flatten()
     for layer, core in found.cores.items():
         if (down := found.named.get(f"{layer}.{DOWN}")) is not None and f"{layer}.{UP}" in found.named:
             found.named[f"{layer}.{DOWN}"] = low_rank.without_core(core, down)
@@ -414,15 +417,6 @@ def _part(match: re.Match[str]) -> str | None:
         return LENGTHS
     up = matrix.endswith(("_B", "up"))
     return (UP_BIAS if up else None) if match["kind"] == "bias" else (UP if up else DOWN)
-
-
-def _check_lengths(named: dict[str, torch.Tensor]) -> None:
-    """Flatten lengths of rows as in peft, in place. Raises ConfigError for lengths of columns."""
-    for name, tensor in [pair for pair in named.items() if pair[0].endswith(LENGTHS)]:
-        up = named.get(name.replace(LENGTHS, UP))
-        if up is not None and tensor.numel() != up.shape[0]:
-            raise ConfigError(COLUMNS)
-        named[name] = tensor.flatten()
 
 
 def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) -> str:
@@ -636,24 +630,17 @@ def check_fit(
             f"(not {first[:80]}: {why}); {remedy}{more}"
         )
         raise ConfigError(sentence, {"model": sentence})
-    if not force and (wide := _wider(lora, sizes)):
-        layer, inputs = wide
+    inputs_of = {layer: lora.tensors[f"{layer}.{DOWN}"][0].numel() for layer in INPUT_LAYERS if layer in lora.layers}
+    inputs_of |= lora.wide
+    wider = (layer for layer, count in inputs_of.items() if layer in sizes and count > sizes[layer][1])
+    if not force and (layer := next(wider, "")):
         sentence = (
-            f"{title} is for a model with more inputs: its {layer} takes {inputs} values, that of {model} "
+            f"{title} is for a model with more inputs: its {layer} takes {inputs_of[layer]} values, that of {model} "
             f"{sizes[layer][1]}, so this is a control or image-to-video LoRA, which does not work without its input "
             f"layer; choose the model it was made for, or take the other layers with {FORCE}"
         )
         raise ConfigError(sentence, {"model": sentence})
     return wrong
-
-
-def _wider(lora: LoraWeights, sizes: Sizes) -> tuple[str, int] | None:
-    """Return (input layer, number of inputs) if the LoRA's has more inputs than the model's."""
-    inputs = {layer: lora.tensors[f"{layer}.{DOWN}"][0].numel() for layer in INPUT_LAYERS if layer in lora.layers}
-    for layer, count in {**inputs, **lora.wide}.items():
-        if layer in sizes and count > sizes[layer][1]:
-            return layer, count
-    return None
 
 
 def match_report(lora: LoraWeights, sizes: Sizes | None = None) -> dict[str, Any]:
@@ -710,8 +697,7 @@ def loss(share: float) -> str:
 def left_out(reason: Mapping[str, Any]) -> str:
     """Return a line on the layers that were left out for one reason."""
     more = reason["count"] - len(reason["names"])
-    names = ", ".join(reason["names"]) + (f" and {more:,} more" if more > 0 else "")
-    return f"{names}: {reason['why']}"
+    return f"{', '.join(reason['names'])}{f' and {more:,} more' if more > 0 else ''}: {reason['why']}"
 
 
 def _span(numbers: Sequence[float]) -> str:

@@ -14,7 +14,9 @@ that a run's loss does not need are never trained (`unreached_layers`).
 A run that learns picture and sound draws noise and s for each stream apart, s from the density for its own number of
 tokens, and adds the two errors (flexible.py, _process_modality and compute_loss; the older text_to_video.py drew one s
 for both). Attention between the streams receives the other stream's s. A sound is a spectrogram (`sound`) of the mean
-of its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies.
+of its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies. A stream that is given
+to the other (is_generated false) is clean, at s = 0 and without loss; which layers then learn is as in a2v_lora.yaml
+and v2a_lora.yaml.
 
 s is drawn logit-normal around a mean that rises with the number of tokens, then stretched so that its 0.5% and 99.9%
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
@@ -23,7 +25,9 @@ and without loss. Latents are the mean of the autoencoder's posterior. Positions
 A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
 after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance is
 what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
-blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled.
+blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled. A stream that is given to a sample stays
+clean at s = 0 and is not guided: it keeps its prompt and its self-attention (ltx-trainer, validation_runner.py, and
+ltx-pipelines, a2vid_two_stage.py; diffusers has no such pipeline).
 
 Captions are read by Gemma 3, in 2.5 by Gemma 4, padded on the left to 1,024 tokens. Connectors turn the outputs of all
 its layers into two sequences, for picture and sound, in which learned registers stand for padding, so nothing is
@@ -33,9 +37,10 @@ training does not do it either.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -51,6 +56,10 @@ from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
+    ALONE,
+    PICTURE_FOR_SOUND,
+    SOUND_FOR_PICTURE,
+    SOUND_ONLY,
     CallInputs,
     CaptionTokens,
     Given,
@@ -264,7 +273,10 @@ class StretchedSchedule(FlowSchedule):
 
 
 class JointDenoising(Denoising):
-    """The loop for picture and sound. A step that is skipped moves the sound on in its last direction."""
+    """The loop for picture and sound. A step that is skipped moves the sound on in its last direction.
+
+    A given sound or picture stays as it is.
+    """
 
     AUDIO_SCALE, PERTURBED_SCALE, MODALITY_SCALE, RESCALE = 7.0, 1.0, 3.0, 0.7
 
@@ -281,17 +293,24 @@ class JointDenoising(Denoising):
         self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
     ) -> torch.Tensor:
         inputs = self.inputs
-        if step == 0 and inputs.source is None:
-            self.sound = self.family.sound_noise(inputs)
+        if step == 0 and (inputs.source is None or inputs.sound is not None):
+            noise = self.family.sound_noise(inputs)
+            self.sound = noise if inputs.sound is None else inputs.sound[:, : noise.shape[1]].to(noise)
+        latents = latents if inputs.picture is None else inputs.picture.to(latents)
         both = partial(self._both, latents, timestep, given)
         prompt = both(inputs.text)
         if not inputs.guidance.guides(step, steps):
             predicted, self._direction = prompt
             return predicted
         assert inputs.negative_text is not None
-        negative, others = both(inputs.negative_text), []  # the others with their shares
+        kept = {"prompt_embeds": inputs.picture, "audio_embeds": inputs.sound}  # a given stream keeps its prompt
+        negative_text = {
+            name: inputs.text[name] if kept.get(name) is not None else one for name, one in inputs.negative_text.items()
+        }
+        negative, others = both(negative_text), []  # the others with their shares
         if perturbed := perturbed_block(self.transformer.config):
-            others.append((self.PERTURBED_SCALE, both(inputs.text, perturbed=perturbed)))
+            with self._undisturbed(perturbed):
+                others.append((self.PERTURBED_SCALE, both(inputs.text, perturbed=perturbed)))
         if self.sound is not None:
             others.append((self.MODALITY_SCALE - 1, both(inputs.text, isolated=True)))
         scale, level = inputs.guidance.scale_at(step, steps, float(timestep)), float(timestep) / 1000
@@ -306,9 +325,27 @@ class JointDenoising(Denoising):
             share = inputs.guidance.rescale or self.RESCALE
             return (noisy - clean * (share * factor + 1 - share)) / level
 
-        if self.sound is not None:
+        if self.sound is not None and inputs.sound is None:
             self._direction = combined(1, self.sound, self.AUDIO_SCALE)
-        return combined(0, latents.float(), scale)
+        return combined(0, latents.float(), scale) if inputs.picture is None else prompt[0]
+
+    @contextlib.contextmanager
+    def _undisturbed(self, block: int) -> Iterator[None]:
+        """Keep the self-attention of a given stream in a block that is computed without self-attention."""
+        inputs, hooks = self.inputs, []
+
+        def whole(_: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+            return args, {**inputs, "perturbation_mask": None, "all_perturbed": False}
+
+        for name, own in (("attn1", inputs.picture), ("audio_attn1", inputs.sound)):
+            if own is not None:
+                attention = getattr(self.family.blocks(self.transformer)[block], name)
+                hooks.append(attention.register_forward_pre_hook(whole, with_kwargs=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _both(
         self, latents: torch.Tensor, timestep: torch.Tensor, given: Given | None, text: Tensors, **more: Any
@@ -316,15 +353,18 @@ class JointDenoising(Denoising):
         """Return the float32 predictions for picture and sound."""
         inputs = self.inputs
         given = given and given.to(inputs.device, inputs.dtype)
-        call = CallInputs(latents.to(inputs.dtype), text, timestep.expand(1), given, inputs.fps)
+        own, times = (timestep.expand(1) * (0 if one is not None else 1) for one in (inputs.picture, inputs.sound))
+        call = CallInputs(latents.to(inputs.dtype), text, own, given, inputs.fps)
         sound = None if self.sound is None else self.sound.to(inputs.dtype)
-        picture, sound = self.family.both(self.transformer, call, sound, **more)
+        picture, sound = self.family.both(self.transformer, call, sound, times=times, **more)
         return picture.float(), sound.float()
 
     def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.sound is not None:
+        if self.sound is not None and self.inputs.sound is None:
             assert self._direction is not None
             self.sound = self._sound_steps.step(index, self._direction, self.sound, self.inputs.noise)[0]
+        if self.inputs.picture is not None:
+            return (picture := self.inputs.picture.to(latents)), picture
         return super()._step(index, predicted, latents)
 
 
@@ -357,7 +397,12 @@ class LTX2(Family):
     unreached_layers = {
         "picture": r".*(audio|a2?v_cross_attn|keyframes_abs_pos)_.+",
         "picture+sound": r"keyframes_abs_pos_.+",
-        "sound": r"(?!(.*\.)?audio_(?!to_|a2v_)).+",  # all but the sound's own
+        ALONE: r"(?!(.*\.)?audio_(?!to_|a2v_)).+",  # all but the sound's own
+        # All but the sound's own, and what lets it attend to the picture.
+        SOUND_FOR_PICTURE: r"(?!(.*\.)?(audio_(?!to_)|video_to_audio_|av_cross_attn_audio_)).+",
+        # What only changes the sound after the picture has attended to it for the last time.
+        PICTURE_FOR_SOUND: r"keyframes_abs_pos_.+|audio_(proj_out|scale_shift_table).*"
+        r"|.*\.LAST\.(video_to_audio_attn|audio_ff)\..+",
     }
     saved_bytes = 11.0  # simulated (benchmarks/memory_simulation.py): rotary positions are applied in float32
     float32_latents = True
@@ -551,12 +596,14 @@ class LTX2(Family):
         sound = inputs.sound
         if sound is None:
             return super().losses(transformer, schedule, inputs, base, weights)
-        *picture, heard = self.predictions(transformer, schedule, inputs)
-        of_sound = self.error(heard, schedule.target(sound.latents, sound.noise, sound.timesteps))
-        if sound.alone:
-            return of_sound, None
+        predicted = self.predictions(transformer, schedule, inputs)
+        of_sound = None
+        if sound.learned != PICTURE_FOR_SOUND:
+            of_sound = self.error(predicted[-1], schedule.target(sound.latents, sound.noise, sound.timesteps))
+            if sound.learned in SOUND_ONLY:
+                return of_sound, None
         target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps) if base is None else base.float()
-        return self.error(picture[0], target, inputs.given, weights), of_sound
+        return self.error(predicted[0], target, inputs.given, weights), of_sound
 
     def predictions(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> tuple[torch.Tensor, ...]:
         sound, dtype = inputs.sound, transformer.dtype
@@ -564,7 +611,7 @@ class LTX2(Family):
             return super().predictions(transformer, schedule, inputs)
         noisy = schedule.mix(sound.latents, sound.noise, sound.timesteps).to(dtype)
         text = {name: tensor.to(dtype) for name, tensor in inputs.text.items()}
-        if sound.alone:  # one token stands for the picture, and one for its caption
+        if sound.learned == ALONE:  # one token stands for the picture, and one for its caption
             picture = noisy.new_zeros(len(noisy), transformer.config.in_channels, 1, 1, 1)
             text["prompt_embeds"] = text["prompt_embeds"][:, :1] * 0
             call = CallInputs(picture, text, sound.timesteps, None, inputs.fps)
@@ -572,7 +619,8 @@ class LTX2(Family):
         picture = self.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
         given = inputs.given and inputs.given.to(picture.device, dtype)
         call = CallInputs(picture.to(dtype), text, inputs.timesteps, given, inputs.fps)
-        return self.both(transformer, call, noisy, times=sound.timesteps)
+        found = self.both(transformer, call, noisy, times=sound.timesteps)
+        return {PICTURE_FOR_SOUND: found[:1], SOUND_FOR_PICTURE: found[1:]}.get(sound.learned, found)
 
     def both(
         self,
@@ -761,8 +809,11 @@ def with_sound(facts: ModelFacts, transformer: Mapping[str, Any]) -> dict[str, M
         learning={"picture": facts},
     )
     return {
-        "picture+sound": replace(facts, linears=both, saved_bytes=facts.saved_bytes + BETWEEN_BYTES),
-        "sound": sound,
+        **dict.fromkeys(
+            ("picture+sound", SOUND_FOR_PICTURE, PICTURE_FOR_SOUND),
+            replace(facts, linears=both, saved_bytes=facts.saved_bytes + BETWEEN_BYTES),
+        ),
+        ALONE: sound,
     }
 
 

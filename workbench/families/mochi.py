@@ -43,13 +43,14 @@ from workbench.families.lora_files import (
 )
 from workbench.families.lora_names import ATTENTION, LayerNames
 from workbench.families.lora_writing import LoraFormat, Written, passed_over_by_comfyui
-from workbench.families.model import Frames, Model
+from workbench.families.model import ClipSize, Frames, Model, Shapes
 from workbench.families.model_inputs import CallInputs, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 LONGEST = 163  # frames
 MODEL = Model(
@@ -121,7 +122,7 @@ BLOCK = re.compile(r"transformer_blocks\.(\d+)\.(.+)")
 KWARGS = "kwargs"  # key of the fine-tuner's metadata: ranks and alphas as JSON
 
 
-def halves_swapped(tensor: torch.Tensor) -> torch.Tensor:
+def halves_swapped(tensor: Tensor) -> Tensor:
     """Swap the halves of a feed-forward's first layer: gate and value."""
     import torch
 
@@ -166,7 +167,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
     return found, {"format": "pt", KWARGS: json.dumps(kwargs)}
 
 
-def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, torch.Tensor]:
+def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, Tensor]:
     """Convert such a file to our names, the strength multiplied in, and keep other tensors. Raises ConfigError."""
     import torch
 
@@ -241,18 +242,18 @@ class JointAttention:
     def __call__(
         self,
         attn: Any,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor,
-        image_rotary_emb: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor,
+        attention_mask: Tensor,
+        image_rotary_emb: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         import torch
         from diffusers.models.attention_dispatch import dispatch_attention_fn
 
-        def heads(tensor: torch.Tensor) -> torch.Tensor:
+        def heads(tensor: Tensor) -> Tensor:
             return tensor.unflatten(2, (attn.heads, -1))
 
-        def turned(tensor: torch.Tensor) -> torch.Tensor:
+        def turned(tensor: Tensor) -> Tensor:
             if image_rotary_emb is None:
                 return tensor
             cos, sin = image_rotary_emb
@@ -280,7 +281,7 @@ class JointAttention:
         return video, attn.to_add_out(text) if hasattr(attn, "to_add_out") else text
 
 
-def lengths(mask: torch.Tensor) -> tuple[int, int]:
+def lengths(mask: Tensor) -> tuple[int, int]:
     """Return the number of tokens of a batch's shortest and longest caption, from its mask [B, tokens].
 
     Tensors without values, used to simulate memory, count as full.
@@ -346,9 +347,7 @@ class Mochi(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
         from diffusers.loaders.single_file_utils import convert_mochi_transformer_checkpoint_to_diffusers
 
         if part != "transformer":
@@ -384,7 +383,7 @@ class Mochi(Family):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return FlowSchedule(chosen, density="uniform")
 
-    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         """Cut padding that no caption of the batch needs. If none is left, pass an integer mask.
 
         It tells `JointAttention` that nothing needs masking, and makes no difference to diffusers' layers. Compiled
@@ -396,7 +395,7 @@ class Mochi(Family):
         compiled = "forward" in vars(transformer.transformer_blocks[0])  # see memory.compiling
         shortest, longest = (0, mask.shape[1]) if compiled else lengths(mask)
         mask = mask[:, :longest]
-        predicted: torch.Tensor = transformer(
+        predicted: Tensor = transformer(
             hidden_states=inputs.latents,
             encoder_hidden_states=inputs.text["prompt_embeds"][:, :longest],
             timestep=1000 - inputs.timesteps,
@@ -419,9 +418,7 @@ class Mochi(Family):
         found = super().lora_weights(as_ours(tensors, metadata), {})
         return replace(found, origin="Mochi's fine-tuner" if KWARGS in metadata else "ComfyUI")
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         return UsageExtras(changes=ZEROED)
 
     # ---- a random miniature, for tests
@@ -460,9 +457,7 @@ class MochiSteps(FlowSteps):
         super().__init__(scheduler, None, device, sigmas=np.array(linear_quadratic_schedule(steps, 0.025)))
         self.timesteps = 1000 - scheduler.timesteps
 
-    def step(
-        self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(self, index: int, predicted: Tensor, latents: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         clean = latents.float() - self.timesteps[index] / 1000 * predicted
         scheduler = self._scheduler
         after = scheduler.step(-predicted, scheduler.timesteps[index], latents.float(), return_dict=False)[0]

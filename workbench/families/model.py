@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,9 @@ TINY_PROMPTS = (
     "a yellow triangle moves up on a black background",
 )
 SMALL = 832 * 480  # pixels per frame at what Wan's authors call 480p
+ClipSize = tuple[int, int, int]  # frames, height, width
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
 Task = Literal["text-to-video", "image-to-video"]
 
 

@@ -115,24 +115,35 @@ class CallInputs:
     conditioning_scale: float = 1.0
 
 
+# Values of the setting `sound`: in the last two, one stream is given, at timestep 0 and without loss.
+ALONE, SOUND_FOR_PICTURE, PICTURE_FOR_SOUND = "sound", "sound for picture", "picture for sound"
+SOUND_ONLY = (ALONE, SOUND_FOR_PICTURE)  # the run has no loss but the sound's
+GIVEN_STREAM = (SOUND_FOR_PICTURE, PICTURE_FOR_SOUND)
+
+
 @dataclass(frozen=True)
 class SoundInputs:
     """The sound of a batch: the second stream of a model that makes picture and sound. Noise and time are its own.
 
     latents: clean [B, tokens, channels].
     noise: [B, tokens, channels].
-    timesteps: [B], from the model's noise schedule for so many tokens.
-    alone: only the sound is learned; neither stream attends to the other.
+    timesteps: [B], from the model's noise schedule for so many tokens; 0 for a given sound.
+    learned: the run's setting `sound`. With "sound", neither stream attends to the other.
     """
 
     latents: torch.Tensor
     noise: torch.Tensor
     timesteps: torch.Tensor
-    alone: bool = False
+    learned: str = "picture+sound"
+
+    @classmethod
+    def given(cls, latents: torch.Tensor) -> SoundInputs:
+        """Return sounds that a picture is made for: clean, at timestep 0."""
+        return cls(latents, latents.new_zeros(latents.shape), latents.new_zeros(len(latents)), PICTURE_FOR_SOUND)
 
     def rows(self, indices: torch.Tensor) -> SoundInputs:
         """Return some clips of the batch, by their indices [N]."""
-        return SoundInputs(self.latents[indices], self.noise[indices], self.timesteps[indices], self.alone)
+        return SoundInputs(self.latents[indices], self.noise[indices], self.timesteps[indices], self.learned)
 
 
 @dataclass(frozen=True)

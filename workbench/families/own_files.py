@@ -357,16 +357,12 @@ def load(family: Family, folder: Path, part: str, dtype: torch.dtype) -> Any:
     return model
 
 
+@lru_cache(maxsize=4)
 def written_out(family: Family, model: Model, folder: Path) -> Path:
     """Return a folder in diffusers' layout with the parts in files written out, removed when the process ends.
 
     For programs that read weights in folders: stock diffusers, and fusing a LoRA. Raises ConfigError, CannotWrite.
     """
-    return _written_out(family, model, folder)
-
-
-@lru_cache(maxsize=4)
-def _written_out(family: Family, model: Model, folder: Path) -> Path:
     import torch
 
     target = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))

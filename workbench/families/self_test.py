@@ -30,7 +30,7 @@ LARGEST_WEIGHT = 1 << 26  # values of a base weight that is projected; larger on
 
 @dataclass(frozen=True)
 class SelfTestFacts:
-    """What a test says beside the LoRA's layers.
+    """What a test says besides the LoRA's layers.
 
     model: None if unknown. folder: of the model's files; None if they are not available.
     base_model: the model's name in the file. expert: "" for a model with one transformer.
@@ -74,9 +74,9 @@ def noted(
 
 
 def kept(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], text: str) -> dict[str, str]:
-    """Return the metadata for a copy of a LoRA with the test `text`; {} if the copy names its layers otherwise.
+    """Return the metadata for a copy of a LoRA with the test `text`; {} if the copy has other layer names.
 
-    Formats that join layers do, and files without a test have none to keep.
+    This is so in formats that join layers. Files without a test have none to keep.
     """
     try:
         names = SelfTest.loads(text).by_name if text else {}

@@ -144,11 +144,6 @@ class Told:
         kept[:, :, list(self.known)] = self.video[:, :, list(self.known)]
         return kept
 
-    @property
-    def is_prefix(self) -> bool:
-        """Whether whole frames from the beginning on are known, and no others."""
-        return self.mask is None and bool(self.known) and self.known == tuple(range(len(self.known)))
-
     def changed(self, **parts: torch.Tensor | tuple[int, ...] | None) -> Told:
         """Return a copy with some parts replaced."""
         return replace(self, **parts)  # type: ignore[arg-type]

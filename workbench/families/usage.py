@@ -59,6 +59,8 @@ OPTIONS = {  # kind of conditioning -> options of `workbench sample`
     "mask": "--video and --mask",
     "control": "--control",
     "reference": "--reference",
+    "sound": "--given-sound",
+    "picture": "--given-video",
 }
 DYNAMIC = "use_dynamic_cfg=True"  # argument of CogVideoX's pipelines in diffusers for the curve "stock"
 INTO_SECOND = ", load_into_transformer_2=True"

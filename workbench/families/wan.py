@@ -43,7 +43,7 @@ from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
-from workbench.families.model import Model
+from workbench.families.model import ClipSize, Model, Shape, Shapes
 from workbench.families.model_files import INDEX, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs, PromptEncoder, Tensors, umt5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
@@ -55,6 +55,7 @@ from workbench.workspace import read_object
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 # ---- names of layers, and formats of LoRA files
 
@@ -265,15 +266,13 @@ class Wan(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
         from diffusers.loaders import single_file_utils as diffusers
 
         if part == "vae":
             renamed = {name: _in_wan22_vae(name) for name in tensors}
             blocks = {ours: tensors.pop(name) for name, ours in renamed.items() if ours}
-            found: dict[str, torch.Tensor] = {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
+            found: dict[str, Tensor] = {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
         elif part.startswith("transformer"):
             found = diffusers.convert_wan_transformer_to_diffusers(tensors)
             if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
@@ -318,9 +317,7 @@ class Wan(Family):
         )
         return processor, self._part(folder, "image_encoder", device, dtype)
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
+    def encode_image(self, vae: Any, image_encoder: Any, images: Tensor, frames: int, scale: ImageScale) -> Tensors:
         """Return {"known": latents of the picture} for 2.2 5B, else {"beside": latents of the picture and gray frames}.
 
         With an image encoder, also return {"image": CLIP states [B, 257, 1280]}.
@@ -335,12 +332,7 @@ class Wan(Family):
         return found | ({} if image_encoder is None else {"image": _clip_states(image_encoder, images)})
 
     def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
+        self, image: Tensors, noise: Tensor, latents_shape: Shape, kept: Tensor | None = None, every_frame: bool = False
     ) -> Given:
         """For 2.2 5B, replace the first latent frame; else, add mask and latents beside, zeros without a picture."""
         import torch
@@ -396,7 +388,7 @@ class Wan(Family):
         """
         if isinstance(image_encoder, wan_vace.Vace):
             return image_encoder.encode(self, vae, told)
-        found: dict[str, torch.Tensor] = {}
+        found: dict[str, Tensor] = {}
         if told.control is not None:
             found["control"] = self.encode_video(vae, told.control)["mean"]
         if told.reference is not None:
@@ -414,9 +406,7 @@ class Wan(Family):
                 found[name] = _clip_states(image_encoder, shown[:, :, frame])
         return found
 
-    def told(
-        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
-    ) -> Given:
+    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """Draw nothing, since latents are the posterior's mean. `call` fills missing parts with zeros.
 
         Raises ConfigError for a reference of another size.
@@ -434,7 +424,7 @@ class Wan(Family):
         return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
 
     def told_to_sample(
-        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+        self, folder: Path, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         if wan_vace.INACTIVE in tensors:
             return wan_vace.given(tensors, None)
@@ -449,7 +439,7 @@ class Wan(Family):
         if transformer.config.in_channels - own not in (own, 2 * own, 2 * own + MASK):
             super().check_given(transformer, given)
 
-    def joined(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor:
+    def joined(self, transformer: Any, latents: Tensor, given: Given | None) -> Tensor:
         """Concatenate conditioning to the channels of noisy latents [B, C, f, h, w], with zeros for what is missing.
 
         After the C noisy channels come mask and known frames (C + 4, Wan); or a control video (C), followed by the
@@ -475,14 +465,14 @@ class Wan(Family):
             parts.append(latents.new_zeros(size) if beside is None else beside)
         return torch.cat(parts, dim=1)
 
-    def in_front(self, transformer: Any, reference: torch.Tensor) -> torch.Tensor:
+    def in_front(self, transformer: Any, reference: Tensor) -> Tensor:
         """Lay out a reference [B, C, r, h, w] to go in front of what `joined` returns, marked as known."""
         import torch
 
         known = torch.cat([torch.ones_like(reference[:, :MASK]), reference], dim=1)
         return self.joined(transformer, reference, Given(beside=known))
 
-    def pictures(self, transformer: Any, latents: torch.Tensor, given: Given | None) -> torch.Tensor | None:
+    def pictures(self, transformer: Any, latents: Tensor, given: Given | None) -> Tensor | None:
         """Return CLIP states for the transformer, zeros without a picture; None for models without CLIP.
 
         Transformers that take two pictures expect them as rows of the batch.
@@ -523,7 +513,7 @@ class Wan(Family):
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return FlowSchedule(chosen, SHIFT if chosen.defaults > 1 else FORMER_SHIFT)
 
-    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> torch.Tensor:
+    def predict(self, transformer: Any, schedule: NoiseSchedule, inputs: ModelInputs) -> Tensor:
         if (reference := wan_vace.reference_of(inputs.given)) is None:
             return super().predict(transformer, schedule, inputs)
         found = super().predict(transformer, schedule, wan_vace.with_reference(inputs, reference))
@@ -534,16 +524,16 @@ class Wan(Family):
         transformer: Any,
         schedule: NoiseSchedule,
         inputs: ModelInputs,
-        base: torch.Tensor | None = None,
-        weights: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        base: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Include VACE's reference in the loss, except with weights or another target."""
         reference = wan_vace.reference_of(inputs.given)
         if reference is not None and base is None and weights is None:
             inputs = wan_vace.with_reference(inputs, reference)
         return super().loss(transformer, schedule, inputs, base, weights)
 
-    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> Tensor:
         if (reference := wan_vace.reference_of(inputs.given)) is None:
             return super().denoise(transformer, inputs)
         return super().denoise(transformer, wan_vace.to_denoise(inputs, reference))[:, :, reference.shape[2] :]
@@ -551,7 +541,7 @@ class Wan(Family):
     def all_blocks(self, transformer: Any) -> Sequence[Any]:
         return [*getattr(transformer, wan_vace.SIDE, ()), *self.blocks(transformer)]
 
-    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         import torch
 
         if wan_vace.is_vace(transformer.config):
@@ -571,7 +561,7 @@ class Wan(Family):
             latents = torch.cat([self.in_front(transformer, reference), latents], dim=2)
             timesteps = timesteps.reshape(count, -1).expand(-1, frames * tokens)
             timesteps = torch.cat([timesteps.new_zeros(count, front * tokens), timesteps], dim=1)
-        predicted: torch.Tensor = transformer(
+        predicted: Tensor = transformer(
             hidden_states=latents,
             timestep=timesteps,
             encoder_hidden_states=inputs.text["prompt_embeds"],
@@ -587,16 +577,14 @@ class Wan(Family):
         model: Model,
         lora: str,
         prompt: str,
-        shape: tuple[int, int, int],
+        shape: ClipSize,
         seed: int = 0,
         experts: Sequence[str] = (),
         picture: str = "",
     ) -> Mapping[str, Any] | None:
         return wan_comfyui.workflow(model, lora, prompt, shape, seed, experts, picture)
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         load = 'vae = AutoencoderKLWan.from_pretrained(SOURCE, subfolder="vae", torch_dtype=torch.float32)\n'
         own = model.flow_shift_at(*shape[1:])
         changes = "" if own is None else SHIFTED.format(shift=own)
@@ -611,7 +599,7 @@ class Wan(Family):
         )
 
     def usage_told(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
         transformer = self.part_config(model, "transformer")
         if wan_vace.is_vace(transformer):
@@ -700,7 +688,7 @@ class Wan(Family):
         return made, {"frames": 9, "height": size, "width": size}
 
 
-def _clip_states(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
+def _clip_states(image_encoder: Any, images: Tensor) -> Tensor:
     """Encode pictures [B, 3, H, W] in [-1, 1] with CLIP: [B, 257, 1280]."""
     import torch
 
@@ -713,11 +701,11 @@ def _clip_states(image_encoder: Any, images: torch.Tensor) -> torch.Tensor:
     )
     pixels = ((seen / 2 + 0.5 - mean) / std).to(model.dtype)
     with torch.no_grad():
-        found: torch.Tensor = model(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
+        found: Tensor = model(pixel_values=pixels, output_hidden_states=True).hidden_states[-2]
     return found
 
 
-def _mask(told: Told, latents: torch.Tensor) -> torch.Tensor:
+def _mask(told: Told, latents: Tensor) -> Tensor:
     """Return which latents are known in which of their four frames, [B, 4, f, h, w]; the first frame counts four times.
 
     A latent is known in a frame if all of its pixels are.

@@ -144,7 +144,7 @@ def _remedy(settings: TrainSettings, model: Model, facts: ModelFacts, gpu: GpuMo
             if any(estimate_from_facts(one, model, facts, gpu).fits for one, _ in levels):
                 return f"No level fits {gpu.memory_gb:.0f} GB {words}."
     what = "a LoRA needs far less" if settings.method == "full" else "a smaller model may"
-    where = f"{gpu.memory_gb:.0f} GB" + (" of a processor's memory, in fp32" if gpu.kind == "cpu" else "")
+    where = f"{gpu.memory_gb:.0f} GB" + (" of CPU memory, in fp32" if gpu.kind == "cpu" else "")
     return f"No memory level fits {where}, at any size: {what}."
 
 

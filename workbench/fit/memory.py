@@ -101,11 +101,11 @@ class RunSizes:
         Chooses layers the way peft does. An invalid pattern trains nothing here; the run itself refuses it.
         """
         targets = self.settings.targets
-        if re.fullmatch(self.facts.unreached.get(self.settings.sound, ""), linear.name):
-            return 0
         numbers: Collection[int] = range(self.facts.blocks if linear.in_blocks else 1)
         if (chosen := chosen_blocks(self.settings.blocks, self.facts.blocks)) is not None:
             numbers = chosen if linear.in_blocks else range(linear.block in chosen)
+        if unreached := self.facts.unreached.get(self.settings.sound):
+            numbers = [one for one in numbers if not re.fullmatch(unreached, linear.name.format(one))]
         if targets == ALL_LINEAR:
             return len(numbers)
         if (preset := self.facts.presets.get(targets)) is not None:  # the same in every block

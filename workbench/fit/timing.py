@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workbench.families.denoising import computed_steps
 from workbench.fit import constants as known
 from workbench.fit.constants import DISPATCH, LINK
 from workbench.fit.memory import RunSizes
@@ -121,9 +122,10 @@ def times(run: RunSizes, clips: int) -> RunTimes:
         guided = model.guidance_scale if settings.preview_guidance is None else settings.preview_guidance
         prediction = sum(forward_operations(run.preview)) / rate + dispatch
         decoding = decoding_operations(run.preview) / rate
-        one = (settings.preview_steps or model.steps) * prediction * (
-            facts.guided_passes if guided > 1 else 1
-        ) + decoding
+        denoising = settings.preview_steps or model.steps
+        if settings.skips_preview_steps:
+            denoising = len(computed_steps(denoising, adds_noise=False))
+        one = denoising * prediction * (facts.guided_passes if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)
 

@@ -19,62 +19,31 @@ Everything that starts, ends and watches processes belongs in this package, with
 
 from __future__ import annotations
 
-from workbench.jobs.control import (
-    forget,
-    kill,
-    put_off,
-    send,
-    stacks,
-    start,
-    start_waiting,
-    stop,
-    wait,
-)
-from workbench.jobs.job import Command, Job, Stop, main
-from workbench.jobs.locks import locked
-from workbench.jobs.log import LOG, log_tail
-from workbench.jobs.reading import (
-    CONFIG,
-    CONTROL,
-    HEARTBEAT,
-    PROCESS,
-    RESULT,
-    WAITING,
-    State,
-    Status,
-    ago,
-    jobs_in,
-    result,
-    status,
-)
-
-__all__ = [
-    "CONFIG",
-    "CONTROL",
-    "HEARTBEAT",
-    "LOG",
-    "PROCESS",
-    "RESULT",
-    "WAITING",
-    "Command",
-    "Job",
-    "State",
-    "Status",
-    "Stop",
-    "ago",
-    "forget",
-    "jobs_in",
-    "kill",
-    "locked",
-    "log_tail",
-    "main",
-    "put_off",
-    "result",
-    "send",
-    "stacks",
-    "start",
-    "start_waiting",
-    "status",
-    "stop",
-    "wait",
-]
+from workbench.jobs.control import forget as forget
+from workbench.jobs.control import kill as kill
+from workbench.jobs.control import put_off as put_off
+from workbench.jobs.control import send as send
+from workbench.jobs.control import stacks as stacks
+from workbench.jobs.control import start as start
+from workbench.jobs.control import start_waiting as start_waiting
+from workbench.jobs.control import stop as stop
+from workbench.jobs.control import wait as wait
+from workbench.jobs.job import Command as Command
+from workbench.jobs.job import Job as Job
+from workbench.jobs.job import Stop as Stop
+from workbench.jobs.job import main as main
+from workbench.jobs.locks import locked as locked
+from workbench.jobs.log import LOG as LOG
+from workbench.jobs.log import log_tail as log_tail
+from workbench.jobs.reading import CONFIG as CONFIG
+from workbench.jobs.reading import CONTROL as CONTROL
+from workbench.jobs.reading import HEARTBEAT as HEARTBEAT
+from workbench.jobs.reading import PROCESS as PROCESS
+from workbench.jobs.reading import RESULT as RESULT
+from workbench.jobs.reading import WAITING as WAITING
+from workbench.jobs.reading import State as State
+from workbench.jobs.reading import Status as Status
+from workbench.jobs.reading import ago as ago
+from workbench.jobs.reading import jobs_in as jobs_in
+from workbench.jobs.reading import result as result
+from workbench.jobs.reading import status as status

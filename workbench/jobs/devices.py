@@ -171,7 +171,7 @@ def pick_device(choice: str) -> Device:
         return found[0]
     if choice in MISSING:
         raise ConfigError(f"{name} is {choice}, but {MISSING[choice]}")
-    return Device("cpu", f"processor, {psutil.cpu_count()} cores", psutil.virtual_memory().total / GIGABYTE)
+    return Device("cpu", f"CPU, {psutil.cpu_count()} cores", psutil.virtual_memory().total / GIGABYTE)
 
 
 def pick_devices(choice: str, count: int) -> list[Device]:

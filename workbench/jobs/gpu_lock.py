@@ -47,7 +47,7 @@ def hold(
             file = held.enter_context(path.open("a+", encoding="utf-8"))
         if not _acquired(file, min(patience, CHECK_SECONDS)) and not _requested(file, path, patience, meanwhile):
             who = holder(locks, uuid) or "another process"
-            kind = "GPU" if uuid else "processor"
+            kind = "GPU" if uuid else "CPU"
             raise DeviceBusy(f"the {kind} is held by {who}: wait until it ends, or stop it")
         file.truncate(0)
         file.write(" " + json.dumps({"holder": name, "pid": os.getpid()}))  # the first byte belongs to the lock

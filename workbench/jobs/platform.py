@@ -59,13 +59,17 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Return when a process began, in the system's own unit; None if it is gone or a zombie."""
+    """Return when a process began, in the system's own unit; None if it is gone or a zombie.
+
+    On Linux, one whose main thread has ended is not gone while other threads run: they still hold its files and locks.
+    """
     try:
+        if sys.platform.startswith("linux"):  # not affected by changes of the clock
+            state, *fields = _proc(f"/proc/{pid}/stat").rpartition(")")[2].split()
+            return None if state in "ZXx" and int(fields[16]) <= 1 else fields[18]
         process = psutil.Process(pid)
         if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
             return None
-        if sys.platform.startswith("linux"):  # not affected by changes of the clock
-            return _proc(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]
         return f"{process.create_time():.2f}"
     except (psutil.Error, OSError, IndexError, ValueError):
         return None

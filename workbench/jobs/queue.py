@@ -308,7 +308,7 @@ class QueueSlot:
         self._workspace, self._job, self._patience = workspace, job, brief_seconds
         self._entry = Entry.of(workspace, job.folder, title, devices, brief_seconds is not None)
         self._uuids = {device.uuid for device in devices}
-        self._name = "GPU" if any(self._uuids) else "processor"
+        self._name = "GPU" if any(self._uuids) else "CPU"
         self._held = contextlib.ExitStack()
         self.locks: list[int] = []
 

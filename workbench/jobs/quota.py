@@ -19,7 +19,7 @@ from workbench.jobs.locks import locked
 from workbench.workspace import read_object, size_of
 
 VARIABLE = "WORKBENCH_QUOTA"
-OFF = "is switched off in this demo: run the workbench yourself, or duplicate the Space, to have it"
+OFF = "is switched off in this demo: run the workbench yourself, or duplicate the Space, to use it"
 TRAINER, RUNS = "workbench.trainer", "workspace/runs/*"
 STARTER, LOCK = "workbench.jobs.queue", ".starting"
 
@@ -95,10 +95,12 @@ def _check_start(quota: Quota, module: str) -> None:
         raise ConfigError(f"your workspace is full: this demo keeps {limit}; remove runs or clips")
     mine = _living(home)
     if len(mine) >= quota.at_once:
-        raise ConfigError(f"{len(mine)} of your jobs are running, all that this demo allows: wait until one is done")
+        raise ConfigError(f"{len(mine)} of your jobs are running, the most this demo allows: wait until one is done")
     others = [job for one in home.parent.glob("*/") if one != home for job in _living(one)]
     if len(mine) + len(others) >= quota.all_at_once:
-        raise ConfigError(f"{len(others)} jobs of other visitors are running, all this machine can do: try in a minute")
+        raise ConfigError(
+            f"{len(others)} jobs of other visitors are running, the most this machine can do: try again soon"
+        )
     if module != TRAINER:
         return
     if TRAINER in mine:
@@ -106,7 +108,7 @@ def _check_start(quota: Quota, module: str) -> None:
     if (runs := len(list(home.glob(RUNS)))) > quota.runs:
         raise ConfigError(f"you have {runs - 1} runs, and this demo allows {quota.runs}: remove one first")
     if (count := others.count(TRAINER)) >= quota.together:
-        raise ConfigError(f"{count} other visitors are training, all this machine can do: try in a minute")
+        raise ConfigError(f"{count} other visitors are training, the most this machine can do: try again in a minute")
 
 
 def _living(home: Path) -> list[str]:

@@ -72,6 +72,16 @@ class Status:
     def name(self) -> str:
         return self.folder.name
 
+    @property
+    def share(self) -> float | None:
+        """The share of its steps that is done, 0 to 1; None while unknown."""
+        return self.step / self.total if self.total else None
+
+    @property
+    def left(self) -> str:
+        """The time left in words; "" while unknown."""
+        return "" if self.seconds_left is None else f"about {duration(self.seconds_left)} left"
+
 
 def _number(values: dict[str, Any], name: str) -> float | None:
     """Read a number from a file that anybody may have written; None for anything else."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated
 
 from workbench.jobs.reading import State
-from workbench.snapshots import Shown, Snapshot
+from workbench.snapshots import Place, Shown, Snapshot
 
 
 class JobSnapshot(Snapshot):
@@ -15,7 +15,7 @@ class JobSnapshot(Snapshot):
     id: Annotated[str, Shown("job")]
     """The job's id, which the `job` operation takes."""
 
-    folder: str
+    folder: Place
     """The job's folder, with its log."""
 
     state: str

@@ -6,8 +6,8 @@ import sys
 import time
 
 from workbench import jobs
-from workbench.jobs import platform
-from workbench.loras.tasks import TASKS, settings_of
+from workbench.jobs import platform, queue
+from workbench.loras.tasks import TASKS, TITLE, held_by, settings_of
 from workbench.workspace import Workspace
 
 
@@ -31,7 +31,9 @@ def run(job: jobs.Job) -> None:
         job.beat(phase, done, total, **pace)
 
     job.beat("loading torch")
-    made = operation(Workspace.open(job.folder.parent.parent.parent), settings, report, step)
+    workspace = Workspace.open(job.folder.parent.parent.parent)
+    with queue.acquired(workspace, held_by(settings), job, TITLE):
+        made = operation(workspace, settings, report, step)
     if layers and not made.error:
         job.beat(phase, layers, layers)
     job.outcome = {
@@ -41,6 +43,7 @@ def run(job: jobs.Job) -> None:
         "reports": list(made.reports),
         "files": list(made.files),
         "survives": dict(made.survives),
+        "repair": dict(made.repair) or None,
     }
     sys.stdout.write(f"{made.message}\n")
 

@@ -29,6 +29,7 @@ from workbench.runs.checkpoints import FOLDER as CHECKPOINTS
 from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.sampler.loras import read_header, split_scale
+from workbench.snapshots import Snapshot
 from workbench.workspace import (
     Workspace,
     from_json,
@@ -101,13 +102,20 @@ class LibraryLora:
         return self.path.parent
 
 
-class LoraSource(BaseModel):
-    """One of the LoRAs that a LoRA was made of."""
+class LoraSource(Snapshot):
+    """A source that a LoRA was made from."""
 
     name: str
+    """Name of the LoRA or the model."""
+
     weight: float = 1.0
+    """Its weight in a merge, or its scale when fused."""
+
     blocks: str = ""
+    """Factors of its scale for single blocks, as in [0-9:0.5]; "" if there were none."""
+
     sha256: str = ""
+    """SHA-256 of its file; "" if unknown."""
 
 
 class Notes(BaseModel):
@@ -164,7 +172,7 @@ def star(workspace: Workspace, name: str, on: bool = True) -> None:
     """Star a LoRA, which protects it from removal, or remove the star. Raises ConfigError, CannotWrite."""
     lora = find(workspace, name)
     if lora.run is not None and lora.step is not None:
-        (checkpoints.star if on else checkpoints.unstar)(lora.run.folder, lora.step)
+        checkpoints.star(lora.run.folder, lora.step, on)
         return
     path = folder(workspace) / STARS
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -92,6 +92,7 @@ class OperationResult:
     reports: what matched, for each LoRA that was read (families.lora_names).
     files: written by a conversion.
     survives: the share of the change that is left after fusing, by the format of the weights.
+    repair: the map of a repair, its strengths and what they measure (loras.repair).
     """
 
     name: str
@@ -100,6 +101,7 @@ class OperationResult:
     reports: Sequence[Mapping[str, Any]] = ()
     files: Sequence[str] = ()
     survives: Mapping[str, float] = field(default_factory=dict)
+    repair: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Provenance:
     match: how an imported file matched the model (families.lora_names).
     training: how it was trained, from its file's metadata (families.lora_files.TRAINING_KEYS).
     test: the test in the file that this is a copy of (families.self_test); "" for a LoRA that is new.
+    repair: what a repair measured (loras.repair); {} for others, whose lora.json does not have it.
     """
 
     title: str
@@ -126,6 +129,7 @@ class Provenance:
     match: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, str] = field(default_factory=dict)
     test: str = ""
+    repair: Mapping[str, Any] = field(default_factory=dict)
 
 
 def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, provenance: Provenance) -> OperationResult:
@@ -145,7 +149,11 @@ def add_to_library(workspace: Workspace, family: Family, lora: LoraWeights, prov
     def fill(new: Path) -> None:
         write_bytes(new / FILE, with_metadata(save(tensors), metadata))
         facts = {"rank": lora.rank, "sha256": file_sha256(new / FILE), "time": time.time()}
-        write_json(new / NOTES, {**{name: one for name, one in asdict(provenance).items() if name != "test"}, **facts})
+        known = asdict(provenance)
+        del known["test"]
+        if not provenance.repair:
+            del known["repair"]
+        write_json(new / NOTES, {**known, **facts})
 
     target = new_folder(folder(workspace), provenance.title, fill)
     return OperationResult(f"{LORAS}/{target.name}", provenance.summary, provenance.error)

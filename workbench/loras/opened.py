@@ -45,8 +45,7 @@ from workbench.families.lora_names import (
 )
 from workbench.families.other_families import refuse_other_lora
 from workbench.loras.library import LibraryLora, find
-from workbench.sampler.block_scales import BlockScales
-from workbench.sampler.loras import HUB, Lora, fetched, read_header, resolve
+from workbench.sampler.loras import HUB, BlockScales, Lora, fetched, read_header, resolve
 from workbench.workspace import Workspace, lora_names
 
 if TYPE_CHECKING:

@@ -15,11 +15,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, ClassVar
 
+from workbench.display.quantities import byte_size, moment
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs.reading import folders_in
 from workbench.loras.library import LibraryLora, all_loras, checkpoints_of, find
 from workbench.settings import Settings, field
+from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace, confined, disk, fresh_folder, read_json, size_of, write_json, writing
 from workbench.workspace.lora_names import ALSO, folder
 
@@ -51,15 +54,25 @@ class PlannedRemoval:
     id: str = dataclasses.field(default="", compare=False)
 
 
-@dataclass(frozen=True)
-class RemovedLora:
-    """A removed LoRA that can be restored."""
+class RemovedLora(Snapshot):
+    """A LoRA in the bin."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "title", "bytes", "time")
 
     id: str
+    """Its id in the bin, as `loras restore` takes it."""
+
     name: str
+    """Name of the LoRA before it was removed."""
+
     title: str
-    bytes: int
-    time: float
+    """Display name."""
+
+    bytes: Annotated[int, Shown("size", byte_size, right=True)]
+    """Size of its files in bytes."""
+
+    time: Annotated[float, Shown("removed", moment)]
+    """When it was removed, as Unix time."""
 
 
 # ---- what would be removed -------------------------------------------------------------------------------------------
@@ -144,10 +157,8 @@ def removed(workspace: Workspace) -> list[RemovedLora]:
     """List what can be restored, most recently removed first."""
     found = []
     for path in (folder(workspace) / REMOVED).glob(f"*/{RECORD}"):
-        with contextlib.suppress(ConfigError, KeyError, TypeError, ValueError, OverflowError):  # not our file
-            record = read_json(path)
-            facts = str(record["name"]), str(record["title"]), int(record["bytes"]), float(record["time"])
-            found.append(RemovedLora(path.parent.name, *facts))
+        with contextlib.suppress(ConfigError, TypeError, ValueError):  # not our file
+            found.append(RemovedLora(**{**read_json(path), "id": path.parent.name}))
     return sorted(found, key=lambda gone: -gone.time)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
 WHAT, HOW = "What", "How"
@@ -74,6 +75,36 @@ class FuseSettings(SurvivesSettings):
 
     name: str = field("", title="Name", section=WHAT)
     """Name of the new model's folder. Empty: made from the LoRAs' names."""
+
+
+class RepairSettings(Settings):
+    """Repair a LoRA: train its matrices to keep its effect and leave other prompts alone."""
+
+    lora: str = field("", title="LoRA", section=WHAT, source="loras", path=True)
+    """A LoRA of the workspace (runs/RUN, runs/RUN@STEP, loras/NAME), a run's name or a .safetensors file."""
+
+    name: str = field("", title="Name", section=WHAT)
+    """Name of the new LoRA. Empty: made from the old name."""
+
+    prompts: tuple[str, ...] = field((), title="Its prompts", section=WHAT, lines=3)
+    """Prompts that show what it learned. Empty: captions of its run, else general prompts with its trigger word. Up to
+    24 are used."""
+
+    others: tuple[str, ...] = field((), title="Prompts to leave alone", section=WHAT, lines=3)
+    """Prompts that it should not change, as close to its own as possible. Empty: captions of its run's regularization
+    dataset, then general prompts without its trigger word. Up to 40 are used; the more, the better."""
+
+    model: str = field("", title="Model", section=WHAT, source="models", path=True, advanced=True)
+    """The model to repair it on. Empty: the one that it was made for."""
+
+    weight: float = field(0.2, title="Weight of the others", section=HOW, low=0.01, high=10.0, advanced=True)
+    """How much prompts to leave alone count beside its own. Higher values drift less and keep less of the effect."""
+
+    steps: int = field(160, title="Steps", section=HOW, low=1, high=10_000, advanced=True)
+    """Training steps, of four inputs of each kind."""
+
+    device: DeviceChoice = field("auto", title="Device", section=HOW, source="devices", advanced=True)
+    """The device to compute on. auto: a GPU if there is one, else the CPU."""
 
 
 class LoraImportSettings(Settings):

@@ -13,28 +13,30 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from workbench import jobs
-from workbench.display.quantities import duration
 from workbench.errors import ConfigError, Unknown
 from workbench.families import lora_names
 from workbench.jobs import State, log_tail, queue
+from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.snapshot import JobSnapshot
 from workbench.loras.converting import convert, import_lora
 from workbench.loras.making import OperationResult, extract, fuse, merge, resize, survives
+from workbench.loras.repair import repair
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
 from workbench.settings import Settings, parse
-from workbench.snapshots import HIDDEN
+from workbench.snapshots import HIDDEN, Snapshot
 from workbench.workspace import Workspace, fresh_folder, read_json, read_object, write_json
 from workbench.workspace.lora_names import folder
 
-MODULE, JOBS = "workbench.loras", ".jobs"
+MODULE, JOBS, TITLE = "workbench.loras", ".jobs", "an operation on LoRAs"
 LOG_LINES = 8
 KEPT_SECONDS = 24 * 3600  # how long the folder of an ended job is kept
 # task -> (settings, function, phase)
@@ -44,12 +46,76 @@ TASKS: dict[str, tuple[type[Settings], Callable[..., OperationResult], str]] = {
     "extract": (ExtractSettings, extract, "extracting"),
     "fuse": (FuseSettings, fuse, "fusing"),
     "survives": (SurvivesSettings, survives, "measuring"),
+    "repair": (RepairSettings, repair, "repairing"),
     "import": (LoraImportSettings, import_lora, "importing"),
     "convert": (ConvertSettings, convert, "converting"),
 }
 
 
 Match = dict[str, Any]
+
+
+class RepairRow(Snapshot):
+    """What one block, or a group of neighboring blocks, changes."""
+
+    title: str
+    """The blocks in words."""
+
+    effect: tuple[float, ...]
+    """Its share of the LoRA's change on its own prompts, at each noise level."""
+
+    drift: tuple[float, ...]
+    """How much it changes predictions for other prompts, relative to the base model's, at each noise level."""
+
+
+class RepairPoint(Snapshot):
+    """What a LoRA does in samples of prompts that the repair has not seen."""
+
+    scale: float
+    """The strength of the whole LoRA."""
+
+    effect: float
+    """The share of the LoRA's change of its own prompts that is left, 1 for the LoRA as it was."""
+
+    drift: float
+    """How much it changes other prompts, relative to the base model's samples."""
+
+
+class Repair(Snapshot):
+    """Where a LoRA changes what it should not, and what a repair keeps and undoes."""
+
+    lora: str
+    """The repaired LoRA in the library; "" if it is no better than one strength and was not saved."""
+
+    source: str
+    """The LoRA as it was, as `--lora` takes it."""
+
+    helps: bool
+    """Whether the repair is better than any single strength."""
+
+    sentence: str
+    """The result in a sentence, without a period."""
+
+    levels: tuple[float, ...]
+    """The noise levels of the map, 0 to 1."""
+
+    rows: tuple[RepairRow, ...]
+    """The map, block by block, before the repair."""
+
+    after: RepairPoint
+    """What the repaired LoRA measures."""
+
+    beside: float
+    """The drift of the single strength with the same effect."""
+
+    singles: tuple[RepairPoint, ...]
+    """What the LoRA as it was and single strengths measure."""
+
+    prompts: tuple[str, ...]
+    """The LoRA's own prompts of the check."""
+
+    others: tuple[str, ...]
+    """The other prompts of the check."""
 
 
 class LoraJob(JobSnapshot):
@@ -76,7 +142,7 @@ class LoraJob(JobSnapshot):
     """When it ended, as Unix time; null until then."""
 
     operation: str
-    """`merge`, `resize`, `extract`, `fuse`, `survives`, `import` or `convert`."""
+    """`merge`, `resize`, `extract`, `fuse`, `survives`, `repair`, `import` or `convert`."""
 
     made: str
     """Name in the library, or path, of the result; "" until it is done."""
@@ -90,13 +156,25 @@ class LoraJob(JobSnapshot):
     survives: dict[str, float]
     """Share of the change that fusing would keep, 0 to 1, by the format of the weights; empty for other jobs."""
 
+    repair: Annotated[Repair | None, HIDDEN]
+    """What a repair found; null for other jobs and until it is done."""
+
     reports: tuple[Match, ...]
     """How each LoRA that was read fits its model: layers, matched, left_out (why, count, names), rank, alpha,
     alpha_from, written_by and, if they apply, converted, lost, nothing."""
 
     def outcome(self) -> Iterable[str]:
         matches = (f"{label:<16}{value}" for report in self.reports for label, value in lora_names.lines(report))
-        return filter(None, (self.message, *(self.files or (self.made,)), *matches))
+        return filter(None, (self.message, *(self.files or (self.made,)), *matches, *self._map()))
+
+    def _map(self) -> Iterable[str]:
+        if self.repair is None:
+            return
+        levels = "".join(f"{level:>8.1f}" for level in self.repair.levels)
+        yield f"{'noise level':<16}{levels}  effect {levels}  drift"
+        for row in self.repair.rows:
+            effect, drift = ("".join(f"{one:>8.1%}" for one in values) for values in (row.effect, row.drift))
+            yield f"{row.title:<16}{effect}         {drift}"
 
 
 def start(workspace: Workspace, settings: Settings) -> Path:
@@ -108,8 +186,14 @@ def start(workspace: Workspace, settings: Settings) -> Path:
             shutil.rmtree(status.folder, ignore_errors=True)
     job_folder = fresh_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
     write_json(job_folder / jobs.CONFIG, {"task": name, **settings.model_dump(mode="json")})
-    queue.submit(workspace, job_folder, MODULE)
+    queue.submit(workspace, job_folder, MODULE, held_by(settings), TITLE)
     return job_folder
+
+
+def held_by(settings: Settings) -> list[Device]:
+    """Return the devices that an operation reserves: the GPU of a repair. The CPU is shared."""
+    device = pick_device(settings.device) if isinstance(settings, RepairSettings) else None
+    return [device] if device is not None and device.is_gpu else []
 
 
 def read_task(job_folder: Path) -> LoraJob:
@@ -121,12 +205,10 @@ def read_task(job_folder: Path) -> LoraJob:
     reports, files = result.get("reports"), result.get("files")
     reports = reports if isinstance(reports, list) and all(isinstance(one, dict) for one in reports) else []
     files = files if isinstance(files, list) and all(isinstance(one, str) for one in files) else []
-    phase, share, log = TASKS[task][2] if task in TASKS else "the operation", None, ""
+    phase, log = TASKS[task][2] if task in TASKS else "the operation", ""
     if status.state.alive:
-        left = f"about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        count = f"layer {status.step} of {status.total}" if status.total else ""
-        activity, tone = " · ".join(filter(None, (status.phase or "starting", count, left))), "going"
-        share = status.step / status.total if status.total else None
+        count = f"{'pass' if task == 'repair' else 'layer'} {status.step} of {status.total}" if status.total else ""
+        activity, tone = " · ".join(filter(None, (status.phase or "starting", count, status.left))), "going"
     elif status.state is State.FINISHED:
         activity, tone = f"{summary[:1].upper()}{summary[1:]}.", "good"
     elif status.state is State.STOPPED:
@@ -134,22 +216,21 @@ def read_task(job_folder: Path) -> LoraJob:
     else:
         activity, tone = f"{phase.capitalize()} failed. {status.message}", "bad"
         log = "" if status.message else log_tail(job_folder, LOG_LINES)
-    return LoraJob(
+    return LoraJob.from_objects(
+        status,
         id=job_folder.name,
-        folder=str(job_folder),
-        state=status.state,
         message=summary or status.message,
         activity=activity,
         tone=tone,
-        share=share,
+        share=status.share if status.state.alive else None,
         log=log,
         fit=tuple(line for one in reports for line in lora_names.lines(one)) if status.state is State.FINISHED else (),
-        ended_at=status.ended_at,
         operation=task,
         made=str(result.get("made", "")),
         error=result.get("error"),
         files=tuple(files),
         survives=result.get("survives") or {},
+        repair=result.get("repair") or None,
         reports=tuple(reports),
     )
 

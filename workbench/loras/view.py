@@ -85,7 +85,10 @@ def verdict(lora: LibraryLora) -> Verdict | None:
 
 
 def _verdict_of_notes(known: Mapping[str, Any]) -> Verdict | None:
-    match, lost = known.get("match") or {}, known.get("error")
+    match, lost, repair = known.get("match") or {}, known.get("error"), known.get("repair")
+    if repair:
+        less = 1 - repair["after"]["drift"] / repair["singles"][0]["drift"]
+        return Verdict("good", f"Repaired: {less:.0%} less drift", str(repair["sentence"]))
     if match.get("nothing"):
         return Verdict("bad", "Changes nothing", str(match["nothing"]))
     if match:

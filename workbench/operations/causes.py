@@ -12,12 +12,11 @@ from pydantic import Field
 from workbench import jobs
 from workbench.clips.records import Clip, read_clips
 from workbench.dataset_builder.history import thumbnail_name
-from workbench.display.quantities import duration, moment
 from workbench.errors import ConfigError, Unknown, WorkbenchError
 from workbench.jobs import queue
 from workbench.jobs.devices import DeviceChoice
-from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.registry import operation
+from workbench.operations.shared import Question
 from workbench.sampler.samples import Samples
 from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.trainer import causes as searches
@@ -50,8 +49,8 @@ class Cause(Snapshot):
     """Path of its thumbnail; "" if there is none."""
 
     score: Annotated[float, Shown(text="{:+.3f}".format, right=True)]
-    """How alike its gradient and the sample's are, relative to the average clip, -1 to 1. Above 0, training on it made
-    the sample likelier."""
+    """Similarity of its gradient to the sample's, relative to the average clip, -1 to 1. Above 0, training on it made
+    the sample more likely."""
 
     usual: float
     """Distance of the score from the median in robust standard deviations."""
@@ -60,8 +59,10 @@ class Cause(Snapshot):
     """`caused it`, if its score stands out; `for` and `against` otherwise."""
 
 
-class Causes(JobSnapshot):
+class Causes(Question):
     """A search for the clips that caused what a sample shows."""
+
+    STOP = "samples stop-causes"
 
     sample: str
     """Id of the sample."""
@@ -78,29 +79,20 @@ class Causes(JobSnapshot):
     frames: tuple[int, ...]
     """The first and the last marked frame, from 0; [] for all frames."""
 
-    activity: str
-    """What it is doing and how long that will take; "" when it is over."""
-
-    share: float | None
-    """Share of the work that is done, 0 to 1; null while unknown."""
-
     sentence: str
     """The answer in words: which clips stand out, or why none can be named; "" until there is one."""
 
     sure: bool
     """Whether clips stand out."""
 
-    agreement: float | None
-    """Rank correlation between the scores of both halves of the noise, -1 to 1; null until there is an answer."""
+    agreement: float | None = None
+    """Rank correlation between the scores of the two noise draws, -1 to 1; null until there is an answer."""
 
     clips: Annotated[tuple[Cause, ...], HIDDEN]
-    """All clips, those that contributed most to the sample first."""
+    """All clips, the largest contribution to the sample first."""
 
-    missing: Annotated[tuple[str, ...], Shown(text=", ".join)]
+    missing: Annotated[tuple[str, ...], Shown(text=", ".join)] = ()
     """Names of clips that the run trained on and that are gone from its datasets; they were not compared."""
-
-    answered: Annotated[float | None, Shown(text=moment)]
-    """When it was answered, as Unix time; null until then."""
 
     def outcome(self) -> Iterable[str]:
         yield self.sentence
@@ -108,11 +100,6 @@ class Causes(JobSnapshot):
         parts += [one for one in self.clips if one.part == "against"][-MOST_NAMED:]
         for one in parts:
             yield f"{one.part:<10}{one.score:+.3f}  {one.name}  {one.text_of('caption')}"
-
-    @property
-    def goes_on(self) -> str:
-        stop = f"workbench samples stop-causes {self.id}"
-        return f"It continues in the background. The same command shows the answer. To stop it: {stop}"
 
 
 @operation(path="/causes/{id}", shell=False)
@@ -170,29 +157,14 @@ def stop_causes(workspace: Workspace, id: SearchId) -> Causes:
 
 def _causes(workspace: Workspace, sample: str, key: str, answer: searches.Answer | None) -> Causes:
     folder = workspace.cache / searches.FOLDER / key
-    status = queue.with_position(workspace, jobs.status(folder))
-    settings, going, activity = searches.read_settings(folder), status.state.alive, ""
-    if going:
-        left = "" if status.seconds_left is None else f"about {duration(status.seconds_left)} left"
-        activity = " · ".join(filter(None, (status.phase or "starting", left)))
-    return Causes(
-        id=key,
-        folder=str(folder),
-        state=jobs.State.FINISHED.value if answer else status.state.value,
-        message="" if going or answer else status.message or jobs.log_tail(folder, 1),
+    return Causes.of(
+        queue.with_position(workspace, jobs.status(folder)),
+        searches.read_settings(folder),
+        answer,
         sample=sample,
-        run=answer.run if answer else settings.run,
-        steps=tuple(answer.steps if answer else settings.steps),
-        box=tuple(answer.box if answer else settings.box),
-        frames=tuple(answer.frames if answer else settings.frames),
-        activity=activity,
-        share=status.step / status.total if going and status.total else None,
         sentence=searches.sentence(answer) if answer else "",
         sure=bool(answer and searches.named(answer)),
-        agreement=answer.agreement if answer else None,
         clips=_clips_of(workspace, answer) if answer else (),
-        missing=tuple(answer.missing) if answer else (),
-        answered=answer.time if answer else None,
     )
 
 
@@ -206,15 +178,11 @@ def _clips_of(workspace: Workspace, answer: searches.Answer) -> tuple[Cause, ...
         thumbnail = folder / thumbnail_name(clip) if clip else None
         above = one.score > 0
         found.append(
-            Cause(
-                dataset=one.dataset,
+            Cause.from_objects(
+                one,
                 clip=Path(one.file_name).stem,
-                name=one.name,
-                caption=one.caption,
                 file=str(folder / clip.file_name) if clip else "",
                 picture=str(thumbnail) if thumbnail and thumbnail.exists() else "",
-                score=one.score,
-                usual=one.usual,
                 part="caused it" if one.file_name in named else "for" if above else "against",
             )
         )

@@ -27,7 +27,7 @@ from workbench.dataset_builder.sources.columns import clean_caption
 from workbench.errors import ConfigError, DataError, Unknown
 from workbench.families import find_model
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task
-from workbench.operations.datasets import NAMING, ClipEntry, clip_entry
+from workbench.operations.datasets import NAMING, ClipEntry, Frames, clip_entry
 from workbench.operations.registry import operation
 from workbench.snapshots import Shown, Snapshot
 from workbench.workspace import Workspace
@@ -150,7 +150,7 @@ class ClipView(Neighbors, ClipCard):
     """One sentence for each kind of loss when the model uses it."""
 
 
-class Source(Snapshot):
+class Source(Frames):
     """A clip's source video, and the part of it that the clip covers."""
 
     file: str
@@ -161,18 +161,6 @@ class Source(Snapshot):
 
     tiles: int
     """Number of frames in the filmstrip."""
-
-    frames: int
-    """Number of frames in the source video."""
-
-    fps: float
-    """Frames per second."""
-
-    width: int
-    """Width in pixels."""
-
-    height: int
-    """Height in pixels."""
 
     start: int
     """The clip's first frame."""

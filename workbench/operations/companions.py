@@ -24,6 +24,7 @@ from workbench.dataset_builder.sources.files import inbox
 from workbench.errors import ConfigError, DataError
 from workbench.operations.clips import Clip, ClipCard, Neighbors, OrAll, clip_card, neighbors
 from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, job, start_task, task_of, while_same
+from workbench.operations.datasets import Frames
 from workbench.operations.registry import operation
 from workbench.settings import specs
 from workbench.snapshots import Shown, Snapshot
@@ -200,7 +201,7 @@ class PaintedFrame(Snapshot):
     """Path of the mask image, white inside."""
 
 
-class MaskView(Neighbors):
+class MaskView(Neighbors, Frames):
     """The mask of a clip: painted frames, tracking result and confidence."""
 
     clip: str
@@ -214,18 +215,6 @@ class MaskView(Neighbors):
 
     mask: str
     """Path of its mask, a grayscale video; "" for none."""
-
-    frames: int
-    """Number of frames in the clip."""
-
-    fps: float
-    """Frames per second."""
-
-    width: int
-    """Width in pixels."""
-
-    height: int
-    """Height in pixels."""
 
     painted: tuple[PaintedFrame, ...]
     """Painted frames, in order."""

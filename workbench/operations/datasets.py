@@ -126,7 +126,23 @@ class Folder(Snapshot):
     """Number of folders and files that are not listed."""
 
 
-class ClipEntry(Snapshot):
+class Frames(Snapshot):
+    """The frames of a video: how many, how large and how fast."""
+
+    width: Annotated[int, Shown(right=True)]
+    """Width in pixels."""
+
+    height: Annotated[int, Shown(right=True)]
+    """Height in pixels."""
+
+    frames: Annotated[int, Shown(right=True)]
+    """Number of frames."""
+
+    fps: Annotated[float, Shown(text="{:g}".format, right=True)]
+    """Frames per second."""
+
+
+class ClipEntry(Frames):
     """One clip."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = ("name", "id", "width", "height", "frames", "fps", "seconds", "caption")
@@ -148,18 +164,6 @@ class ClipEntry(Snapshot):
 
     tags: tuple[str, ...]
     """Your own marks on the clip."""
-
-    width: Annotated[int, Shown(right=True)]
-    """Width in pixels."""
-
-    height: Annotated[int, Shown(right=True)]
-    """Height in pixels."""
-
-    frames: Annotated[int, Shown(right=True)]
-    """Number of frames."""
-
-    fps: Annotated[float, Shown(text="{:g}".format, right=True)]
-    """Frames per second."""
 
     seconds: Annotated[float, Shown("length", "{:.2f} s".format, right=True)]
     """Length in seconds."""

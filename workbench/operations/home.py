@@ -198,7 +198,7 @@ def demo(workspace: Workspace) -> Demo:
     newest = runs[0] if runs else None
     return Demo(
         clips=len(list(material.DEMO_CLIPS.glob("*/*.mp4"))),
-        seconds=durations[0] if durations else estimate(workspace, material.teach("", "")).times.total,
+        seconds=durations[0] if durations else estimate(workspace, material.watched("", "")).times.total,
         run=newest.name if newest else "",
         state=newest.state.value if newest else "",
     )

@@ -15,13 +15,14 @@ from workbench.errors import ConfigError, ExitCode
 from workbench.families import known_model, lora_check, lora_names
 from workbench.loras import library, removal, tasks, view
 from workbench.loras.converting import formats as known_formats
-from workbench.loras.removal import CleaningSettings, PlannedRemoval
+from workbench.loras.removal import CleaningSettings, PlannedRemoval, RemovedLora
 from workbench.loras.settings import (
     ConvertSettings,
     ExtractSettings,
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -38,22 +39,6 @@ from workbench.workspace.records import read_once
 JobId = Annotated[str, Field(title="Job", description="Id of the job, as returned when it was started.")]
 MOST_VIDEOS = 6
 IN_THE_BIN = "in the bin: `workbench loras bin` lists them, `restore ID` brings one back, `empty-bin` deletes them"
-
-
-class Source(Snapshot):
-    """A source that a LoRA was made from."""
-
-    name: str
-    """Name of the LoRA or the model."""
-
-    weight: float
-    """Its weight in a merge, or its scale when fused."""
-
-    blocks: str = ""
-    """Factors of its scale for single blocks, as in [0-9:0.5]; "" if there were none."""
-
-    sha256: str
-    """SHA-256 of its file; "" if unknown."""
 
 
 class LoraVideo(Snapshot):
@@ -143,7 +128,7 @@ class Lora(Snapshot):
     verdict: Annotated[view.Verdict | None, Shown("verdict", lambda verdict: verdict.claim)]
     """How good it is; null if unknown."""
 
-    made_of: Annotated[tuple[Source, ...], HIDDEN]
+    made_of: Annotated[tuple[library.LoraSource, ...], HIDDEN]
     """Name, weight and sha256 of each source that it was made from."""
 
     match: Annotated[Match | None, HIDDEN]
@@ -175,6 +160,9 @@ class Details(Lora):
     metadata: Annotated[dict[str, str], HIDDEN]
     """Metadata of its file, with long values truncated."""
 
+    repair: Annotated[tasks.Repair | None, HIDDEN]
+    """What was measured of it, if a repair made it; null for others."""
+
 
 class Check(Snapshot):
     """Whether a LoRA file is whole and the same as it was trained."""
@@ -190,7 +178,7 @@ class Check(Snapshot):
     """What else was found, what was compared and what was not, in sentences without a period."""
 
     good: bool
-    """Whether it is whole."""
+    """Whether the file is intact."""
 
     file: str
     """Path of the file."""
@@ -255,27 +243,6 @@ class ToRemove(Snapshot):
     """Its id in the bin, as `restore` takes it; "" if it was not removed yet."""
 
 
-class Removed(Snapshot):
-    """A LoRA in the bin."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "title", "bytes", "time")
-
-    id: str
-    """Its id in the bin, as `loras restore` takes it."""
-
-    name: str
-    """Name of the LoRA before it was removed."""
-
-    title: str
-    """Display name."""
-
-    bytes: Annotated[int, Shown("size", byte_size, right=True)]
-    """Size of its files in bytes."""
-
-    time: Annotated[float, Shown("removed", moment)]
-    """When it was removed, as Unix time."""
-
-
 class Freed(Snapshot):
     """The result of emptying the bin."""
 
@@ -308,6 +275,7 @@ def show(workspace: Workspace, name: LoraName) -> Details:
         keeps=removal.reason_to_keep(one),
         fit=tuple(view.match(one)),
         metadata={} if one.sound else {key: text[:500] for key, text in read_header(one.path).metadata.items()},
+        repair={**found, "lora": one.name} if (found := library.notes(one).get("repair")) else None,
     )
 
 
@@ -400,20 +368,16 @@ def _title_of(model: str) -> str:
 @operation()
 def job(workspace: Workspace, id: JobId) -> LoraJob:
     """Show the progress of a job on LoRAs, such as a merge or an import, or its outcome."""
-    return _task(workspace, id)
+    if not is_slug(id):
+        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
+    return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
 @operation(changes=True)
 def stop(workspace: Workspace, id: JobId) -> LoraJob:
     """Stop a job on LoRAs, discarding its result."""
-    jobs.stop(Path(_task(workspace, id).folder))
+    jobs.stop(Path(job(workspace, id).folder))
     return job(workspace, id)
-
-
-def _task(workspace: Workspace, id: str) -> LoraJob:
-    if not is_slug(id):
-        raise ConfigError(f"id is {id[:80]!r}: give the id that the operation returned")
-    return tasks.read_task(folder(workspace) / tasks.JOBS / id)
 
 
 @operation(none="no jobs on LoRAs in the last day")
@@ -449,6 +413,17 @@ def fuse(workspace: Workspace, settings: FuseSettings) -> LoraJob:
 @operation(arguments="loras", job=job)
 def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
     """Measure how much of a LoRA would be left after fusing it into a model stored in bf16, fp8 or nf4."""
+    return _start(workspace, settings)
+
+
+@operation(arguments="lora", changes=True, job=job)
+def repair(workspace: Workspace, settings: RepairSettings) -> LoraJob:
+    """Repair a LoRA: train its matrices to keep its effect and leave other prompts alone, without any clips.
+
+    The result has a map of what each block changes, and what the repair measures on unseen prompts beside single
+    strengths for the whole LoRA. It is saved as a new LoRA if it is better than these.
+    """
+    split_scale(settings.lora)
     return _start(workspace, settings)
 
 
@@ -522,9 +497,9 @@ def _planned(found: Iterable[PlannedRemoval]) -> list[ToRemove]:
 
 
 @operation(none="the bin is empty")
-def bin_(workspace: Workspace) -> list[Removed]:
+def bin_(workspace: Workspace) -> list[RemovedLora]:
     """List the removed LoRAs, newest first."""
-    return [Removed.model_validate(one) for one in removal.removed(workspace)]
+    return removal.removed(workspace)
 
 
 @operation(changes=True)

@@ -62,12 +62,6 @@ SHORTER = (0.66, 0.5, 0.33)  # suggested lengths, as shares of the model's own
 class Plan(FormState):
     """A preview of a new run with these settings."""
 
-    own: dict[str, str] = {}
-    """Setting -> the model's default, which applies while the setting is empty."""
-
-    model: str = ""
-    """The model in one line; "" if unknown."""
-
     name: str = ""
     """Name that the run gets by default."""
 

@@ -12,13 +12,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from workbench import jobs
-from workbench.display.quantities import byte_size, duration
+from workbench.display.quantities import byte_size
 from workbench.jobs import State
 from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.registry import operation
 from workbench.operations.shared import LoraName
 from workbench.publishing import account as logins
 from workbench.publishing import push
+from workbench.publishing.account import Account
 from workbench.publishing.settings import LoraPush, SpacePush
 from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, read_object
@@ -29,22 +30,6 @@ LOGIN = (
     " Run `hf auth login` in a terminal on this machine, with a token that can write "
     "(https://huggingface.co/settings/tokens). This page detects the login; it never asks for a token."
 )
-
-
-class Account(Snapshot):
-    """The Hub account that is logged in on this machine."""
-
-    name: str
-    """Name of the account; "" if nobody is logged in."""
-
-    owners: tuple[str, ...]
-    """The account and the organizations that it can push to."""
-
-    reads_only: bool
-    """Whether its token can only read."""
-
-    problem: str
-    """Why nobody is logged in, and what to do; "" if nothing is wrong."""
 
 
 class Place(Snapshot):
@@ -144,7 +129,7 @@ class Plan(Snapshot):
 @operation(shell=False)
 def account(workspace: Workspace) -> Account:
     """Show which Hub account is logged in on this machine."""
-    return Account.model_validate(logins.ask())
+    return logins.ask()
 
 
 @operation(shell=False)
@@ -154,24 +139,25 @@ def show(workspace: Workspace, name: LoraName) -> Publishing:
     Returns right away, without waiting for the Hub.
     """
     who, found = logins.now(), push.find(workspace, name)
+    known = who is not logins.ASKING
 
     def last(what: push.What) -> Push | None:
         pushed = jobs.status(push.folder(workspace, what, name)).state is not State.NEW
         return job(workspace, f"{what}/{name}") if pushed else None
 
-    def place(known: Mapping[str, Any], what: push.What) -> Place:
+    def place(published: Mapping[str, Any], what: push.What) -> Place:
         default = push.default_repo(who.name, found.title, what) if who.name else ""
         return Place(
-            repo_id=str(known.get("repo_id") or default),
-            url=str(known.get("url") or ""),
-            private=bool(known.get("private")),
-            time=float(known["time"]) if isinstance(known.get("time"), int | float) else None,
+            repo_id=str(published.get("repo_id") or default),
+            url=str(published.get("url") or ""),
+            private=bool(published.get("private")),
+            time=float(published["time"]) if isinstance(published.get("time"), int | float) else None,
         )
 
     return Publishing(
-        account=Account.model_validate(who),
-        known=who.known,
-        login=_login(who),
+        account=who,
+        known=known,
+        login=_login(who, known),
         lora=place(found.published, "lora"),
         space=place(found.published.get("space") or {}, "space"),
         push=last("lora"),
@@ -179,10 +165,10 @@ def show(workspace: Workspace, name: LoraName) -> Publishing:
     )
 
 
-def _login(who: logins.Account) -> str:
+def _login(who: Account, known: bool) -> str:
     if who.name and who.reads_only:
         return f"You are logged in as {who.name}, with a token that can only read.{LOGIN}"
-    if who.known and not who.name and ("logged in" in who.problem or "refuses" in who.problem):
+    if known and not who.name and ("logged in" in who.problem or "refuses" in who.problem):
         return f"Nobody is logged in to the Hub on this machine.{LOGIN}"
     return ""
 
@@ -212,17 +198,15 @@ def job(workspace: Workspace, id: PushId) -> Push:
     folder = _folder(workspace, id)
     status, result = jobs.status(folder), jobs.result(folder)
     config = read_object(folder / jobs.CONFIG)
-    return Push(
+    return Push.from_objects(
+        status,
         id=id,
-        folder=str(folder),
-        state=status.state.value,
-        message=status.message,
         repo_id=str(config.get("repo_id", "")),
         url=str(result.get("url") or ""),
         commit=str(result.get("commit") or ""),
         changed=bool(result.get("changed")),
         activity=_activity(status, result),
-        share=status.step / status.total if status.total and status.phase == "uploading" else None,
+        share=status.share if status.phase == "uploading" else None,
     )
 
 
@@ -236,8 +220,8 @@ def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
     if status.state is State.STOPPING:
         return "Stopping"
     if status.state.alive and status.total and status.phase == "uploading":
-        left = f" · about {duration(status.seconds_left)} left" if status.seconds_left is not None else ""
-        return f"Uploading {byte_size(status.step)} of {byte_size(status.total)}{left}"
+        sent = f"Uploading {byte_size(status.step)} of {byte_size(status.total)}"
+        return f"{sent} · {status.left}" if status.left else sent
     if status.state.alive:
         return (status.phase or "starting").capitalize()
     if status.state is State.FINISHED:

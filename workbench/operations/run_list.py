@@ -68,24 +68,13 @@ class RunNow(Snapshot):
     """Notes on the run; "" for none."""
 
 
-class RunLine(RunNow):
+class RunLine(RunSummary, RunNow):
     """A run in a list."""
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
         *("group", "name", "activity", "step", "loss", "held_out", "diagnosis", "dataset", "model"),
         *("started_at", "ended_at"),
     )
-
-    loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)]
-    """Smoothed training loss; null before the first step."""
-
-    held_out: Annotated[
-        tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
-    ]
-    """The first and the last held-out loss; [] without held-out clips."""
-
-    diagnosis: str
-    """Kind of diagnosis; "" before the first step."""
 
     dataset: str
     """Name of its dataset."""
@@ -110,15 +99,6 @@ class RunLine(RunNow):
 
     differs: Annotated[str, HIDDEN]
     """How it differs from the other runs in its group, or from the defaults, in a few words."""
-
-    spark: Annotated[tuple[float, ...], HIDDEN]
-    """The smoothed loss in at most 40 points, for a sparkline."""
-
-    claim: Annotated[str, HIDDEN]
-    """The diagnosis, or why it failed, in a few words; "" before the first step."""
-
-    tone: Annotated[str, HIDDEN]
-    """How to color the claim: `good`, `warn`, `bad` or `plain`."""
 
     best: Annotated[bool, HIDDEN]
     """Whether its held-out loss is the lowest in its group."""
@@ -190,7 +170,7 @@ def _line(
         own_notes=entry.notes,
         ended_at=entry.ended,
         created_at=entry.created,
-        share=status.step / status.total if status.total and status.state.alive and not waits else None,
+        share=status.share if status.state.alive and not waits else None,
         seconds_left=None if waits else status.seconds_left,
         differs=differs,
         best=False,

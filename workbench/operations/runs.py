@@ -14,7 +14,7 @@ from workbench.errors import ConfigError, NotNow
 from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.registry import Opened, operation
 from workbench.operations.run_list import Name, Names, RunNow
-from workbench.operations.shared import Group, Label, Note, Text, grouped, noted
+from workbench.operations.shared import Group, Label, Note, Text, Written, grouped, noted
 from workbench.remote.targets import LOCAL, choose_target, resolve_target
 from workbench.runs import checkpoints
 from workbench.runs.failures import STACKS
@@ -238,13 +238,6 @@ class Stacks(Snapshot):
     """The stack traces as text, in the format of Python's faulthandler."""
 
 
-class Report(Snapshot):
-    """A report on a run."""
-
-    file: str
-    """Path of the report, a self-contained HTML file with the videos inside."""
-
-
 class Film(Snapshot):
     """The previews of one prompt and seed, step after step, as one video."""
 
@@ -296,9 +289,9 @@ def stacks(run: NamedRun) -> Stacks:
 
 
 @operation(changes=True, says=lambda report: report.file)
-def report(run: NamedRun) -> Report:
-    """Write a run's report as one self-contained HTML file."""
-    return Report(file=str(write_report(run)))
+def report(run: NamedRun) -> Written:
+    """Write a run's report as one self-contained HTML file, with its videos inside."""
+    return Written(file=str(write_report(run)))
 
 
 @operation(changes=True)
@@ -503,9 +496,7 @@ def decoding(workspace: Workspace, id: Annotated[str, Field(title="Run", descrip
     status = jobs.status(folder)
     decoded = jobs.result(folder).get("decoded")
     message = status.message if decoded is None else f"{decoded} previews decoded"
-    return Decoding(
-        id=id, folder=str(folder), state=status.state.value, message=message, previews=str(run.folder / "previews")
-    )
+    return Decoding.from_objects(status, id=id, message=message, previews=str(run.folder / "previews"))
 
 
 @operation(changes=True, job=decoding)
@@ -528,7 +519,7 @@ def star(run: NamedRun, step: Step) -> Starred:
 @operation(changes=True)
 def unstar(run: NamedRun, step: Step) -> Starred:
     """Unstar a checkpoint, so that it can be removed like any other."""
-    checkpoints.unstar(run.folder, step)
+    checkpoints.star(run.folder, step, on=False)
     return Starred(name=run.name, starred=tuple(checkpoints.starred(run.folder)))
 
 

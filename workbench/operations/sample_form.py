@@ -112,12 +112,6 @@ class Planned(FormState):
     seconds: float | None
     """Estimated duration in seconds, based on earlier samples; null if unknown."""
 
-    model: str
-    """The model in one line."""
-
-    own: dict[str, Any]
-    """Setting -> the model's default, which applies while the setting is empty."""
-
     sizes: tuple[tuple[int, int], ...]
     """Common sizes, the model's own first: width, height."""
 

@@ -33,19 +33,26 @@ Day = Annotated[str, Field(description="Only samples from this day or later: YYY
 LastDay = Annotated[str, Field(description="Only samples from this day or earlier: YYYY-MM-DD, or a Unix time.")]
 
 
-class Sample(Snapshot):
-    """A finished sample."""
-
-    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "created", "starred", "prompt", "loras", "seed")
+class Known(Snapshot):
+    """What every view of a finished sample includes."""
 
     id: str
     """Id of the sample, as commands take it."""
 
-    created: Annotated[float | None, Shown("generated", moment)]
+    created: Annotated[float, Shown("generated", moment)]
     """When it was requested, as Unix time."""
 
     starred: Annotated[bool, Shown(text=lambda starred: "★" if starred else "")]
     """Whether it is starred."""
+
+    video: Place | None
+    """Path of its video; null if only its latents were kept."""
+
+
+class Sample(Known):
+    """A finished sample."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ("id", "created", "starred", "prompt", "loras", "seed")
 
     prompt: Annotated[str, Shown(text=lambda prompt: " ".join(prompt.split()))]
     """Its prompt."""
@@ -58,9 +65,6 @@ class Sample(Snapshot):
 
     seed: Annotated[int | None, Shown(right=True)]
     """Its seed; null if unknown."""
-
-    video: Place | None
-    """Path of its video; null if only its latents were kept."""
 
     latents: Place | None
     """Path of its latents, if only these were kept; otherwise null."""
@@ -363,23 +367,11 @@ def _gpu_note(workspace: Workspace) -> str:
     )
 
 
-class Thumbnail(Snapshot):
+class Thumbnail(Known):
     """What every view of a sample in the history includes."""
-
-    id: str
-    """Id of the sample, as commands take it."""
-
-    video: Place | None
-    """Path of its video; null if only its latents were kept."""
 
     title: str
     """Its prompt, or why it cannot be read."""
-
-    created: float
-    """When it was requested, as Unix time."""
-
-    starred: bool
-    """Whether it is starred."""
 
     width: int
     """Width of the video in pixels; 0 if unknown."""

@@ -29,6 +29,7 @@ from workbench.loras.settings import (
     FuseSettings,
     LoraImportSettings,
     MergeSettings,
+    RepairSettings,
     ResizeSettings,
     SurvivesSettings,
 )
@@ -40,7 +41,7 @@ from workbench.runs.recipes import Recipe, refusal
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.prompt_enhancer import PromptSettings
 from workbench.sampler.settings import BatchSettings, SampleSettings
-from workbench.settings import Settings, parse, specs
+from workbench.settings import Settings, Spec, parse, specs
 from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace
 
@@ -66,6 +67,7 @@ FORMS: dict[str, type[Settings]] = {
     "resize": ResizeSettings,
     "fuse": FuseSettings,
     "survives": SurvivesSettings,
+    "repair": RepairSettings,
     "extract": ExtractSettings,
     "lora-cleanup": CleaningSettings,
     "live-sample": LiveSample,
@@ -76,61 +78,6 @@ Form = Annotated[str, one_of(FORMS), Field(description="The form, such as train,
 Values = Annotated[
     dict[str, Any], Field(description="Settings that differ from their defaults, as a JSON object: setting -> value.")
 ]
-
-
-class Setting(Snapshot):
-    """A setting."""
-
-    name: str
-    """Name of the setting, as files, flags and calls take it."""
-
-    title: str
-    """Display name."""
-
-    help: str
-    """What it does."""
-
-    section: str
-    """Section of the form."""
-
-    kind: str
-    """`integer`, `number`, `switch`, `text`, `choice`, `texts`, `numbers` or `object`."""
-
-    default: Any
-    """Its default."""
-
-    rule: str
-    """The values it accepts, in words."""
-
-    choices: tuple[str, ...]
-    """The values it accepts, if they are fixed."""
-
-    low: float | None
-    """Its minimum; null for none."""
-
-    high: float | None
-    """Its maximum; null for none."""
-
-    unit: str | None
-    """Its unit; null for none."""
-
-    optional: bool
-    """Whether it can be null."""
-
-    advanced: bool | None
-    """Whether forms hide it at first."""
-
-    source: str | None
-    """What its value is chosen from, such as models or datasets (see `choices`); null if its rule says it all."""
-
-    also: str
-    """Its names in other programs, separated by commas."""
-
-    rows: Annotated[int, Field(validation_alias="lines")]
-    """Height of its text field in lines."""
-
-    path: bool
-    """Whether it also accepts the path of a file or a folder."""
 
 
 class SettingChoice(Snapshot):
@@ -146,16 +93,6 @@ class SettingChoice(Snapshot):
     """The heading that it is listed under; "" for none."""
 
 
-class Checked(FormState):
-    """The result of validating a form."""
-
-    own: dict[str, str] = {}
-    """Setting -> the model's default, which applies while the setting is empty."""
-
-    model: str = ""
-    """The model in one line; "" if the form has none or it is unknown."""
-
-
 class AdaptedValues(Snapshot):
     """Changes to a form for another model."""
 
@@ -167,9 +104,9 @@ class AdaptedValues(Snapshot):
 
 
 @operation(path="/settings/{form}", shell=False)
-def show(workspace: Workspace, form: Form) -> list[Setting]:
+def show(workspace: Workspace, form: Form) -> list[Spec]:
     """List the settings of a form with their rules and defaults."""
-    return [Setting.model_validate(spec) for spec in specs(FORMS[form])]
+    return list(specs(FORMS[form]))
 
 
 @operation(path="/settings/{form}/choices", shell=False)
@@ -188,7 +125,7 @@ def choices(
 
 
 @operation(path="/settings/{form}/check", shell=False)
-def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
+def check(workspace: Workspace, form: Form, *, values: Values) -> FormState:
     """Validate the values of a form: each on its own, and frames and size against the model."""
     try:
         settings = parse(FORMS[form], values)
@@ -198,9 +135,9 @@ def check(workspace: Workspace, form: Form, *, values: Values) -> Checked:
                 *(getattr(settings, name) or getattr(model, name) for name in ("frames", "height", "width"))
             )
     except ConfigError as error:
-        return Checked(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
+        return FormState(problems=error.problems or {"": str(error)}, without_effect=(), notes=())
     named = str(getattr(settings, "model", "")) if isinstance(settings, TrainSettings | SampleSettings) else ""
-    return Checked(
+    return FormState(
         problems={},
         without_effect=(*without_effect(FORMS[form], settings.model_dump()), *_unread(settings)),
         notes=tuple(needless(settings, values)),

@@ -9,13 +9,13 @@ from typing import Annotated
 from pydantic import Field
 
 from workbench import jobs
-from workbench.display.quantities import counted, duration, moment
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError, Unknown
 from workbench.jobs import queue
-from workbench.jobs.snapshot import JobSnapshot
 from workbench.operations.registry import Fields, operation
 from workbench.operations.run_list import Name
 from workbench.operations.runs import NamedRun
+from workbench.operations.shared import Question
 from workbench.runs.run import Run
 from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.trainer import what_if as asking
@@ -29,7 +29,7 @@ class Measure(Snapshot):
     """A measure without and with a change, averaged over the repeats."""
 
     name: str
-    """`sample` (how far the LoRA goes towards the sample that is asked about), `effect` (towards the clips), `drift`
+    """`sample` (how far the LoRA moves toward the sample in question), `effect` (toward the clips), `drift`
     (of what should stay as it is) or `held_out_loss`."""
 
     before: float
@@ -48,7 +48,7 @@ class Measure(Snapshot):
     """Standard deviation over the unchanged trainings, which differ in their seeds alone."""
 
     verdict: str
-    """`told` from chance, `chance`, or `same` if all measurements are exactly the same."""
+    """`told` for a clear difference, `chance` for none, or `same` if all measurements are exactly the same."""
 
 
 class WhatIfVideo(Snapshot):
@@ -80,20 +80,22 @@ class WhatIfChange(Snapshot):
     """All measures, the deciding one first."""
 
 
-class WhatIf(JobSnapshot):
+class WhatIf(Question):
     """A question: what a run would be without a clip, a word, or with another setting."""
+
+    STOP = "runs stop-what-if"
 
     run: str
     """The run."""
 
     asked: Annotated[tuple[str, ...], Shown(text="; ".join)]
-    """The changes, each by itself."""
+    """The changes that were asked about, each compared with the unchanged training."""
 
     sample: str
-    """Id of the sample that is asked about; "" for the concept as a whole."""
+    """Id of the sample in question; "" for the concept as a whole."""
 
     begin: int | None
-    """The step that all trainings begin at; null while unknown."""
+    """The step at which all trainings begin; null while unknown."""
 
     steps: int | None
     """How many steps are trained again."""
@@ -101,26 +103,17 @@ class WhatIf(JobSnapshot):
     repeats: int
     """How often each training is repeated, with another seed each time."""
 
-    activity: str
-    """What it is doing and how long that will take; "" when it is over."""
-
-    share: float | None
-    """Share of the work that is done, 0 to 1; null while unknown."""
-
     changes: Annotated[tuple[WhatIfChange, ...], HIDDEN]
     """The answer, the change that matters most first; [] until there is one."""
 
     videos: Annotated[tuple[WhatIfVideo, ...], HIDDEN]
     """For each prompt and seed, the videos side by side."""
 
-    width: Annotated[int, HIDDEN]
+    width: Annotated[int, HIDDEN] = 0
     """Width of the videos in pixels; 0 without any."""
 
-    height: Annotated[int, HIDDEN]
+    height: Annotated[int, HIDDEN] = 0
     """Height of them."""
-
-    answered: Annotated[float | None, Shown(text=moment)]
-    """When it was answered, as Unix time; null until then."""
 
     def outcome(self) -> Iterable[str]:
         for one in self.changes:
@@ -129,11 +122,6 @@ class WhatIf(JobSnapshot):
             yield f"{self.repeats} trainings each, of {counted(self.steps or 0, 'step')}, from step {self.begin}."
         if self.videos:
             yield f"Videos: {Path(self.videos[0].before).parent}"
-
-    @property
-    def goes_on(self) -> str:
-        stop = f"workbench runs stop-what-if {self.id}"
-        return f"It continues in the background. The same command shows the answer. To stop it: {stop}"
 
 
 @operation(path="/what-if/{id}", shell=False)
@@ -154,7 +142,7 @@ def what_if(
     run: NamedRun,
     settings: Annotated[WhatIfSettings, Fields(without=("run",))],
 ) -> WhatIf:
-    """Train a stretch of a run again with and without a change, and say whether the change makes a difference."""
+    """Train part of a run again with and without a change, and say whether the change makes a difference."""
     status = asking.request(workspace, run, settings)
     return _shown(workspace, run, status.folder.name.rpartition("-")[2])
 
@@ -176,30 +164,15 @@ def stop_what_if(workspace: Workspace, id: QuestionId) -> WhatIf:
 
 def _shown(workspace: Workspace, run: Run, key: str) -> WhatIf:
     folder = workspace.root / asking.FOLDER / f"{run.name}-{key}"
-    status, answer = queue.with_position(workspace, jobs.status(folder)), asking.read_answer(run, key)
-    settings, going, activity = asking.read_settings(folder), status.state.alive, ""
-    if going:
-        left = "" if status.seconds_left is None else f"about {duration(status.seconds_left)} left"
-        activity = " · ".join(filter(None, (status.phase or "starting", left)))
-    asked = answer.asked if answer else settings.changes
-    return WhatIf(
-        id=folder.name,
-        folder=str(folder),
-        state=jobs.State.FINISHED.value if answer else status.state.value,
-        message="" if going or answer else status.message or jobs.log_tail(folder, 1),
+    settings, answer = asking.read_settings(folder), asking.read_answer(run, key)
+    return WhatIf.of(
+        queue.with_position(workspace, jobs.status(folder)),
+        settings,
+        answer,
         run=run.name,
-        asked=tuple(map(asking.label, asked)),
-        sample=answer.sample if answer else settings.sample,
-        begin=answer.begin if answer else settings.begin,
-        steps=answer.steps if answer else settings.steps,
-        repeats=answer.repeats if answer else settings.repeats,
-        activity=activity,
-        share=status.step / status.total if going and status.total else None,
+        asked=tuple(map(asking.label, answer.asked if answer else settings.changes)),
         changes=tuple(map(_change, answer.changes)) if answer else (),
         videos=_videos(run.folder / asking.KEPT / key, answer) if answer else (),
-        width=answer.width if answer else 0,
-        height=answer.height if answer else 0,
-        answered=answer.time if answer else None,
     )
 
 

@@ -5,40 +5,37 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from workbench import hub
 from workbench.errors import ModelUnavailable
 from workbench.jobs import processes
+from workbench.snapshots import Snapshot
 
 TIMEOUT = 20.0  # seconds
 FRESH, AGAIN = 600.0, 60.0  # seconds for which an answer, or a problem, stays valid
 
 
-@dataclass(frozen=True)
-class Account:
-    """The Hub's answer.
-
-    name: "" if nobody is logged in.
-    owners: the account and its organizations.
-    reads_only: whether the login may only read.
-    problem: what is wrong and what to do; "" if nothing.
-    known: False until the Hub has answered.
-    """
+class Account(Snapshot):
+    """The Hub account that is logged in on this machine."""
 
     name: str = ""
+    """Name of the account; "" if nobody is logged in."""
+
     owners: tuple[str, ...] = ()
+    """The account and the organizations that it can push to."""
+
     reads_only: bool = False
+    """Whether its token can only read."""
+
     problem: str = ""
-    known: bool = True
+    """Why nobody is logged in, and what to do; "" if nothing is wrong."""
 
 
-ASKING = Account(known=False)
+ASKING = Account()  # until the Hub has answered
 
 
 def ask() -> Account:
@@ -47,7 +44,7 @@ def ask() -> Account:
         about = hub.client().whoami()
     token = (about.get("auth") or {}).get("accessToken") or {}
     owners = [str(about["name"]), *(str(org["name"]) for org in about.get("orgs") or ())]
-    return Account(str(about["name"]), tuple(owners), token.get("role") == "read")
+    return Account(name=str(about["name"]), owners=tuple(owners), reads_only=token.get("role") == "read")
 
 
 class _Watch:
@@ -69,9 +66,8 @@ class _Watch:
 
     def _ask(self) -> None:
         values = processes.answer_of(__name__, TIMEOUT)  # in a process with a job's environment
-        answer = Account(problem="the Hub does not answer now: start the push anyway, and it will ask again")
-        if values is not None:
-            answer = Account(**{**values, "owners": tuple(values["owners"])})
+        late = {"problem": "the Hub does not answer now: start the push anyway, and it will ask again"}
+        answer = Account(**(late if values is None else values))
         with self._lock:
             self._answer, self._asking = answer, False
             self._until = time.monotonic() + (AGAIN if answer.problem else FRESH)
@@ -95,4 +91,4 @@ if __name__ == "__main__":
         answer = ask()
     except ModelUnavailable as error:
         answer = Account(problem=str(error))
-    sys.stdout.write(json.dumps(asdict(answer)))
+    sys.stdout.write(answer.model_dump_json())

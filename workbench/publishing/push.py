@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,13 +112,7 @@ def run(job: jobs.Job) -> None:
     finally:
         shutil.rmtree(folder / STAGE, ignore_errors=True)
     _note(found, plan, pushed, sha256)
-    job.outcome = {
-        "repo_id": plan.repo_id,
-        "url": pushed.url,
-        "commit": pushed.commit,
-        "changed": pushed.changed,
-        "files": plan.sizes,
-    }
+    job.outcome = {"repo_id": plan.repo_id, **asdict(pushed), "files": plan.sizes}
 
 
 def _push(plan: UploadPlan, files: dict[str, Path | bytes], job: jobs.Job) -> hub.Pushed:

@@ -151,7 +151,7 @@ def readme(facts: Facts, lora_repo: str) -> str:
     return (
         f"---\n{front}\n---\n\n# {lora.title}\n\nWrite a prompt, get a video: a demo of "
         f"[{lora_repo}](https://huggingface.co/{lora_repo}). On a Space with ZeroGPU or a GPU of its own it takes that "
-        "GPU; without one it runs on the processor, which is slow for anything but a tiny model.\n"
+        "GPU; without one it runs on the CPU, which is slow for anything but a tiny model.\n"
     )
 
 

@@ -42,7 +42,7 @@ class RemoteRecord:
         target: its name; "" when the run is to continue on this machine.
         folder: the remote folder's name, below the target's own folder.
         job: the backend's id of the job.
-        open: sent, and its end not brought back yet.
+        open: sent, and its result not back yet.
         stop_requested: by a person, since it was sent.
         log_bytes: how much of the remote log the local log contains.
         sent_at, synced_at: Unix times.

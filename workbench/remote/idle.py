@@ -1,7 +1,7 @@
 """`python -m workbench.remote.idle ROOT/.idle`: run a command once a target is idle, so that a rented machine stops.
 
 It is a job of its own on the target, so the machine stops even if the one that sent the runs is switched off. What was
-not brought back by then stays on the machine's disk, and is fetched when the run is started again.
+not copied back by then stays on the machine's disk, and is fetched when the run is started again.
 
     ROOT/.idle/config.json    {"command": "sudo poweroff", "minutes": 15}
     ROOT/.idle/asked          its time says when somebody last asked about a run

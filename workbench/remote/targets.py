@@ -39,13 +39,14 @@ class SshTarget(Settings):
     """Where the machine keeps runs, clips and encoded tensors. Created if it does not exist."""
 
     when_idle: str = field("", title="When idle", section=MACHINE)
-    """A command that the machine runs once no run is left on it, such as sudo poweroff, so that a rented machine stops
-    by itself. Empty: it stays on."""
+    """A command that the machine runs once no run is left on it, such as sudo poweroff, so that a rented machine shuts
+    itself down. Empty: it stays on."""
 
     idle_minutes: float = field(
         15.0, title="Idle for", section=MACHINE, unit="minutes", low=0.0, high=1440, advanced=True
     )
-    """How long no run must be alive, and nobody ask about one, before that. Time to fetch the results."""
+    """How long the machine must have had no active runs and no queries about them before that, to leave time to fetch
+    the results."""
 
     ssh_config: str = field("", title="ssh config", section=MACHINE, advanced=True, path=True)
     """An ssh config file to use instead of ~/.ssh/config, for port, user, key, jump host and known hosts."""
@@ -212,7 +213,7 @@ def choose_target(workspace: Workspace, run: Run, name: str) -> None:
         raise ConfigError(f"{run.name} is running: stop it first: workbench runs stop {run.name}")
     if record.open:
         raise ConfigError(
-            f"{run.name} was sent to {record.target} and its end was not brought back: start it again to reconnect, "
+            f"{run.name} was sent to {record.target} and its result has not come back: start it again to reconnect, "
             f"then stop it. If {record.target} is gone for good, remove {run.folder / REMOTE}"
         )
     RemoteRecord(target=target, folder=record.folder).save(run.folder)

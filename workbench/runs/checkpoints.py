@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -355,20 +355,14 @@ def starred(run: Path) -> list[int]:
     return []
 
 
-def star(run: Path, step: int) -> None:
-    """Keep a step's checkpoint permanently. Raises ConfigError if there is none, CannotWrite."""
-    if step not in steps(run):
+def star(run: Path, step: int, on: bool = True) -> None:
+    """Keep a step's checkpoint permanently, or no longer. Raises ConfigError if there is none to keep, CannotWrite."""
+    if on and step not in steps(run):
         raise ConfigError(f"{run.name} has no checkpoint of step {step}: choose one of {steps(run)}")
     with jobs.locked(run / ".stars.lock"):
         check_stars(run)
-        write_json(run / STARS, {"checkpoints": sorted({*starred(run), step})})
-
-
-def unstar(run: Path, step: int) -> None:
-    """Stop keeping a step's checkpoint. Raises CannotWrite."""
-    with jobs.locked(run / ".stars.lock"):
-        check_stars(run)
-        write_json(run / STARS, {"checkpoints": [other for other in starred(run) if other != step]})
+        others = {*starred(run)} - {step}
+        write_json(run / STARS, {"checkpoints": sorted({*others, step} if on else others)})
 
 
 def check_stars(run: Path) -> None:
@@ -439,15 +433,12 @@ def doomed(run: Path, keep: int, keep_every: int = 0, coming: int | None = None)
     return _removable(run, {*sorted({*steps(run), coming})[-max(1, keep) :]}, keep_every)
 
 
-def retire(
-    run: Path, keep: int, keep_every: int = 0, written: int | None = None, only: Collection[int] | None = None
-) -> list[Doomed]:
+def retire(run: Path, keep: int, keep_every: int = 0, written: int | None = None) -> list[Doomed]:
     """Remove what the rules do not keep, and set damaged checkpoints among the last ones aside.
 
     Args:
         run, keep, keep_every: As in `doomed`.
         written: The step just saved, which is kept; None if the user is freeing space.
-        only: Remove only these steps, which the user has seen; None for all.
 
     Returns the removed checkpoints. Raises CannotWrite.
     """
@@ -456,7 +447,7 @@ def retire(
     for step in damaged:
         set_aside(run, step)
     gone = []
-    for one in (one for one in removable if only is None or one.step in only):
+    for one in removable:
         target = run / FOLDER / f".del-{one.step}-{os.getpid()}"
         with writing(target), contextlib.suppress(FileNotFoundError):  # another process may have removed it first
             if target.exists():

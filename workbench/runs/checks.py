@@ -21,6 +21,7 @@ from workbench.display.quantities import counted, listed
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
 from workbench.families.model import Model
+from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, SOUND_ONLY
 from workbench.families.settings import check_own
 from workbench.families.told import BESIDE, NOTHING
 from workbench.jobs import platform
@@ -132,7 +133,7 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     except ConfigError as error:
         raise ConfigError.about(f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
-    shown = settings.tells or settings.resolved.family.told_as_one(model)
+    shown = settings.tells or settings.sound in GIVEN_STREAM or settings.resolved.family.told_as_one(model)
     if shown or (model.task == "image-to-video" and whole_clip):
         raise ConfigError.about(
             f"preview_frames is {frames}, but previews of this run get a whole clip, which sets their length: leave "
@@ -175,7 +176,7 @@ def _check_best_point(settings: TrainSettings, resolved: ResolvedModel) -> None:
     family, model = resolved
     why = ""
     if settings.method == "full" or settings.train_also:
-        why = "it compares with the base model, which is kept only while nothing but a LoRA is trained"
+        why = "it compares with the base model, which is kept only when a LoRA alone is trained"
     elif settings.is_slider:
         why = "a slider has no clips that it should come to resemble"
     elif family.codes(model):
@@ -189,8 +190,10 @@ def _check_sound(settings: TrainSettings) -> None:
     if settings.sound == "picture":
         return
     refused: list[tuple[str, Any]] = [("regularization_target", "clips"), ("outside_weight", 0.0)]
-    if settings.sound == "sound":
+    if settings.sound in SOUND_ONLY:
         refused += [("loss_mask", "off"), ("preservation_weight", 0.0), ("best_point", "off")]
+    if settings.sound == PICTURE_FOR_SOUND:
+        refused = []  # the picture's prediction for the sound takes the place of the picture's alone
     if settings.is_slider:
         raise ConfigError.about(
             f"sound is {settings.sound}, but a slider learns from predictions of the picture: set sound to picture"

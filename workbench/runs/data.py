@@ -31,6 +31,7 @@ from workbench.display.quantities import counted
 from workbench.errors import ConfigError, DataError
 from workbench.families.latents_file import Fit
 from workbench.families.model import Model
+from workbench.families.model_inputs import ALONE
 from workbench.runs.settings import HELD_OUT, TrainSettings
 from workbench.settings import parse
 from workbench.workspace import Workspace, named_paths, read_json
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LOCK = "dataset.lock.json"
-ROUNDED = 2  # frames by which planned frames differ from the clip's own pace, since each is the nearest
 NEARLY = 4 / 255  # video compression may move black and white by this much
 Role = Literal["train", "known", "held_out"]
 SHARE = re.compile(r"(?P<name>[^=@]+?)(=(?P<repeats>\d+))?(@(?P<weight>[\d.]+))?")
@@ -67,7 +67,7 @@ class RunClip:
     told: companion files used for conditioning. Their names change with their content.
     mask: SHA-256 of its mask's file; "" if no mask is used.
     soften: by how many pixels the mask's edges are blurred.
-    heard: the run learns its sound.
+    heard: whether the run learns its sound, or is given it.
     """
 
     path: Path
@@ -207,7 +207,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
     """Read the datasets, plan the frames of every clip, and hold some clips out.
 
     Args:
-        hashed: Hash every file. If not, trust the hashes in the records, which is enough for counting.
+        hashed: Hash every file. If not, trust the hashes in the records: the same clips are held out, unless a file was
+            changed since, or its record has no hash.
 
     Raises ConfigError for an illegal shape, DataError if no clip can be used.
     """
@@ -246,7 +247,8 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
         items, mute = _with_sound(settings, role, source.name, items)
         left_out += mute
-        contents = {item.path: file_sha256(item.path) if hashed else item.plan.clip.id for item in items}
+        known = {item.path: item.plan.clip.sha256 or item.plan.clip.id for item in items}
+        contents = {path: file_sha256(path) if hashed else recorded for path, recorded in known.items()}
         if role == "train" and settings.dataset_weights == "sampling":
             items = [replace(item, weight=1.0, group=source.name, share=source.weight) for item in items]
         roles[role] += [replace(item, sha256=contents[item.path], role=role) for item in items]
@@ -499,44 +501,28 @@ def _with_sound(
     moving = [item for item in items if not item.plan.clip.is_latents and len(item.plan.indices) > 1]
     audible = {path for path in {item.path for item in moving} if has_sound(path)}
     if role == "train" and not audible:
-        use = (
-            "import its files again" if settings.sound == "sound" else "import its files again, or set sound to picture"
-        )
+        use = "import its files again" if settings.sound == ALONE else "import its files again, or set sound to picture"
         raise DataError.about(f"sound is {settings.sound}, but no clip of {dataset} has a sound track: {use}")
     items = [replace(item, heard=item.path in audible) for item in items]
-    if settings.sound != "sound":
+    if settings.sound == "picture+sound":
         return items, []
     mute = dict.fromkeys(item.name for item in items if not item.heard)
-    why = "it has no sound, which is all that the run learns (sound)"
+    why = f"it has no sound, which a run with sound {settings.sound} needs"
+    if settings.sound == ALONE:
+        why = "it has no sound, which is all that the run learns (sound)"
     return [item for item in items if item.heard], [f"{name}: {why}" for name in mute]
 
 
 def _beside(item: RunClip, shapes: Collection[tuple[Bucket, bool]]) -> str:
     """Say why a regularization clip cannot share a batch with new clips; "" if it can.
 
-    shapes: (bucket, with a sound to learn) of the new clips
+    shapes: (bucket, whether there is a sound to learn) of the new clips
     """
     if (item.bucket, item.heard) in shapes:
         return ""
     if (item.bucket, not item.heard) in shapes:
         return f"no new clip of its shape is {'with' if item.heard else 'without'} sound, as it is"
     return f"no new clip has its shape, {item.bucket}"
-
-
-def sound_span(item: RunClip) -> tuple[float, float, float]:
-    """Return where the sound of a clip's planned frames starts, how long it is there, and how long it should be, in s.
-
-    The last two differ if frames are not taken at the clip's own pace, as with frame_sampling spread: the sound is then
-    as much faster or slower, and higher or lower, as the movement.
-    """
-    indices, rate = item.plan.indices, item.plan.clip.fps
-    wanted, start = len(indices) / item.plan.fps, indices[0] / rate
-    moving = indices.index(indices[-1])  # a still at the end has the pace of what moves before it
-    expected = moving * rate / item.plan.fps
-    taken = indices[-1] - indices[0]
-    if not moving or abs(taken - expected) <= ROUNDED:
-        return start, wanted, wanted
-    return start, wanted * taken / expected, wanted
 
 
 def _unusable(settings: TrainSettings, role: Role, dataset: str, dropped: Sequence[str]) -> DataError:
@@ -629,11 +615,11 @@ def _order(count: int, seed: int) -> list[int]:
 class Batches:
     """The batches of a run, by number.
 
-    All clips of a batch have the same shape (bucket), and either all or none a sound to learn: these are buckets apart.
-    Within a bucket, every clip is used once, in a new order, before
-    any is used again; clips left over at the end of a pass start the next batch, so none is lost and no padding is
-    needed. Over a pass, every bucket gets batches in proportion to its clips, in a new order. If datasets are weighted
-    by sampling, each is a group with its own order, and groups take turns according to their shares.
+    All clips of a batch have the same shape (bucket), and either all or none have a sound to learn: these form separate
+    buckets. Within a bucket, every clip is used once, in a new order, before any is used again; clips left over at the
+    end of a pass start the next batch, so none is lost and no padding is needed. Over a pass, every bucket gets batches
+    in proportion to its clips, in a new order. If datasets are weighted by sampling, each is a group with its own
+    order, and groups take turns according to their shares.
     """
 
     def __init__(self, data: TrainingData, settings: TrainSettings) -> None:

@@ -8,7 +8,6 @@ RULES, and a real message of that failure to tests/runs/test_failures.py.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from workbench.errors import ConfigError, ExitCode, WorkbenchError
+from workbench.errors import ExitCode, WorkbenchError
+from workbench.families import known_model
 from workbench.jobs import State, Status, log_tail
 from workbench.runs.checkpoints import NOTHING_WHOLE
 from workbench.runs.run import Action, ActionKind, Run, as_flags
@@ -453,9 +453,8 @@ def _actions(rule: FailureRule, run: str, checkpoint: int | None, settings: Trai
             found.append(Action("fork", f"Fork from step {checkpoint} with {words}", command, changed, checkpoint))
         command = f"workbench train --clone {run}{as_flags(changed)}"
         found.append(Action("new run", f"Copy settings to the form with {words}", command, changed))
-    source = settings.model if settings else ""
-    with contextlib.suppress(ConfigError):
-        source = settings.resolved.model.source if settings else ""
+    known_as = known_model(settings.model) if settings else None
+    source = known_as.model.source if known_as else settings.model if settings else ""
     start = f"workbench runs start {run}"
     known = {
         "from start": Action("from start", "Start over at step 0", f"{start} --from-start"),

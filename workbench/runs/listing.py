@@ -12,12 +12,12 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from workbench import jobs
 from workbench.display.quantities import shortened
@@ -30,18 +30,12 @@ from workbench.runs.metrics import METRICS
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.settings import value_text
+from workbench.snapshots import HIDDEN, Shown, Snapshot
 from workbench.workspace import disk, read_object, writing
 from workbench.workspace.folders import GROUP, NOTES
 from workbench.workspace.records import read_once
 
 Order = Literal["newest", "active", "name", "dataset", "state"]
-SORT_KEYS: dict[Order, str] = {
-    "newest": "Newest first",
-    "active": "Last active first",
-    "name": "By name",
-    "dataset": "By dataset",
-    "state": "By state",
-}
 # Active runs, then those that need attention, then the rest.
 STATES = ("running", "starting", "stopping", "paused", "waiting", "failed", "died", "new", "stopped", "finished")
 
@@ -162,28 +156,31 @@ SUMMARY_VERSION = 7  # increase it with any change to a summary
 SPARK = 40  # points of the smallest curve
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """A run's main numbers.
+class RunSummary(Snapshot):
+    """A run's main numbers."""
 
-    step: the last step done.
-    loss: the smoothed loss; None before the first step.
-    held_out: the first and last held-out loss; () without any.
-    diagnosis: its kind; "" before the first step.
-    claim, tone: the diagnosis in a word or two, and whether it is good news.
-    spark: the smoothed loss in a few points.
-    """
+    step: Annotated[int, Shown(right=True)] = 0
+    """The last completed step."""
 
-    step: int = 0
-    loss: float | None = None
-    held_out: tuple[float, ...] = ()
+    loss: Annotated[float | None, Shown(text="{:.4f}".format, right=True)] = None
+    """Smoothed training loss; null before the first step."""
+
+    held_out: Annotated[
+        tuple[float, ...], Shown("held-out loss", lambda losses: f"{losses[0]:.4f} > {losses[-1]:.4f}", right=True)
+    ] = ()
+    """The first and the last held-out loss; [] without held-out clips."""
+
     diagnosis: str = ""
-    claim: str = ""
-    tone: str = "plain"
-    spark: tuple[float, ...] = ()
+    """Kind of diagnosis; "" before the first step."""
 
+    spark: Annotated[tuple[float, ...], HIDDEN] = ()
+    """The smoothed loss in at most 40 points, for a sparkline."""
 
-_SUMMARY = TypeAdapter(RunSummary)
+    claim: Annotated[str, HIDDEN] = ""
+    """The diagnosis, or why it failed, in a few words; "" before the first step."""
+
+    tone: Annotated[str, HIDDEN] = "plain"
+    """How to color the claim: `good`, `warn`, `bad` or `plain`."""
 
 
 def summary_of(run: Run, ended: bool = False, curves: Curves | None = None) -> RunSummary:
@@ -198,7 +195,7 @@ def summary_of(run: Run, ended: bool = False, curves: Curves | None = None) -> R
         mark[:2] = stat.st_size, stat.st_mtime_ns
     if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
         with contextlib.suppress(ValidationError):
-            return _SUMMARY.validate_python(kept)
+            return RunSummary.model_validate(kept)
     curves = curves or Curves(run.folder)
     curves.refresh()
     held_out = list(curves.held_out.values())
@@ -216,7 +213,7 @@ def summary_of(run: Run, ended: bool = False, curves: Curves | None = None) -> R
         tone=diagnosis.tone if diagnosis else "plain",
         spark=tuple(float(f"{value:.4g}") for _, value in spark),
     )
-    record = {"version": SUMMARY_VERSION, "mark": mark, **asdict(found)}
+    record = {"version": SUMMARY_VERSION, "mark": mark, **found.model_dump(mode="json")}
     temporary = run.folder / f"{SUMMARY}.{os.getpid()}.tmp"
     with contextlib.suppress(CannotWrite), writing(temporary):  # no fsync: a lost summary is simply made again
         temporary.write_text(json.dumps(record), encoding="utf-8")

@@ -221,7 +221,7 @@ FILM_HEIGHT = 240  # smaller videos are enlarged, so that the step can be read
 
 
 def write_film(run: Path, index: int = 0) -> tuple[Path, list[int]]:
-    """Write the previews of a number as one mp4, in which each says its step; return it and the steps.
+    """Write the previews with one number as an mp4 that labels each with its step; return it and the steps.
 
     Raises ConfigError if there are fewer than two steps, DataError, CannotWrite.
     """

@@ -5,7 +5,6 @@ It can be written at any time, opens anywhere and loads nothing. assets/elements
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from workbench.clips import media
 from workbench.display import elements, inline_html
 from workbench.display.inline_html import EMBED_LIMIT, framed, heading, note
 from workbench.display.quantities import moment
-from workbench.errors import ConfigError
+from workbench.families import known_model
 from workbench.jobs import State
 from workbench.runs.data import read_lock
 from workbench.runs.metrics import RunSession, read_sessions
@@ -173,9 +172,8 @@ def fitting(found: RunPreviews) -> list[int]:
 def _head(seen: RunSnapshot) -> dict[str, Any]:
     what, settings = "", seen.settings
     if settings is not None:
-        model = settings.model
-        with contextlib.suppress(ConfigError):  # an unknown model
-            model = settings.resolved.model.title
+        known = known_model(settings.model)
+        model = known.model.title if known else settings.model
         trained = "full fine-tuning of" if settings.method == "full" else f"{lora_words(settings)} on"
         what = f"{trained} {model}, dataset {', '.join([settings.dataset, *settings.more_datasets])}"
         if not settings.dataset:

@@ -14,7 +14,8 @@ from pydantic import field_validator
 
 from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
-from workbench.families.denoising import Curve
+from workbench.families.denoising import FEWEST_COMPUTED, Curve
+from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_FOR_PICTURE, SOUND_ONLY
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
 from workbench.families.told import BESIDE, GivenShare, parse_given
@@ -58,10 +59,13 @@ class ModelSettings(NamesModel):
     the details; each learns from its own range of noise levels. both: two runs, one after the other, whose results are
     used together."""
 
-    sound: Literal["picture", "picture+sound", "sound"] = field("picture", title="What it learns", own=True)
+    sound: Literal["picture", "picture+sound", "sound", "sound for picture", "picture for sound"] = field(
+        "picture", title="What it learns", own=True
+    )
     """What to learn from the clips, for models that make picture and sound. picture+sound: both at once; clips without
-    sound teach the picture alone. sound: the sound alone, such as a voice or a kind of noise; clips without sound are
-    left out. Samples always have both."""
+    sound teach the picture alone. sound: the sound alone, such as a voice or a kind of noise. sound for picture: the
+    sound that belongs to a given picture (video to audio). picture for sound: the picture that belongs to a given sound
+    (audio to video). Clips without sound are left out of the last three. Samples always have both."""
 
     sound_weight: float = field(1.0, title="Sound loss weight", low=0.0, high=100.0, advanced=True, own=True)
     """Weight of the sound's loss beside the picture's. The authors of LTX-2 use 1."""
@@ -303,7 +307,7 @@ class MaskSettings(Settings):
     loss_mask: Literal["off", "inside", "outside"] = field("off", title="Learn from", advanced=True, own=True)
     """Learn only the part of each clip that its mask marks. A mask is a gray video linked to the clip. inside: learn
     where it is white. outside: learn where it is black. off: learn the whole clip, even if it has a mask. The loss is
-    averaged over the part, so a small face is learned as fast as a large one. Using the LoRA takes no mask."""
+    averaged over the part, so a small face is learned as fast as a large one. No mask is needed to use the LoRA."""
 
     unmasked_clips: Literal["refuse", "whole"] = field("refuse", title="Clips without a mask", advanced=True)
     """refuse: the run does not start if a clip to train on has no mask, and the error names it. whole: learn such a
@@ -312,7 +316,7 @@ class MaskSettings(Settings):
     outside_weight: float = field(0.0, title="Weight of the rest", low=0.0, high=100.0, advanced=True)
     """Also keep the rest of each clip close to what the base model predicts with the same noise, with this weight in
     the loss. This stops the LoRA from changing what it is not shown. A step takes up to a third longer. 0 turns it off:
-    the rest may become anything."""
+    nothing constrains the rest."""
 
     mask_floor: float = field(0.0, title="Minimum weight", low=0.0, high=1.0, advanced=True)
     """How much the rest of the clip still counts in the loss: 0 not at all, 0.1 a tenth, 1 as much as the learned
@@ -337,8 +341,8 @@ class TrainingSettings(Settings):
     SECTION = "Training"
 
     steps: int = field(300, title="Steps", low=1, high=1_000_000, unit="steps")
-    """How many times the weights are updated. More steps teach the model more, but at some point it forgets the
-    rest."""
+    """How many times the weights are updated. More steps teach the model more, but eventually it forgets what it
+    knew."""
 
     epochs: float | None = field(None, title="Epochs", low=0.01, high=100_000, advanced=True)
     """Passes over all clips. If set, the number of steps is computed from it."""
@@ -352,7 +356,7 @@ class TrainingSettings(Settings):
     """Batches accumulated before each update: the effect of a larger batch without its memory."""
 
     learning_rate: float = field(1e-4, title="Learning rate", low=1e-8, high=10.0)
-    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy wants 1."""
+    """Size of each update. Too high and the videos fall apart, too low and nothing changes. Prodigy needs 1."""
 
     scale_learning_rate: bool = field(False, title="Scale the learning rate", advanced=True)
     """Multiply the learning rate by batch size and gradient accumulation."""
@@ -492,7 +496,7 @@ class LoraSettings(Settings):
 
     training_adapter: str | None = field(None, title="Training adapter", source="loras", advanced=True, path=True)
     """A frozen LoRA that is on only during training, as NAME=STRENGTH: one that undoes the distillation of a few-step
-    model, which plain training would destroy. Previews run without it, and so does whoever uses the new LoRA."""
+    model, which plain training would destroy. Previews run without it, and it is not needed to use the new LoRA."""
 
     lora_init: Literal["default", "gaussian", "orthogonal", "pissa", "olora", "eva", "corda", "loftq"] = field(
         "default", title="LoRA initialization", advanced=True
@@ -534,6 +538,10 @@ class PreviewSettings(Settings):
     )
     """Denoising steps per preview. Empty: the model's default."""
 
+    preview_speed: Literal["auto", "exact", "fast"] = field("auto", title="Preview speed", advanced=True)
+    """exact: compute every denoising step. fast: skip two of three, for nearly the same video, as fast samples do.
+    auto: fast if the previews would take longer than the training between them."""
+
     preview_guidance: float | None = field(None, title="Preview guidance scale", low=0.0, high=50.0, advanced=True)
     """How closely previews follow their prompt. Empty: the model's default."""
 
@@ -555,7 +563,7 @@ class PreviewSettings(Settings):
     """Every preview of a prompt starts from this seed, so that they can be compared."""
 
     preview_inputs: bool = field(True, title="Save training inputs", advanced=True)
-    """Before the first step, save two clips as the model reads them, and what its video encoder keeps of them."""
+    """Before the first step, save two clips as the model reads them, and the same clips after encoding and decoding."""
 
     preview_latents_only: bool = field(False, title="Keep previews as latents", advanced=True)
     """Save previews without decoding them, which takes less time and memory. They can be decoded later."""
@@ -735,6 +743,7 @@ OTHER_NAMES = {
     "training_adapter": "assistant LoRA, de-distill, distilled, turbo, assistant_lora_path",
     "preview_lora": "speed LoRA, turbo, lightning, lightx2v, few steps, inference LoRA",
     "preview_steps": "num inference steps",
+    "preview_speed": "step skipping, slow previews, previews take longer than training",
     "save_every": "checkpointing steps, save every n steps",
     "keep_checkpoints": "checkpoints total limit, max step saves",
     "best_point": "early stopping, stop automatically, auto stop, which epoch, overtraining, patience",
@@ -769,7 +778,7 @@ OTHER_NAMES = {
     "mask_floor": "unmasked weight, mask min value, masked training",
     "mask_soften": "mask blur, feather, masked training",
     "snr_gamma": "min snr gamma",
-    "sound": "audio, with audio, audio to video, joint audio video training, voice, train audio",
+    "sound": "audio, with audio, audio to video, video to audio, foley, joint audio video training, voice, train audio",
     "sound_weight": "audio loss weight, audio loss multiplier",
     "expert": "dit high, dit low, high noise model, low noise model, min timestep, max timestep, train high noise",
     "timestep_density": "weighting scheme, timestep sampling, timestep type, sigmoid, noise level sampling",
@@ -818,9 +827,30 @@ class TrainSettings(
     ALSO = OTHER_NAMES
 
     @property
+    def told_kinds(self) -> tuple[str, ...]:
+        """The kinds of conditioning in use, as in `ToldSettings`; "picture" or "sound" for a given stream."""
+        stream = {SOUND_FOR_PICTURE: ("picture",), PICTURE_FOR_SOUND: ("sound",)}.get(self.sound, ())
+        return (*super().told_kinds, *stream)
+
+    @property
     def is_dora(self) -> bool:
         """Whether weight magnitudes are trained, too; `dora` has no effect with other methods."""
         return self.dora and self.method == "lora"
+
+    @property
+    def skips_preview_steps(self) -> bool:
+        """Whether previews skip denoising steps: on request, or if training between them needs fewer predictions.
+
+        A training step counts as three predictions a clip, one forward and two for the backward pass.
+        """
+        if self.preview_speed != "auto" or not self.preview_every:
+            return self.preview_speed == "fast"
+        family, model = self.resolved
+        guided = (model.guidance_scale if self.preview_guidance is None else self.preview_guidance) > 1
+        passes = family.facts(model).guided_passes if guided else 1
+        steps = self.preview_steps or model.steps
+        trained = 3 * self.preview_every * self.batch_size * self.gradient_accumulation
+        return steps > FEWEST_COMPUTED and self.previews_at_once * steps * passes > trained
 
 
 def chosen_blocks(text: str, count: int) -> frozenset[int] | None:
@@ -869,7 +899,7 @@ def _prompts(values: Values) -> bool:
 # not listed always have an effect.
 EFFECTS: tuple[tuple[str, Callable[[Values], bool]], ...] = (
     ("condition image_dropout", lambda values: _image(values) and not _tells(values)),
-    ("first_frame_share", lambda values: not _tells(values)),
+    ("first_frame_share", lambda values: not _tells(values) and values["sound"] not in SOUND_ONLY),
     ("sound_weight", lambda values: values["sound"] == "picture+sound"),
     ("reference_downscale", lambda values: bool(values["reference"])),
     (

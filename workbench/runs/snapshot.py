@@ -172,8 +172,7 @@ class RunSnapshot:
         status = self.status
         if self.waits or status.state is State.FINISHED:
             return 0.0 if self.waits else 1.0
-        share = status.step / status.total if status.total else None
-        return share if status.state.alive else share or 0.0
+        return status.share if status.state.alive else status.share or 0.0
 
     @cached_property
     def failure(self) -> Failure | None:
@@ -235,7 +234,7 @@ class RunSnapshot:
         offer("pause", "Pause", f"runs pause {name}", running)
         offer("resume", "Resume", f"runs resume {name}", state is State.PAUSED)
         offer("stop", "Stop", f"runs stop {name}", state.alive and state is not State.STOPPING)
-        offer("kill", "End by force", f"runs stop {name} --grace 0", state is State.STOPPING)
+        offer("kill", "Force stop", f"runs stop {name} --grace 0", state is State.STOPPING)
         offer("save", "Save now", f"runs save {name}", running)
         offer("preview", "Preview now", f"runs preview {name}", running)
         offer("live sample", "Generate after this step", f"runs live-sample {name}", running)
@@ -297,7 +296,13 @@ class SnapshotReader:
             known.append(Fact("training_time", "training time", duration(training_seconds(run.folder, sessions))))
         if stops_at is not None:
             known.append(time_limit_fact(status, stops_at))
-        spilling = None
+        spilling = skipping = None
+        fast = any(one.record.get("speed") == "fast" for one in self._previews.previews)
+        if fast and settings and settings.preview_speed == "auto":
+            skipping = Note(
+                "Previews skip two of three denoising steps, because all of them would take longer than the training "
+                "between two previews. preview_speed exact computes every step."
+            )
         if status.state.alive:
             device, busy = machine_load()
             known.append(load_fact(device, busy))
@@ -314,7 +319,7 @@ class SnapshotReader:
             width=width,
             lora=lora,
             facts=tuple(known),
-            notes=(*filter(None, [spilling]), *notes(run.folder, status, settings, parent, sessions)),
+            notes=(*filter(None, [spilling, skipping]), *notes(run.folder, status, settings, parent, sessions)),
             diagnosis=diagnosis,
             curves=curves,
             best_step=best,
@@ -401,7 +406,7 @@ def time_left(status: Status, stops_at: float | None = None) -> str:
     limit = math.inf if stops_at is None else max(0.0, stops_at - time.time())
     if limit < status.seconds_left:
         return f"about {duration(limit)} until its time limit"
-    return f"about {duration(status.seconds_left)} left"
+    return status.left
 
 
 def time_limit_fact(status: Status, stops_at: float) -> Fact:
@@ -459,7 +464,7 @@ def metric_facts(curves: Curves, diagnosis: Diagnosis | None = None) -> Iterator
 
 def load_fact(device: str, load: Load) -> Fact:
     """Describe the load of the machine's device."""
-    what = "processor" if device.startswith("processor") else "GPU"
+    what = "CPU" if device.startswith("CPU") else "GPU"
     busy = "" if load.utilization is None else f"{load.utilization:.0f}%"
     memory = "" if load.memory_used_gb is None else f"{load.memory_used_gb:.1f} of "
     return Fact("load", f"{what} load", ", ".join(filter(None, [busy, f"{memory}{load.memory_total_gb:.0f}"])), "GB")
@@ -474,7 +479,7 @@ def spilled(curves: Curves, device: str, load: Load) -> Note | None:
     Windows does that. Nothing reports it, but steps take ten and more times as long (ai-toolkit, issue 794).
     """
     used = load.memory_used_gb
-    if device.startswith("processor") or used is None or used < FULL * load.memory_total_gb or curves.slowed < SLOWED:
+    if device.startswith("CPU") or used is None or used < FULL * load.memory_total_gb or curves.slowed < SLOWED:
         return None
     return Note(
         f"The GPU's memory is full ({used:.1f} of {load.memory_total_gb:.0f} GB) and a step takes {curves.slowed:.0f} "

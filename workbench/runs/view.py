@@ -5,12 +5,11 @@ The page polls them through operations; a report stores them. No torch.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from workbench.errors import ConfigError
+from workbench.families import known_model
 from workbench.runs.analysis.best_point import Forecast
 from workbench.runs.analysis.curves import BANDS, NO_CURVES, Curves, smoothed
 from workbench.runs.previews import Preview
@@ -37,10 +36,8 @@ def videos(now: RunSnapshot) -> dict[str, Any]:
     if every and now.status.state.alive and now.headline in ("running", "paused", "starting"):
         first = (now.step // every + 1) * every
         coming = [step for step in (min(first, last), min(first + every, last)) if step not in steps]
-    model = None
-    if settings is not None:
-        with contextlib.suppress(ConfigError):  # an unknown model
-            model = settings.resolved.model
+    known = known_model(settings.model) if settings else None
+    model = known.model if known else None
     return {
         "width": now.width,
         "height": (settings.height or (model.height if model else 0)) if settings else 0,
@@ -118,7 +115,7 @@ def chart(title: str, lines: Sequence[Mapping[str, Any]], note: str = "", **more
 
 
 def main_charts(curves: Curves, best: int | None, forecast: Forecast | None = None) -> list[dict[str, Any]]:
-    """Return the most important charts.
+    """Return the most important charts, some of them without lines.
 
     best: step of the best checkpoint;  forecast: of the best point, if the run looks for it
     """
@@ -139,28 +136,22 @@ def main_charts(curves: Curves, best: int | None, forecast: Forecast | None = No
         line("drift", curves.other_changes.points(), "faint", "dots"),
     ]
     note = "without the effect of the sampled noise levels" if means else ""
-    found = [
+    sound = [
+        line("smoothed", curves.sound_loss.smoothed(), "faint"),
+        line("held-out", curves.held_out_sound.points(), "accent", "dots"),
+    ]
+    by_mask = [
+        line("inside the masks", curves.visible_inside.points(), "accent", "dots"),
+        line("outside the masks", curves.visible_outside.points(), "faint", "dots"),
+    ]
+    return [
         chart("Loss", loss, note),
+        chart("Loss of the sound", sound),
         chart("Held-out loss by noise level", _noise_lines(curves)),
         chart("Change of the output", change),
+        _best_point_chart(curves, forecast),
+        chart("Visible effect on masked clips", by_mask, "levels of 255"),
     ]
-    heard = curves.held_out_sound.points()
-    if of_steps := curves.sound_loss.smoothed():
-        found.insert(
-            1,
-            chart(
-                "Loss of the sound", [line("smoothed", of_steps, "faint"), line("held-out", heard, "accent", "dots")]
-            ),
-        )
-    if curves.points:
-        found.append(_best_point_chart(curves, forecast))
-    if inside := curves.visible_inside.points():
-        by_mask = [
-            line("inside the masks", inside, "accent", "dots"),
-            line("outside the masks", curves.visible_outside.points(), "faint", "dots"),
-        ]
-        found.append(chart("Visible effect on masked clips", by_mask, "levels of 255"))
-    return found
 
 
 def _best_point_chart(curves: Curves, forecast: Forecast | None) -> dict[str, Any]:

@@ -43,8 +43,7 @@ from workbench.families.lora_names import block_number, check_fit, match_report
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.other_families import refuse_other_lora
-from workbench.sampler.block_scales import BlockScales
-from workbench.sampler.loras import Lora, read_header
+from workbench.sampler.loras import BlockScales, Lora, read_header
 from workbench.workspace import from_json, write_bytes
 from workbench.workspace.lora_names import ALSO
 

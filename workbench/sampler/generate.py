@@ -4,7 +4,7 @@ The weights stay loaded between requests; LoRAs come and go. On a GPU the dtype 
 `precision` at `auto`: the stored dtype, or the authors' where the family says so. On a CPU it is float32.
 
     exact       the same as the stock pipelines, up to rounding
-    fast        step skipping in the middle; on a GPU, compiled blocks
+    fast        step skipping; on a GPU, compiled blocks
     low-memory  8-bit blocks, and one part at a time on the device
 
 Running out of memory in the last step must not cost a clip that took minutes to denoise. So latents are decoded in the
@@ -45,6 +45,9 @@ from workbench.sampler.adapters import Experts
 from workbench.sampler.inputs import (
     SampleInputs,
     first_frames,
+    given_back,
+    given_frames,
+    given_sound,
     inputs_of,
     last_frames,
     read_picture,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 # Record key -> setting whose file is hashed: HASHED always, with None for no file; TOLD only if there is a file.
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
 TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
+TOLD |= {f"{name}_sha256": name for name in ("given_sound", "given_video")}
 DecodingMethod = Literal["whole", "tiles", "processor"]
 METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
 # Latent previews: squares per row and column of the calibration picture, a square's side in latents, the regression's
@@ -150,11 +154,11 @@ class Sampler:
         found = fetched(inputs.loras, self._report)
         loras = self.experts.apply(found, workspace.cache / "loras", settings.force_loras)
         self._prepare(settings)
-        text = self._text(settings.prompt)
+        text = self.text(settings.prompt)
         zeros = _compares_with_zeros(inputs, self.model, found)
         negative = None
         if inputs.guidance.wanted:
-            negative = self.family.no_text(self._text("")) if zeros else self._text(inputs.negative_prompt)
+            negative = self.family.no_text(self.text("")) if zeros else self.text(inputs.negative_prompt)
         noise = torch.Generator("cpu").manual_seed(inputs.settings.seed or 0)
         recorded = (read_header(lora.file).metadata.get(REFERENCE_KEY, "") for lora in found)
         downscale = next((int(text) for text in recorded if text.isdecimal() and int(text) > 0), 1)
@@ -178,9 +182,10 @@ class Sampler:
             temperature=inputs.temperature,
             conditioning_scale=settings.conditioning_scale,
             **self._start_latents(inputs, shape, noise, downscale),
+            **self._given_streams(inputs),
         )
         try:  # two experts move to the device by themselves
-            with contextlib.nullcontext() if self._pair else self._on_device(self.transformer):
+            with contextlib.nullcontext() if self._pair else self.on_device(self.transformer):
                 latents, sound = self.family.denoise_with_sound(self.transformer, denoise_inputs)
         finally:
             self.experts.rest()
@@ -193,10 +198,15 @@ class Sampler:
 
         began, record = time.monotonic(), denoised.record
         noise = torch.Generator("cpu").set_state(denoised.noise)
-        video, how = self._decode(denoised.latents.to(self._torch_device), noise)
-        video = video[0, :, -record["frames"] :]
-        frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
-        sound = None if denoised.sound is None else self._decode_sound(denoised.sound)
+        given = given_back(record)
+        how: DecodingMethod | Literal["given"] = "given"
+        if (frames := given.frames) is None:
+            video, how = self._decode(denoised.latents.to(self._torch_device), noise)
+            video = video[0, :, -record["frames"] :]
+            frames = ((video.permute(1, 2, 3, 0) / 2 + 0.5) * 255).round().to(torch.uint8).numpy()
+        sound = given.sound
+        if sound is None and denoised.sound is not None:
+            sound = self._decode_sound(denoised.sound)
         seconds = round(record["seconds"] + time.monotonic() - began, 3)
         joint = frame_metrics.joint(frames, record["kept_frames"])
         measured = {} if joint is None else {"joint": round(joint, 2)}
@@ -214,10 +224,27 @@ class Sampler:
         sound = tensors[SOUND][None] if SOUND in tensors else None
         return Denoised(self.family.latents_from_file(self.folder, tensors), tensors[NOISE], record, sound)
 
+    def _given_streams(self, inputs: SampleInputs) -> dict[str, Any]:
+        """Return the `DenoiseInputs` fields `sound` and `picture`, encoded from the request's files."""
+        import torch
+
+        settings, shape = inputs.settings, inputs.shape
+        found: dict[str, Any] = {}
+        if settings.given_sound:
+            heard = given_sound(settings, shape.frames / shape.fps, self.family.sound_rate(self.folder))
+            encoder = self.family.load_sound_encoder(self.folder, self._torch_device)
+            found["sound"] = self.family.encode_sound(encoder, torch.from_numpy(heard))[SOUND]
+        if settings.given_video:
+            with self.on_device(self._vae):
+                moments = self.family.encode_video(self._vae, as_clip(given_frames(settings, shape)))
+            no_noise = torch.zeros(1, *self.family.latents_shape(self.folder, shape.frames, shape.height, shape.width))
+            found["picture"] = self.family.sample_latents({name: v.cpu() for name, v in moments.items()}, no_noise)
+        return found
+
     def latent_preview(self) -> LatentPreviewer:
         """Return the renderer of latent previews, created on first use."""
         if self._latent_previewer is None:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 self._latent_previewer = LatentPreviewer(self.family, self._vae, self.facts.spatial)
         return self._latent_previewer
 
@@ -279,7 +306,7 @@ class Sampler:
     # ---- parts
 
     @contextlib.contextmanager
-    def _on_device(self, part: Any) -> Iterator[None]:
+    def on_device(self, part: Any) -> Iterator[None]:
         """Put a part on the device, and on its offload device afterwards."""
         moves = self.offload_plan.model_offload and not (part is self.transformer and self.offload_plan.blocks_to_swap)
         if moves:
@@ -291,12 +318,12 @@ class Sampler:
                 part.to(self._offload_device)
                 free_memory()
 
-    def _text(self, prompt: str) -> Tensors:
+    def text(self, prompt: str) -> Tensors:
         """Return a prompt's embedding, on the device. The most recent ones are kept."""
         if prompt in self._texts:
             self._texts.move_to_end(prompt)
         else:
-            with self._on_device(self._text_encoder):
+            with self.on_device(self._text_encoder):
                 found = self.family.encode_text(self._text_encoder, [prompt])
                 self._texts[prompt] = {name: value.cpu() for name, value in found.items()}
             while len(self._texts) > PROMPTS_KEPT:
@@ -320,7 +347,7 @@ class Sampler:
         if not (settings.continue_from or settings.video or picture is not None or tells):
             return {}
         last = None
-        with self._on_device(self._vae):
+        with self.on_device(self._vae):
             if settings.continue_from:
                 before = named_paths.resolve(settings.continue_from, "continue_from")
                 last = last_frames(before, inputs.kept_frames, shape.fps, *size)
@@ -354,7 +381,7 @@ class Sampler:
         if self._sound_decoder is None:
             load = self.family.load_sound_decoder
             self._sound_decoder = load(self.folder, self._offload_device, self._vae_dtype)
-        with self._on_device(self._sound_decoder):
+        with self.on_device(self._sound_decoder):
             return self.family.decode_sound(self._sound_decoder, latents)
 
     def _decode(self, latents: torch.Tensor, noise: torch.Generator) -> tuple[torch.Tensor, DecodingMethod]:
@@ -369,7 +396,7 @@ class Sampler:
             free_memory()
 
         try:
-            with self._on_device(self._vae):
+            with self.on_device(self._vae):
                 begin: DecodingMethod = "tiles" if self.offload_plan.tiled else "whole"
                 return decode(self.family, self._vae, latents, make_room, begin, noise)
         finally:

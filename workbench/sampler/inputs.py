@@ -10,21 +10,23 @@ from __future__ import annotations
 import functools
 import itertools
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape, shape_of
 from workbench.clips.media import Pixels
 from workbench.clips.records import file_sha256
+from workbench.clips.sound import Samples, read_sound
 from workbench.errors import ConfigError, DataError
 from workbench.families import settle
 from workbench.families.base import Family
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
+from workbench.families.sound import Sound
 from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, as_clip, on_white, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 FOLDER = "inputs"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+GIVEN_RATE = 48000  # samples per second of a given sound in its sample's file
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ def inputs_of(workspace: Workspace, settings: SampleSettings) -> SampleInputs:
     family, model = resolved = settings.resolved
     check_own(settings, resolved)
     _check_pictures(family, model, settings)
+    _check_streams(settings)
     scheduler = model.scheduler if settings.scheduler == "model" else settings.scheduler
     if scheduler not in family.schedulers:
         rule = " or ".join(("model", *family.schedulers))
@@ -170,7 +174,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
     if settings.image and not from_image and family.refusal(model, "first"):
         sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
         raise ConfigError.of("image", sentence)
-    begins = settings.image or settings.continue_from or settings.told.keys() - set(BESIDE)
+    begins = settings.image or settings.continue_from or settings.given_video or settings.told.keys() - set(BESIDE)
     if from_image and not begins and family.refusal(model, NOTHING):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture file")
     if settings.image:
@@ -184,7 +188,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
         )
     if settings.video and settings.continue_from:
         raise ConfigError.of("video", "video and continue_from are both given: change a video, or continue one")
-    for name in ("video", "continue_from", "continue_to", "mask", "control"):
+    for name in ("video", "continue_from", "continue_to", "mask", "control", "given_video"):
         if file := getattr(settings, name):
             check_video(named_paths.resolve(file, name), name)
     if settings.reference:
@@ -193,6 +197,16 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
             sentence = f"{model.title} takes a picture: give a PNG, JPEG, WebP or BMP file"
             raise ConfigError.of("reference", f"reference is {path.name}, but {sentence}")
         (check_picture if media.is_picture(path) else check_video)(path, "reference")
+
+
+def _check_streams(settings: SampleSettings) -> None:
+    """Refuse a given video beside other inputs, and a sound that cannot be used."""
+    for name in ("image", "video", "continue_from", "given_sound"):
+        if settings.given_video and getattr(settings, name):
+            sentence = "which keeps all of its picture and gets a new sound: leave one out"
+            raise ConfigError.of(name, f"{name} and given_video are both given, {sentence}")
+    if settings.given_sound:
+        check_sound(named_paths.resolve(settings.given_sound, "given_sound"), "given_sound")
 
 
 def portable(workspace: Workspace, settings: SampleSettings) -> SampleSettings:
@@ -261,6 +275,47 @@ def check_video(path: Path, setting: str = "video") -> None:
         media.probe(path)
     except DataError as error:
         raise _refusal(setting, path, f"cannot be used: {error}") from error
+
+
+def check_sound(path: Path, setting: str = "given_sound") -> None:
+    """Raise ConfigError if a file is not a readable sound or video with sound."""
+    _sound(path, setting, seconds=0.1)
+
+
+def given_sound(settings: SampleSettings, seconds: float, rate: int) -> Samples:
+    """Read a sample's given sound: float32 [2, samples], cut or followed by silence. Raises ConfigError."""
+    return _sound(named_paths.resolve(settings.given_sound, "given_sound"), "given_sound", seconds=seconds, rate=rate)
+
+
+def _sound(path: Path, setting: str, **how: Any) -> Samples:
+    try:
+        return read_sound(path, alone=True, **how)
+    except DataError as error:
+        raise _refusal(setting, path, f"cannot be used: {error}") from error
+
+
+def given_frames(settings: SampleSettings, shape: Shape) -> Pixels:
+    """Read the frames of a sample's given video: uint8 [F, H, W, 3]. Raises ConfigError."""
+    path = named_paths.resolve(settings.given_video, "given_video")
+    return first_frames(path, shape.frames, shape.fps, shape.height, shape.width, "given_video")
+
+
+class GivenBack(NamedTuple):
+    """What a sample has of its given files instead of decoded latents: uint8 frames, or the sound; None for neither."""
+
+    frames: Pixels | None = None
+    sound: Sound | None = None
+
+
+def given_back(record: Mapping[str, Any]) -> GivenBack:
+    """Read what a sample's record says was given to it, unless the file is gone. Raises ConfigError."""
+    values = record.get("settings") or {}
+    named = {name: values.get(name) for name in ("given_video", "given_sound")}
+    settings = SampleSettings().changed(**{name: path for name, path in named.items() if path and Path(path).is_file()})
+    shape = Shape(record["frames"], record["height"], record["width"], float(record["fps"]))
+    frames = given_frames(settings, shape) if settings.given_video else None
+    sound = given_sound(settings, shape.frames / shape.fps, GIVEN_RATE) if settings.given_sound else None
+    return GivenBack(frames, None if sound is None else Sound(sound, GIVEN_RATE))
 
 
 def first_frames(path: Path, count: int, fps: float, height: int, width: int, setting: str = "video") -> Pixels:
@@ -394,7 +449,10 @@ def keep(workspace: Workspace, path: Path, kind: Kind) -> Path:
     folder = workspace.samples / FOLDER
     if path.parent == folder:
         return path
-    (check_picture if kind == "picture" or media.is_picture(path) else check_video)(path)
+    if kind == "sound":
+        check_sound(path)
+    else:
+        (check_picture if kind == "picture" or media.is_picture(path) else check_video)(path)
     return _copied(path, folder / f"{file_sha256(path)}{path.suffix.lower()}")
 
 

@@ -1,7 +1,8 @@
 """LoRA files: find them by name, fetch them from the Hub, check their headers. No torch.
 
-Settings name a LoRA as WHAT=SCALE; the scale defaults to 1, and may be followed by factors of single blocks
-(block_scales.py). WHAT is
+Settings name a LoRA as WHAT=SCALE[BLOCKS]. The scale defaults to 1. BLOCKS are factors of it for single transformer
+blocks, ranges of them, or `rest`, the layers outside the main blocks; blocks count from 0, as in the training setting
+`blocks`, and those that are not named keep the scale. WHAT is
 
     ring                            the export of a run; also runs/ring, runs/ring@250, loras/NAME (see lora_names)
     /folder/file.safetensors        a file; also files written by torch (.pt, .bin, .ckpt)
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,6 @@ from workbench.families.lora_files import (
     is_of_torch,
 )
 from workbench.hub import HubLost
-from workbench.sampler.block_scales import BlockScales, parse_blocks
 from workbench.workspace import SLUG, Workspace, lora_names, named_paths, safetensors_header
 from workbench.workspace.safetensors_header import MOST_BYTES, Header
 
@@ -51,6 +51,84 @@ IMPOSTORS = (
 )
 
 
+# ---- strengths of single blocks: ring=0.8[0-9:0.5, 12:0, rest:1]
+
+REST = "rest"
+PART = re.compile(rf"(?:(\d{{1,4}})(?:\s*-\s*(\d{{1,4}}))?|{REST})\s*:\s*(\S+)")
+GRAMMAR = "write ranges of blocks with factors, as in ring=0.8[0-9:0.5, 12:0]"
+
+
+@dataclass(frozen=True)
+class BlockScales:
+    """Factors of a LoRA's scale by (first block, last block), in order; `rest` for the layers outside the blocks."""
+
+    ranges: tuple[tuple[int, int, float], ...] = ()
+    rest: float = 1.0
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges) or self.rest != 1
+
+    def __str__(self) -> str:
+        parts = [f"{first if first == last else f'{first}-{last}'}:{factor:g}" for first, last, factor in self.ranges]
+        parts += [f"{REST}:{self.rest:g}"] if self.rest != 1 else []
+        return f"[{','.join(parts)}]" if parts else ""
+
+    def factor(self, block: int | None) -> float:
+        """Return the factor of a block, or with None of the layers outside the blocks."""
+        if block is None:
+            return self.rest
+        return next((factor for first, last, factor in self.ranges if first <= block <= last), 1.0)
+
+    def unused(self, blocks: Iterable[int | None]) -> str:
+        """Say which part changes none of a LoRA's blocks, as the end of a sentence that names it; "" if all do.
+
+        blocks: of the LoRA's layers, None for layers outside the blocks
+        """
+        found = set(blocks)
+        numbers = sorted(one for one in found if one is not None)
+        has = f"its blocks are {_in_words(numbers)}" if numbers else "it has no layers in blocks"
+        for first, last, _ in self.ranges:
+            if not any(first <= number <= last for number in numbers):
+                name = str(first) if first == last else f"{first}-{last}"
+                return f"{name}, but {has}: name some of these"
+        if self.rest != 1 and None not in found:
+            return f"{REST}, but the LoRA has no layers outside the blocks: leave it out"
+        return ""
+
+
+def parse_blocks(text: str) -> BlockScales:
+    """Parse what stands between the brackets. Raises ValueError, whose text continues a sentence on it."""
+    ranges, rest = list[tuple[int, int, float]](), 1.0
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = PART.fullmatch(part)
+        if match is None or not math.isfinite(factor := _number(match[3])):
+            raise ValueError(f"{part[:40]!r}: {GRAMMAR}")
+        if match[1] is None:
+            rest = factor
+            continue
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise ValueError(f"{part[:40]!r}, a range that ends before it begins: {GRAMMAR}")
+        if any(first <= other[1] and other[0] <= last for other in ranges):
+            raise ValueError(f"{part[:40]!r}, which names a block twice: give each block one factor")
+        ranges.append((first, last, factor))
+    return BlockScales(tuple(sorted(ranges)), rest)
+
+
+def _in_words(numbers: list[int]) -> str:
+    """Return sorted numbers as ranges: 0 to 5, 8, 10 to 12."""
+    runs = list[list[int]]()
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs)
+
+
+# ---- from name to file
+
+
 @dataclass(frozen=True)
 class Lora:
     """One LoRA of a request. path: None for a LoRA on the Hub that is not downloaded yet"""
@@ -65,9 +143,6 @@ class Lora:
         """The file of a LoRA that is on disk."""
         assert self.path is not None, f"{self.name} was not fetched"
         return self.path
-
-
-# ---- from name to file
 
 
 def available_loras(workspace: Workspace) -> list[str]:
@@ -183,23 +258,19 @@ def split_scale(text: str) -> tuple[str, float]:
     if (match := BLOCKS.fullmatch(text)) is not None:
         text = match["lora"]
     name, equals, tail = text.strip().rpartition("=")
-    if not equals or is_lora_file(tail) or (ADDRESS.match(text.strip()) and not _is_number(tail)):
+    if not equals or is_lora_file(tail) or (ADDRESS.match(text.strip()) and math.isnan(_number(tail))):
         name, tail = text.strip(), "1"
-    try:
-        scale = float(tail)
-    except ValueError:
-        scale = math.nan
+    scale = _number(tail)
     if not name or not math.isfinite(scale):
         raise _refusal(f"{text[:120]!r}: write a run's name or a .safetensors file, then =SCALE, as in ring=0.8")
     return (_of_address(address) if (address := ADDRESS.fullmatch(name)) else name), scale
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return math.nan
 
 
 def _of_address(address: re.Match[str]) -> str:

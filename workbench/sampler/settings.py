@@ -26,7 +26,7 @@ LENGTHS = re.compile(r"(?P<frames>[0-9]{1,9})?\s*(keep\s+(?P<kept_frames>[0-9]{1
 PICTURES = re.compile(r"(?:^|\s+)(last|key)=")  # a line's own pictures: last=FILE, key=FILE=FRAME
 
 Speed = Literal["exact", "fast", "low-memory"]
-Kind = Literal["picture", "video"]
+Kind = Literal["picture", "video", "sound"]
 # Settings that name an input file. Each line of `keyframes` names a picture as well.
 INPUT_FILES: dict[str, Kind] = {
     "image": "picture",
@@ -37,6 +37,8 @@ INPUT_FILES: dict[str, Kind] = {
     "mask": "video",
     "control": "video",
     "reference": "video",  # or a picture
+    "given_sound": "sound",  # or a video
+    "given_video": "video",
 }
 
 
@@ -124,6 +126,14 @@ class SampleSettings(NamesModel):
     reference: str = field("", title="Reference", section=WHAT, advanced=True, path=True, own=True)
     """A video or picture file for an in-context LoRA to work from, scaled down as the LoRA was trained. For Wan VACE:
     a picture of what the video should show."""
+
+    given_sound: str = field("", title="Sound to follow", section=WHAT, advanced=True, path=True, own=True)
+    """A sound file, or a video whose sound is taken: the picture is made for it, and the video has it as its sound. It
+    is cut to the video's length or followed by silence. For LoRAs trained with sound *picture for sound*."""
+
+    given_video: str = field("", title="Video to give a sound", section=WHAT, advanced=True, path=True, own=True)
+    """A video file that keeps its picture, scaled and cropped to the video's size, and gets a new sound. For LoRAs
+    trained with sound *sound for picture*."""
 
     loras: tuple[str, ...] = field((), title="LoRAs", section=WHAT, source="loras", lines=2, path=True)
     """Any number of LoRAs: a run's name, a .safetensors file or OWNER/NAME on the Hub, followed by =SCALE if not 1:
@@ -214,9 +224,9 @@ class SampleSettings(NamesModel):
     counted from 0."""
 
     speed: Speed = field("exact", title="Speed", section=SPEED, advanced=True)
-    """exact: the same as diffusers. fast: step skipping, 0.63 to 0.72 of the time, nearly the same video (39 dB or more
-    with CogVideoX; with DPM occasionally a different one). low-memory: 8-bit weights (45 dB or more) and model offload,
-    slower, for GPUs with too little memory."""
+    """exact: the same as diffusers. fast: step skipping, about a third of the time before decoding, nearly the same
+    video (built-in models: 42 to 48 dB on average, 36 at least; with DPM half of the time, occasionally a different
+    video). low-memory: 8-bit weights (45 dB or more) and model offload, slower, for GPUs with too little memory."""
 
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
         "auto", title="Attention", section=SPEED, advanced=True

@@ -57,6 +57,8 @@ def facts(sample: Sample) -> list[tuple[str, str]]:
         ("follows", "a control video" if settings.control else ""),
         ("made of", "a reference" if settings.reference else ""),
         ("changes", _changed(settings) if settings.video else ""),
+        ("made for", "a given sound" if settings.given_sound else ""),
+        ("adds a sound to", "a video" if settings.given_video else ""),
         ("continues", "a video" if settings.continue_from else ""),
         ("leads up to", "a video" if settings.continue_to else ""),
         ("joint", f"{visible}, {joint:.1f} of a usual step" if joint is not None else ""),

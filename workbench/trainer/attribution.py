@@ -1,14 +1,14 @@
-"""How much each clip of a run contributed to what a sample shows: gradients of clips and of the sample, compared.
+"""How much each clip of a run contributed to what a sample shows, by comparing gradients of the clips and the sample.
 
 A training step on a clip moves the LoRA against the clip's gradient, so to first order it lowers the loss of any other
 video by the product of both gradients. TracIn (Pruthi et al. 2020) adds these products up over a run's checkpoints.
 Here the other video is the sample, or its marked part, as if the run trained on it: a clip whose gradient points the
-same way made the sample likelier, one that points the other way made it less likely.
+same way made the sample more likely, one whose gradient points the other way less likely.
 
-A clip's gradient is that of its mean loss at `LEVELS`, always with the same noise, divided by its length, or clips with
-a large loss would seem to cause everything (docs/which_clip.md has the measurements). It is kept as a sketch (Charikar
-et al. 2002): a seeded hash adds each of its values to one of `SIZE` numbers or subtracts it. Products of sketches are
-unbiased estimates of products of gradients, so memory does not depend on the size of the LoRA.
+A clip's gradient is that of its mean loss at `LEVELS`, always with the same noise, divided by its length; otherwise
+clips with a large loss would seem to cause everything (measurements in docs/which_clip.md). It is kept as a sketch
+(Charikar et al. 2002): a seeded hash adds each value to one of `SIZE` numbers, or subtracts it. Products of sketches
+are unbiased estimates of products of gradients, so memory does not depend on the size of the LoRA.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from workbench.runs import checkpoints
 from workbench.runs.data import RunClip, load_data, read_lock, seed_for
 from workbench.runs.frozen_loras import frozen_loras, identities
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.samples import Sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Damaged, Piece, encoder_of, precision_of, view_of
 from workbench.trainer.trainable import LORA, FrozenLoras, Trainable, apply_memory_levels, begins_on_host
@@ -48,7 +49,7 @@ Report = Callable[..., None]
 
 
 class Question(NamedTuple):
-    """A sample, and which part of it is asked about.
+    """A sample, and the part of it in question.
 
     box:    left, top, width and height in pixels; () for the whole picture.
     frames: the first and the last frame, from 0; () for all.
@@ -62,6 +63,13 @@ class Question(NamedTuple):
     width: int
     box: Sequence[int] = ()
     frames: Sequence[int] = ()
+
+
+def question_of(sample: Sample, box: Sequence[int] = (), frames: Sequence[int] = ()) -> Question:
+    """Return the question about a sample, or its marked part."""
+    record = sample.record
+    sizes = (int(record["frames"]), float(record["fps"]), int(record["height"]), int(record["width"]))
+    return Question(sample.video, sample.settings.prompt, *sizes, box, frames)
 
 
 def sample_clip(model: Model, asked: Question) -> RunClip:
@@ -100,7 +108,7 @@ def marked_cells(family: Family, folder: Path, item: RunClip, asked: Question) -
 
 
 class Compared(NamedTuple):
-    """How clips compare with a sample. scores: [draws, clips]; missing: names of clips that are no longer there"""
+    """How clips compare with a sample. scores: [draws, clips]; missing: names of clips that no longer exist"""
 
     clips: list[RunClip]
     scores: torch.Tensor
@@ -157,12 +165,8 @@ class Gradients:
         if not self.clips:
             raise DataError(f"no clip that {run.name} trained on is still in its datasets: restore them from the bin")
 
-    def as_clip(self, asked: Question) -> RunClip:
-        """Return a sample's video as if it were a clip of the run."""
-        return sample_clip(self.model, asked)
-
     def load(self, items: Sequence[RunClip]) -> None:
-        """Encode what the cache lacks of these clips and their captions, then load the model."""
+        """Encode those of these clips and captions that are not in the cache, then load the model."""
         settings, view = self.settings, view_of(self.model, self.settings)
 
         def progress(phase: str, done: int, total: int, seconds: float) -> None:
@@ -195,12 +199,8 @@ class Gradients:
         self._lora = read_json(folder / checkpoints.MANIFEST)["files"][LORA]["sha256"]
         self.trainable.load(folder)
 
-    def marked(self, item: RunClip, asked: Question) -> torch.Tensor | None:
-        """Return the loss weight of each latent cell for the marked part of a sample; None without a mark."""
-        return marked_cells(self.family, self.folder, item, asked)
-
     def of(self, item: RunClip, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the sketched gradients of a clip's loss at the present weights, [DRAWS, SIZE].
+        """Return the sketched gradients of a clip's loss at the current weights, [DRAWS, SIZE].
 
         mask: replaces the clip's own
         """
@@ -236,7 +236,7 @@ class Gradients:
         return found
 
     def key(self, item: RunClip) -> str:
-        """Return the cache's key for a clip's gradients at the present weights."""
+        """Return the cache key of a clip's gradients at the current weights."""
         settings, encoder = self.settings, self.encoder
         what = {name: getattr(settings, name) for name in ("seed", "alpha", "rslora", "mask_floor", "loss_mask")}
         what |= {"clip": encoder.clip_key(item), "caption": item.caption, "lora": self._lora, "mask": item.mask}
@@ -247,9 +247,9 @@ class Gradients:
 
 def compare(gradients: Gradients, steps: Sequence[int], asked: Question, report: Report) -> Compared:
     """Compare the gradients of a run's clips with that of a sample at these checkpoints."""
-    sample, clips = gradients.as_clip(asked), gradients.clips
+    sample, clips = sample_clip(gradients.model, asked), gradients.clips
     gradients.load([*clips, sample])
-    mask, total = gradients.marked(sample, asked), len(steps) * (1 + len(clips))
+    mask, total = marked_cells(gradients.family, gradients.folder, sample, asked), len(steps) * (1 + len(clips))
     done, spent = 0, 0.0
     scores = torch.zeros(DRAWS, len(clips))
 

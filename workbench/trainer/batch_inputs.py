@@ -8,8 +8,8 @@ Besides the caption, image-to-video models get the noised first frame or the cli
 training code (SAT diffusion_video.py): the first frame is noised before it is encoded, with a sigma drawn from
 exp(N(mean, deviation)) for every clip and step, and is dropped now and then.
 
-A sound has noise and a noise level of its own, drawn apart from the picture's. A run that learns the sound alone has no
-other.
+A sound has its own noise and noise level, drawn separately from the picture's. A run that learns only the sound has no
+others. A stream that is given to the other has no noise, and timestep 0.
 
 If a run sets the conditioning itself (settings `given`, `control` and `reference`), each batch draws one kind of given
 frames for all its clips. Measurements and previews always use the kind with the largest share.
@@ -25,7 +25,15 @@ from typing import Any
 import torch
 
 from workbench.families.model import Model
-from workbench.families.model_inputs import Given, ModelInputs, SoundInputs, Tensors
+from workbench.families.model_inputs import (
+    PICTURE_FOR_SOUND,
+    SOUND_FOR_PICTURE,
+    SOUND_ONLY,
+    Given,
+    ModelInputs,
+    SoundInputs,
+    Tensors,
+)
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
 from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
@@ -152,11 +160,12 @@ class BatchInputs:
             given = self._given(read.shown, read.shape, read.pictures, "", step, micro)
         elif read.pictures.any():
             given = self._family.own_first_frame(latents, to_device(read.pictures, self._device))
+        timesteps = self.schedule.timesteps(to_device(read.quantiles, self._device), read.shape)
         inputs = ModelInputs(
             latents=latents,
             text=self._on_device(read.text),
             noise=to_device(read.noise, self._device),
-            timesteps=self.schedule.timesteps(to_device(read.quantiles, self._device), read.shape),
+            timesteps=timesteps * 0 if self._settings.sound == SOUND_FOR_PICTURE else timesteps,
             given=given,
             fps=read.items[0].plan.fps,
             sound=None if read.sound is None else self._sound_inputs(read.sound),
@@ -167,7 +176,8 @@ class BatchInputs:
         if read.opposite is not None:
             posterior = to_device(read.posterior, self._device)
             opposite = self._family.sample_latents(self._on_device(read.opposite), posterior)
-        quantiles = read.sound.timesteps if read.sound is not None and read.sound.alone else read.quantiles
+        of_sound = read.sound is not None and read.sound.learned in SOUND_ONLY
+        quantiles = read.sound.timesteps if read.sound is not None and of_sound else read.quantiles
         return Batch(read.items, inputs, quantiles, weights, mask, opposite)
 
     def preservation(self, batch: Batch, prompts: Sequence[str], step: int, micro: int) -> ModelInputs:
@@ -216,16 +226,20 @@ class BatchInputs:
     def _sound(self, items: Sequence[RunClip], step: int, micro: int) -> SoundInputs:
         """Return the clips' sounds with noise and noise quantiles, on the CPU."""
         latents = self._views(items, [False] * len(items), SOUND)[SOUND]
+        if self._settings.sound == PICTURE_FOR_SOUND:
+            return SoundInputs.given(latents)
         drawn = torch.randint(LEVELS, (len(items),), generator=self._generator("sound timesteps", step, micro))
         noise = self._noise(len(items), latents.shape[1:], "sound noise", step, micro)
-        return SoundInputs(latents, noise, (drawn + 0.5) / LEVELS, self._settings.sound == "sound")
+        return SoundInputs(latents, noise, (drawn + 0.5) / LEVELS, self._settings.sound)
 
     def _sound_inputs(self, sound: SoundInputs) -> SoundInputs:
         """Move sounds to the device, and turn their quantiles into timesteps."""
         latents, noise, quantiles = (
             to_device(one, self._device) for one in (sound.latents, sound.noise, sound.timesteps)
         )
-        return SoundInputs(latents, noise, self.schedule.timesteps(quantiles, sound_shape(latents)), sound.alone)
+        if sound.learned == PICTURE_FOR_SOUND:
+            return SoundInputs.given(latents)
+        return SoundInputs(latents, noise, self.schedule.timesteps(quantiles, sound_shape(latents)), sound.learned)
 
     # ---- conditioning
 
@@ -311,7 +325,7 @@ class BatchInputs:
                 fps=item.plan.fps,
                 mask=self._masks([item], [False]),
                 sound=to_device(self._encoder.clip(Piece(item, SOUND))[SOUND], self._device) if item.heard else None,
-                sound_alone=self._settings.sound == "sound",
+                learned=self._settings.sound,
             )
 
     def captions(self, captions: Sequence[str], item: RunClip) -> Iterator[EvaluationInput]:
@@ -370,6 +384,11 @@ class BatchInputs:
                 given = self._given(shown, shape, None, f"{purpose}: ")
             self._fixed[key] = given.to(torch.device("cpu"))
         return self._fixed[key].to(self._device)
+
+    def clean(self, clip: EvaluationInput) -> torch.Tensor:
+        """Return a clip's latents, the posterior's mean."""
+        assert clip.moments is not None
+        return self._family.sample_latents(clip.moments, torch.zeros(1, *clip.shape, device=self._device))
 
     def picture(self, item: RunClip) -> torch.Tensor:
         """Return the first frame of a clip, float32 [1, 3, H, W] in [-1, 1]."""

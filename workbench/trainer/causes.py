@@ -85,7 +85,7 @@ class Answer(BaseModel):
     """The answer to a question, as stored beside its sample.
 
     key: the job's id.
-    agreement: rank correlation between the scores of both halves of the noise, -1 to 1.
+    agreement: rank correlation between the scores of the two noise draws, -1 to 1.
     missing: clips the run trained on that are gone from their datasets.
     """
 
@@ -144,9 +144,9 @@ def request(
 
 
 def run_of(workspace: Workspace, sample: Sample, wanted: str = "") -> tuple[str, int | None]:
-    """Return the run whose LoRA made a sample, and the step of its checkpoint, None for the final LoRA.
+    """Return the run whose LoRA a sample used, and the step of its checkpoint, None for the final LoRA.
 
-    Raises ConfigError if there is no such run, or several of which none is wanted.
+    Raises ConfigError if there is no such run, or if there are several and none is chosen.
     """
     found = dict[str, int | None]()
     if sample.record.get("run"):
@@ -179,7 +179,7 @@ def _check_run(run: Run) -> None:
     reasons = {
         "it trained all weights, whose gradients are too many to compare": settings.method == "full",
         "it is a slider, whose loss is not that of its clips": settings.is_slider,
-        "it was trained with given frames, a control or a reference, which this comparison leaves out": settings.tells,
+        "it was trained with given frames, a control or a reference, which is not supported": settings.tells,
         "it trained its tokenizer": settings.tokenizer_steps > 0,
     }
     if why := next((why for why, holds in reasons.items() if holds), ""):
@@ -236,18 +236,8 @@ def search(job: jobs.Job) -> None:
     with queue.acquired(workspace, [device], job, TITLE):
         report("loading torch")
         with processes.loading():
-            from workbench.trainer.attribution import Gradients, Question, compare
-        record = sample.record
-        asked = Question(
-            video=sample.video,
-            caption=sample.settings.prompt,
-            frames_count=int(record["frames"]),
-            fps=float(record["fps"]),
-            height=int(record["height"]),
-            width=int(record["width"]),
-            box=settings.box,
-            frames=settings.frames,
-        )
+            from workbench.trainer.attribution import Gradients, compare, question_of
+        asked = question_of(sample, settings.box, settings.frames)
         found = compare(Gradients(workspace, run.folder, run.settings, device, report), settings.steps, asked, report)
     scores = found.scores.mean(0)
     answer = Answer(
@@ -281,7 +271,7 @@ def search(job: jobs.Job) -> None:
 
 
 def judged(clips: Sequence[Cause]) -> list[Cause]:
-    """Return clips with their distances from the usual score, the highest first."""
+    """Return clips with their distances from the median score, highest first."""
     scores = [one.score for one in clips]
     middle = statistics.median(scores)
     spread = 1.4826 * statistics.median(abs(score - middle) for score in scores)
@@ -290,7 +280,7 @@ def judged(clips: Sequence[Cause]) -> list[Cause]:
 
 
 def needed_agreement(clips: int) -> float:
-    """Return the rank correlation that the scores of both halves of the noise need: more than chance gives, once in 20.
+    """Return the rank correlation that the scores of the two noise draws must reach: chance exceeds it once in 20.
 
     The standard error of the rank correlation of unrelated lists is 1 / sqrt(n - 1).
     """
@@ -313,8 +303,8 @@ def sentence(answer: Answer) -> str:
         return f"The run trained on {few}, too few to tell which one caused {what}."
     if answer.agreement < (needed := needed_agreement(len(answer.clips))):
         return (
-            f"Cannot tell: the two halves of the noise agree no better on the clips than by chance (correlation "
-            f"{answer.agreement:.2f}, by chance up to {needed:.2f})."
+            f"Cannot tell: the scores of two noise draws agree no better than chance (correlation "
+            f"{answer.agreement:.2f}, where chance alone reaches {needed:.2f})."
         )
     if not (found := named(answer)):
         return f"No clip stands out: all of them contribute equally to {what}, so the concept explains it."
@@ -357,7 +347,7 @@ def read_settings(folder: Path) -> CausesSettings:
 
 
 def searches(workspace: Workspace, sample: str) -> list[Path]:
-    """Return the folders of the searches on a sample that are there, newest first."""
+    """Return the folders of the existing searches on a sample, newest first."""
     found = [path.parent for path in (workspace.cache / FOLDER).glob(f"{sample}-*/{jobs.CONFIG}")]
     return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
 

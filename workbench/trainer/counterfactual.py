@@ -1,10 +1,10 @@
-"""Train a stretch of a run again, as it was and with one thing changed, on common random numbers, and measure both.
+"""Train part of a run again, as it was and with one thing changed, on common random numbers, and measure both.
 
 All trainings begin with the same weights and optimizer state: the run's checkpoint, or step 0. A clip that is left out
-keeps its place, and only its loss counts nothing; a word is left out of captions and nowhere else. So the other clips
-meet the same noise and timesteps at the same steps, and what differs in the end is due to the change. Repeats take
-other seeds for order and noise, each with all changes, and show how much of a difference chance makes. The measurements
-always have the same inputs and noise, those of the unchanged run.
+keeps its place with a loss weight of zero; a word is removed from captions only. So the other clips get the same noise
+and timesteps at the same steps, and any difference in the end is due to the change. Repeats use other seeds for order
+and noise, each with all changes, and show how much of a difference is chance. All measurements use the same inputs and
+noise, those of the unchanged run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 
 from workbench.clips import media
 from workbench.errors import DataError
-from workbench.families.model import Model
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory
 from workbench.runs import checkpoints
@@ -37,15 +36,15 @@ from workbench.trainer.what_if import CountedJob, as_words
 from workbench.workspace import read_json
 
 PROBES = 8  # clips of each side on which effect and drift are measured
-DRAWS = 4  # samples of the noise for the sample that is asked about
-STOPPED = "Stopped. Trainings that were finished are kept: ask again to go on."
+DRAWS = 4  # noise samples for the sample in question
+STOPPED = "Stopped. Finished trainings are kept: ask again to continue."
 AS_IT_WAS = 0  # number of the unchanged training
-PER_ARM = 100  # the videos of a training lie in step-N with N = PER_ARM * its number + repeat
+PER_ARM = 100  # the videos of a training are in step-N with N = PER_ARM * its number + repeat
 BASE = PER_ARM - 1  # the base model's
 
 
 class Arm(NamedTuple):
-    """A training. `clips` (ids) count nothing in it, and `words` are left out of the captions."""
+    """A training. `clips` (ids) have no weight in it, and `words` are removed from the captions."""
 
     settings: TrainSettings
     clips: frozenset[str] = frozenset()
@@ -57,13 +56,13 @@ def clip_id(item: RunClip) -> str:
 
 
 def without_words(caption: str, words: Sequence[str]) -> str:
-    """Return a caption without these words, and without the double spaces that they leave."""
+    """Return a caption without these words and the double spaces that they would leave."""
     kept = " ".join(as_words(words).sub("", caption).split())
     return re.sub(r"\s+([,.;:!?])", r"\1", kept).strip(" ,;")
 
 
 def touched(item: RunClip, arm: Arm) -> bool:
-    """Whether a change concerns this clip."""
+    """Whether a change affects this clip."""
     has_word = bool(arm.words) and not item.given_text and as_words(arm.words).search(item.caption) is not None
     return has_word or clip_id(item) in arm.clips
 
@@ -79,12 +78,12 @@ def changed(data: TrainingData, arm: Arm) -> TrainingData:
 
 
 class Probes:
-    """What every training is measured on, with the noise of the unchanged run."""
+    """The inputs that every training is measured on, with the noise of the unchanged run."""
 
     def __init__(self, session: Session, arms: Sequence[Arm], asked: Question | None) -> None:
-        """Encode the sample that is asked about and build the inputs.
+        """Encode the sample in question and build the inputs.
 
-        arms: all trainings; clips that one of them leaves out are not measured on, unless there are no others
+        arms: all trainings; clips that one of them leaves out are not used for measuring, unless there are no others
         """
         data, family, model = session.data, session.family, session.model
         kept = tuple(item for item in data.train if not any(clip_id(item) in arm.clips for arm in arms))
@@ -97,16 +96,13 @@ class Probes:
         self._seed, self._schedule = seed, schedule
         self._sample: EffectAndDrift | None = None
         if asked is not None:
-            own = [self._as_probe(session, inputs, model, asked)] * DRAWS
-            self._sample = EffectAndDrift(family, schedule, own, [], seed, device)
-
-    def _as_probe(self, session: Session, inputs: BatchInputs, model: Model, asked: Question) -> EvaluationInput:
-        item, view = sample_clip(model, asked), inputs.view
-        session.encoder.encode_captions([item.caption], lambda *_: None)
-        views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
-        session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
-        (probe,) = inputs.clips([item])
-        return replace(probe, mask=marked_cells(session.family, session.folder, item, asked))
+            item, view = sample_clip(model, asked), inputs.view
+            session.encoder.encode_captions([item.caption], lambda *_: None)
+            views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
+            session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
+            (probe,) = inputs.clips([item])
+            probe = replace(probe, mask=marked_cells(family, session.folder, item, asked))
+            self._sample = EffectAndDrift(family, schedule, [probe] * DRAWS, [], seed, device)
 
     def measure(self, session: Session) -> dict[str, float]:
         """Measure a training's weights."""
@@ -140,7 +136,7 @@ def trained(
         arms: All trainings, the unchanged one first.
         begin: The checkpoint that all begin with; None for step 0.
         samples: How many repeats of the unchanged run get videos; the others get them in the first repeat. 0 for none.
-        done: "arm-repeat" of trainings that were finished before.
+        done: "arm-repeat" of trainings that have already finished.
     """
     set_arithmetic(arms[0].settings, device)
     resumed = None if begin is None else (begin, read_json(begin / checkpoints.STATE))
@@ -186,7 +182,7 @@ def trained(
 
 
 def _generate(session: Session, number: int, base: bool) -> None:
-    """Generate the videos of a training, and those of the base model if they are wanted."""
+    """Generate the videos of a training, and those of the base model if requested."""
     prompts = session.preview_inputs.with_embeddings(session.preview_inputs.prompts, session.inputs)
 
     def report(done: int, total: int) -> None:
@@ -216,7 +212,7 @@ def apart(one: Path, other: Path, box: Sequence[int] = (), frames: Sequence[int]
     found = []
     for number, ((_, a), (_, b)) in enumerate(zip(media.decode(one), media.decode(other), strict=False)):
         if a.shape != b.shape:
-            raise DataError(f"{one.name} and {other.name} have other sizes, so they cannot be compared")
+            raise DataError(f"{one.name} and {other.name} differ in size, so they cannot be compared")
         if first <= number <= last:
             part = a[top : top + height, left : left + width], b[top : top + height, left : left + width]
             found.append(float(abs(part[0].astype("float32") - part[1]).mean()))

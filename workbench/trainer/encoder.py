@@ -47,7 +47,7 @@ from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, 
 from workbench.fit.constants import CAPTIONS_AT_ONCE, PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
-from workbench.runs.data import RunClip, TrainingData, load_data, read_mask, sound_span
+from workbench.runs.data import RunClip, TrainingData, load_data, read_mask
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.inputs import FORMATS
 from workbench.workspace import Workspace, named_paths, write_bytes
@@ -203,7 +203,7 @@ class Encoder:
             what |= {"indices": plan.indices, "resize": plan.resize, "crop": plan.crop, "family": self.family.name}
             return key_of(what | {"shape": self.family.latents_shape(self.folder, *size)})
         if view == SOUND:
-            return key_of({"view": view, "clip": item.sha256, "span": sound_span(item), "encoder": self._sound})
+            return key_of({"view": view, "clip": item.sha256, "span": item.plan.sound_span, "encoder": self._sound})
         if view == TOLD_NOTHING:
             return key_of({"view": view, "size": size, "vae": self._vae, "dtype": f"torch.{self._vae_dtype}"})
         what = {
@@ -558,13 +558,9 @@ def read_clip_sound(item: RunClip, rate: int) -> torch.Tensor:
     """Read the sound of a clip's planned frames: float32 [2, samples] in [-1, 1]. Raises DataError."""
     import torch
 
-    from workbench.clips.sound import read_sound
+    from workbench.clips.sound import read_span
 
-    start, there, wanted = sound_span(item)
-    # Sound that is to become faster is read at a lower rate, which has as many samples in all.
-    samples = read_sound(item.path, start=start, seconds=there, rate=round(rate * wanted / there))
-    found, count = torch.from_numpy(samples), round(wanted * rate)
-    return torch.nn.functional.pad(found[:, :count], (0, max(0, count - found.shape[1])))
+    return torch.from_numpy(read_span(item.path, item.plan.sound_span, rate))
 
 
 def reduced(video: torch.Tensor, factor: float) -> torch.Tensor:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from workbench.families.base import Family
-from workbench.families.model_inputs import Given, ModelInputs, SoundInputs, Tensors
+from workbench.families.model_inputs import (
+    PICTURE_FOR_SOUND,
+    SOUND_FOR_PICTURE,
+    Given,
+    ModelInputs,
+    SoundInputs,
+    Tensors,
+)
 from workbench.families.noise_schedules import NoiseSchedule, float64_device
 from workbench.runs.analysis.curves import BANDS
 from workbench.runs.data import RunClip, read_mask, seed_for
@@ -39,8 +46,8 @@ class EvaluationInput:
     moments: the VAE's moments of the clip, batch of 1, on the device; None for a caption alone.
     given:   the conditioning, batch of 1; None for models without any.
     mask:    a masked clip's loss weight per latent cell, batch of 1.
-    sound:   the latents of the clip's sound, batch of 1, on the device, in runs that learn it.
-    sound_alone: the run learns nothing else.
+    sound:   the latents of the clip's sound, batch of 1, on the device, in runs that learn it or are given it.
+    learned: the run's setting `sound`.
     """
 
     name: str
@@ -51,7 +58,7 @@ class EvaluationInput:
     fps: float = 8.0
     mask: torch.Tensor | None = None
     sound: torch.Tensor | None = None
-    sound_alone: bool = False
+    learned: str = "picture+sound"
 
     def to(self, device: torch.device) -> EvaluationInput:
         text = {name: tensor.to(device) for name, tensor in self.text.items()}
@@ -67,13 +74,16 @@ class EvaluationInput:
         quantile: float,
         sound_noise: torch.Tensor | None = None,
     ) -> ModelInputs:
-        """Return the model's inputs at a noise quantile; the sound's, too, if there is noise for it."""
+        """Return the model's inputs at a noise quantile; the sound's, too, if it is given or there is noise for it."""
         exact = torch.tensor([quantile], dtype=torch.float64, device=float64_device(noise.device))
         timesteps = schedule.timesteps(exact, self.shape).to(noise.device)
         sound = None
-        if self.sound is not None and sound_noise is not None:
+        if self.sound is not None and self.learned == PICTURE_FOR_SOUND:
+            sound = SoundInputs.given(self.sound)
+        elif self.sound is not None and sound_noise is not None:
             times = schedule.timesteps(exact, sound_shape(self.sound)).to(noise.device)
-            sound = SoundInputs(self.sound, sound_noise, times, self.sound_alone)
+            sound = SoundInputs(self.sound, sound_noise, times, self.learned)
+            timesteps = timesteps * 0 if self.learned == SOUND_FOR_PICTURE else timesteps
         return ModelInputs(latents, self.text, noise, timesteps, self.given, self.fps, sound)
 
     def sampled(
@@ -87,7 +97,7 @@ class EvaluationInput:
     ) -> ModelInputs:
         """Sample latents, or take zeros without a clip, and noise; return the model's inputs at a noise quantile.
 
-        of_sound: to sample the noise of the sound; without it, the inputs are the picture's alone
+        of_sound: to sample the noise of the sound; without it, the inputs are the picture's, and a given sound
         """
         posterior, noise = (torch.randn(1, *self.shape, generator=generator).to(device) for _ in range(2))
         latents = torch.zeros_like(noise) if self.moments is None else family.sample_latents(self.moments, posterior)
@@ -155,7 +165,7 @@ def held_out_by_band(
                     target = schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
                     predicted, *of_sounds = family.predictions(transformer, schedule, inputs)
                     loss = family.error(predicted, target, inputs.given, mask)
-                    if (sound := inputs.sound) is not None:
+                    if of_sounds and (sound := inputs.sound) is not None:
                         aim = schedule.target(sound.latents, sound.noise, sound.timesteps)
                         sounds.append(family.error(of_sounds[0], aim).item())
                     if (mask < 1).any():
@@ -186,7 +196,7 @@ def effect_by_mask(session: Session, items: Sequence[RunClip]) -> dict[str, floa
             generator = torch.Generator().manual_seed(seed_for(settings.seed, f"seen {clip.name}"))
             inputs = clip.sampled(family, schedule, EFFECT_LEVEL, generator, session.device)
             noisy = family.with_known(schedule.mix(inputs.latents, inputs.noise, inputs.timesteps), inputs.given)
-            predicted = family.predict(transformer, schedule, inputs).float()
+            predicted = family.predictions(transformer, schedule, inputs)[0].float()
             found.append(family.with_known(schedule.clean(noisy, predicted, inputs.timesteps), inputs.given).cpu())
         return found
 
@@ -277,7 +287,7 @@ class PriorDrift:
             quantile = PURE_NOISE if probe.moments is None else levels[index % len(levels)]
             with torch.no_grad():
                 inputs = probe.sampled(self._family, self._schedule, quantile, generator, self._device)
-                found.append(self._family.predict(transformer, self._schedule, inputs).float().cpu())
+                found.append(self._family.predictions(transformer, self._schedule, inputs)[0].float().cpu())
         return found
 
 
@@ -290,13 +300,13 @@ EFFECT_INPUTS = 2  # clips of each side
 
 
 class EffectAndDrift:
-    """Measures how far the LoRA has moved the model's predictions towards the new clips, and how far it moves others.
+    """Measures how far the LoRA has moved the model's predictions toward the new clips, and how far it moves others.
 
-    Effect is the share of the way from the base model's prediction b to the target t that the prediction p has gone,
-    (p - b)(t - b) / |t - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b|
-    for clips of the regularization dataset, or for preservation prompts in pure noise. Both come from mean squared
-    errors, so that masks and known frames count as in the loss. Noise and inputs are always the same. The base model's
-    output never changes during a run, so it is computed once and stays on the CPU.
+    Effect is how far the prediction p has moved from the base model's prediction b to the target t, (p - b)(t - b) / |t
+    - b|^2, for clips that were held out, or trained on if there are none. Drift is |p - b| / |b| for clips of the
+    regularization dataset, or for preservation prompts in pure noise. Both come from mean squared errors, so that masks
+    and known frames count as in the loss. Noise and inputs are always the same. The base model's output never changes
+    during a run, so it is computed once and stays on the CPU.
     """
 
     def __init__(
@@ -324,10 +334,8 @@ class EffectAndDrift:
         with torch.no_grad():
             if self._base is None:
                 with without():
-                    self._base = [
-                        self._family.predict(transformer, self._schedule, self._inputs(index, *one)).float().cpu()
-                        for index, one in enumerate(inputs)
-                    ]
+                    made = [self._picture(transformer, self._inputs(index, *one)) for index, one in enumerate(inputs)]
+                    self._base = [one.float().cpu() for one in made]
             shares = [
                 self._share(transformer, index, *one, base, of_target=index < len(self._own))
                 for index, (one, base) in enumerate(zip(inputs, self._base, strict=True))
@@ -341,6 +349,9 @@ class EffectAndDrift:
     def _inputs(self, index: int, probe: EvaluationInput, level: float) -> ModelInputs:
         generator = torch.Generator().manual_seed(seed_for(self._seed, "effect and drift", index))
         return probe.to(self._device).sampled(self._family, self._schedule, level, generator, self._device)
+
+    def _picture(self, transformer: Any, inputs: ModelInputs) -> torch.Tensor:
+        return self._family.predictions(transformer, self._schedule, inputs)[0]
 
     def _share(
         self,
@@ -357,7 +368,7 @@ class EffectAndDrift:
         def error(one: torch.Tensor, other: torch.Tensor) -> float:
             return float(family.error(one.float(), other.float(), inputs.given, mask))
 
-        predicted, base = family.predict(transformer, self._schedule, inputs), base.to(self._device)
+        predicted, base = self._picture(transformer, inputs), base.to(self._device)
         moved = error(predicted, base)
         if not of_target:
             return math.sqrt(moved / max(error(base, torch.zeros_like(base)), 1e-24))

@@ -27,6 +27,7 @@ from workbench.errors import CannotWrite, NonFiniteLoss
 from workbench.families import model_files, self_test
 from workbench.families.lora_check import Outputs
 from workbench.families.lora_files import DROPPED_KEY
+from workbench.families.model_inputs import SOUND_ONLY
 from workbench.fit.timing import preserves_outside
 from workbench.jobs import processes
 from workbench.jobs.devices import Device, pick_devices
@@ -327,7 +328,7 @@ def preview(session: Session, prompts: Sequence[str] = (), scale: float = 1.0) -
             progress(session, PREVIEWING),
             scale,
         )
-    if session.ranks.first and session.step and scale == 1.0 and session.settings.sound != "sound":
+    if session.ranks.first and session.step and scale == 1.0 and session.settings.sound not in SOUND_ONLY:
         effect = visible_effect.measure(session.run, session.step)
         if effect is not None and effect != session.effects.get(session.step):
             session.effects[session.step] = effect

@@ -39,7 +39,7 @@ def attach(
     blocks = family.blocks(transformer)
     if (chosen := chosen_blocks(settings.blocks, len(blocks))) is not None:
         targets = _in_blocks(transformer, targets, [blocks[number] for number in sorted(chosen)])
-    if unreached := family.unreached_layers.get(settings.sound):
+    if unreached := family.unreached(settings.sound, len(blocks)):
         found = _in_blocks(transformer, targets, [transformer])
         targets = [name for name in found if not re.fullmatch(unreached, name)] or ["no layer"]
     config: Any
@@ -64,7 +64,7 @@ def attach(
         transformer.add_adapter(config, adapter_name=ADAPTER)
     except ValueError as error:
         where = f"the blocks {settings.blocks}" if settings.blocks else "this model"
-        where += " that the loss depends on" if unreached else ""
+        where += " that a run with this sound trains" if unreached else ""
         presets = ", ".join((*family.lora_targets, ALL_LINEAR))
         raise ConfigError(
             f"targets is {settings.targets!r}, which names no layer of {where}: use {presets} "
@@ -125,7 +125,7 @@ def write(
 
     Raises DataError if a weight is not finite.
 
-    about: what its test says beside its layers
+    about: what its test says besides its layers
     """
     tensors = {f"{family.lora_prefix}.{name}": tensor for name, tensor in state(transformer).items()}
     broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from workbench.families.model_inputs import ModelInputs
+from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_ONLY, ModelInputs
 from workbench.fit.timing import preserves_outside
 from workbench.jobs.torch_devices import to_device
 from workbench.runs.data import seed_for
@@ -37,10 +37,12 @@ def backward(session: Session, step: int, micro: int) -> Losses:
     settings, accelerator = session.settings, session.accelerator
     batch = session.inputs.batch(step, micro)
     weights, of_sound, sound = batch.weights, batch.weights, batch.inputs.sound
+    learned = None if sound is None else sound.learned
     if settings.loss_weighting == "min-snr":
         by_snr = partial(session.schedule.min_snr_weights, gamma=settings.snr_gamma)
-        of_sound = of_sound if sound is None else of_sound * by_snr(sound.timesteps)
-        weights = of_sound if sound is not None and sound.alone else weights * by_snr(batch.inputs.timesteps)
+        if sound is not None and learned != PICTURE_FOR_SOUND:
+            of_sound = of_sound * by_snr(sound.timesteps)
+        weights = of_sound if learned in SOUND_ONLY else weights * by_snr(batch.inputs.timesteps)
     if settings.lora_dropout:
         torch.manual_seed(seed_for(settings.seed, "dropout", step, micro))
     if settings.is_slider:
@@ -63,7 +65,7 @@ def backward(session: Session, step: int, micro: int) -> Losses:
         preserved = preservation_loss(session, inputs)
         accelerator.backward(preserved * settings.preservation_weight / settings.gradient_accumulation)
     means, names = torch.stack([loss, preserved, outside, heard]).detach(), [item.name for item in batch.items]
-    beside = sound is not None and not sound.alone
+    beside = learned == "picture+sound"
     return Losses(names, batch.inputs.latents.shape, batch.quantiles, each.detach(), means, beside)
 
 
@@ -87,7 +89,7 @@ def clip_losses(session: Session, batch: Batch) -> tuple[torch.Tensor, torch.Ten
         return each, None, heard
     if targets is None:
         targets = session.schedule.target(inputs.latents, inputs.noise, inputs.timesteps)
-    predicted = family.predict(session.transformer, session.schedule, inputs)
+    predicted = family.predictions(session.transformer, session.schedule, inputs)[0]
     return (
         family.error(predicted, targets, inputs.given, weights),
         family.error(predicted, base.to(targets), inputs.given, 1 - mask),
@@ -117,10 +119,10 @@ def training_targets(session: Session, batch: Batch, base: torch.Tensor | None =
 
 
 def base_prediction(session: Session, inputs: ModelInputs) -> torch.Tensor:
-    """Predict without the LoRA."""
+    """Predict the picture, for its sound if that is given, without the LoRA."""
     session.transformer.eval()
     with session.accelerator.autocast(), session.base_model(), torch.no_grad():
-        found = session.family.predict(session.transformer, session.schedule, inputs)
+        found = session.family.predictions(session.transformer, session.schedule, inputs)[0]
     session.transformer.train()
     return found
 

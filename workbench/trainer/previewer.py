@@ -24,28 +24,28 @@ export) or the conditioning.
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save
 
 from workbench import jobs
 from workbench.clips import media
 from workbench.clips.frame_plan import Shape
+from workbench.clips.sound import write_sound
 from workbench.errors import ConfigError
 from workbench.families import find_model
-from workbench.families.base import Family
+from workbench.families.base import Family, device_and_dtype
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
-from workbench.families.model_inputs import Given, Tensors
+from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, Given, Tensors
 from workbench.families.sound import Sound
 from workbench.families.told import BESIDE, GivenKind, Told
 from workbench.jobs.devices import Device, pick_device
@@ -56,6 +56,7 @@ from workbench.runs.data import RunClip, TrainingData
 from workbench.runs.from_scratch import base_model
 from workbench.runs.frozen_loras import IN_PREVIEWS, FrozenLora
 from workbench.runs.settings import TrainSettings
+from workbench.sampler.inputs import GIVEN_RATE, given_back
 from workbench.sampler.samples import SOUND, new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import (
@@ -65,6 +66,7 @@ from workbench.trainer.encoder import (
     TOLD_NOTHING,
     WHOLE,
     View,
+    read_clip_sound,
     read_picture,
     read_told,
     read_video,
@@ -107,6 +109,7 @@ class PreviewPrompt(NamedTuple):
     told:    the conditioning in words, with the clip it comes from; "" if the run sets none.
     item:    that clip.
     kind:    which of its frames are given.
+    sound, picture: latents of its sound that a picture is made for, or of its picture that gets a sound.
     """
 
     prompt: str
@@ -117,6 +120,8 @@ class PreviewPrompt(NamedTuple):
     told: str = ""
     item: RunClip | None = None
     kind: GivenKind | None = None
+    sound: torch.Tensor | None = None
+    picture: torch.Tensor | None = None
 
 
 class PreviewClip(NamedTuple):
@@ -166,6 +171,12 @@ class PreviewInputs:
     def _preview_of(self, prompt: str, item: RunClip, image: torch.Tensor | None, inputs: BatchInputs) -> PreviewPrompt:
         given = next(inputs.clips([item])).given if self._conditioned(inputs) else None
         one = PreviewPrompt(prompt, inputs.embeddings([prompt]), image, given)
+        if (learned := self._settings.sound) in GIVEN_STREAM:
+            clip = next(inputs.clips([item]))
+            if learned == PICTURE_FOR_SOUND:
+                one = one._replace(sound=clip.sound, told=f"the sound of {item.name}", item=item)
+            else:
+                one = one._replace(picture=inputs.clean(clip), told=f"the picture of {item.name}", item=item)
         if inputs.view != TOLD or inputs.untold:
             return one
         kind = inputs.fixed_kind(item)
@@ -253,12 +264,14 @@ class ToldFile(NamedTuple):
     path:    the file.
     read:    returns the pixels to write, [1, C, F, H, W].
     more:    further settings that go with it.
+    heard:   reads the sound of the pixels, if it is given.
     """
 
     setting: str
     path: Path
     read: Callable[[], torch.Tensor]
     more: dict[str, Any]
+    heard: Callable[[], torch.Tensor] | None = None
 
 
 def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
@@ -400,7 +413,7 @@ class Previewer:
                     write_bytes(record.with_suffix(".safetensors"), save(tensors))
                     write_json(record, described)
                 else:
-                    frames, sound = self._decoded(latents)
+                    frames, sound = decoded(self.family, self.folder, self.vae, latents, described)
                     video, root = record.with_suffix(".mp4"), record.parents[4]
                     write_sample(video, frames, self.shape.fps, described, root, sound)
                 self.unwritten.pop(0)
@@ -424,10 +437,10 @@ class Previewer:
         (latents,) = self.generate_latents(transformer, [missing], negative, on_step, scale)
         if not self.writes:
             return
-        with self.decoding():
-            frames, sound = self._decoded(latents)
         record = self.describe(step, missing, scale)
         write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
+        with self.decoding():
+            frames, sound = decoded(self.family, self.folder, self.vae, latents, record)
         record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
         folder, fps, workspace = step_folder(self.run, step), float(record["fps"]), Workspace.of(self.run)
         number = len(list(folder.glob("live-*.json")))
@@ -506,6 +519,7 @@ class Previewer:
             "guidance_scale": model.guidance_scale,
             "dynamic_guidance": settings.preview_dynamic_guidance,
             **{name: value for name, value in optional.items() if value is not None},
+            **({"speed": "fast"} if settings.skips_preview_steps else {}),
             "frames": shape.frames,
             "height": shape.height,
             "width": shape.width,
@@ -539,7 +553,12 @@ class Previewer:
         return record
 
     def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
-        return told_files(self.run / "previews", preview.prompt, self.settings)
+        folder, item, learned = self.run / "previews", preview.prompt.item, self.settings.sound
+        if item is None or learned not in GIVEN_STREAM:
+            return told_files(folder, preview.prompt, self.settings)
+        name = "given_sound" if learned == PICTURE_FOR_SOUND else "given_video"
+        path = folder / f"told-{item.sha256[:8]}-{name}.mp4"
+        return [ToldFile(name, path, partial(read_video, item), {}, partial(read_clip_sound, item, GIVEN_RATE))]
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """Return the LoRAs that give a sample the weights of that step; None if no file holds them."""
@@ -596,11 +615,6 @@ class Previewer:
                 self.vae.to(torch.device("cpu"))
                 free_memory()
 
-    def _decoded(self, latents: Latents) -> tuple[np.ndarray, Sound | None]:
-        """Return frames, floats [F, H, W, 3] in [0, 1], and the sound."""
-        frames = frames_of(self.family.decode(self.vae, latents.picture), self.shape.frames).numpy()
-        return frames, decoded_sound(self.family, self.folder, self.vae, latents.sound)
-
     def generate_latents(
         self,
         transformer: Any,
@@ -638,8 +652,11 @@ class Previewer:
                     flow_shift=model.flow_shift,
                     on_step=report,
                     given=given,
+                    skip_steps=self.settings.skips_preview_steps,
                     fps=self.shape.fps,
                     at_timestep=at_timestep,
+                    sound=each.prompt.sound,
+                    picture=each.prompt.picture,
                 )
                 latents, sound = self.family.denoise_with_sound(transformer, inputs)
                 yield Latents(latents.float().cpu(), None if sound is None else sound.float().cpu())
@@ -697,20 +714,16 @@ class Previewer:
         known = [each.prompt.given for each in missing]
         if self.model.task != "image-to-video" or all(given is not None for given in known):
             return known
+        family, dtype = self.family, self.family.vae_dtype(self.dtype)
         with self._vae_on_device():
-            return [
-                self._first_frame(each.prompt, noise) if given is None else given
-                for each, noise, given in zip(missing, noises, known, strict=True)
-            ]
-
-    def _first_frame(self, prompt: PreviewPrompt, noise: torch.Generator) -> Given:
-        """Encode a picture as the stock pipeline does."""
-        assert prompt.image is not None, "an image-to-video model needs a picture"
-        scale = self.settings.image_latent_scale
-        dtype = self.family.vae_dtype(self.dtype)
-        image_encoder = self.family.load_image_encoder(self.folder, self.device, dtype)
-        image = self.family.encode_image(self.vae, image_encoder, prompt.image, self.shape.frames, scale)
-        return self.family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+            image_encoder = family.load_image_encoder(self.folder, self.device, dtype)
+            for index, (each, noise) in enumerate(zip(missing, noises, strict=True)):
+                if known[index] is None:  # encode the picture as the stock pipeline does
+                    assert each.prompt.image is not None, "an image-to-video model needs a picture"
+                    scale = self.settings.image_latent_scale
+                    image = family.encode_image(self.vae, image_encoder, each.prompt.image, self.shape.frames, scale)
+                    known[index] = family.given_to_sample(self.folder, image, self._latents_shape, noise, dtype)
+        return known
 
 
 @contextlib.contextmanager
@@ -742,12 +755,20 @@ def load_vae(family: Family, folder: Path, dtype: torch.dtype, height: int) -> A
     return vae
 
 
-def decoded_sound(family: Family, folder: Path, vae: Any, latents: torch.Tensor | None) -> Sound | None:
-    """Decode a sound where the VAE is, with a decoder that is loaded for it alone; None without one."""
-    if latents is None:
-        return None
-    weight = next(vae.parameters())
-    return family.decode_sound(family.load_sound_decoder(folder, weight.device, weight.dtype), latents)
+def decoded(
+    family: Family, folder: Path, vae: Any, latents: Latents, record: Mapping[str, Any]
+) -> tuple[np.ndarray, Sound | None]:
+    """Return a preview's frames, floats [F, H, W, 3] in [0, 1], and its sound, which a decoder is loaded for.
+
+    What its record says was given to it is read from the file instead, frames as uint8.
+    """
+    given = given_back(record)
+    frames = given.frames
+    if frames is None:
+        frames = frames_of(family.decode(vae, latents.picture), record["frames"]).numpy()
+    if given.sound is not None or latents.sound is None:
+        return frames, given.sound
+    return frames, family.decode_sound(family.load_sound_decoder(folder, *device_and_dtype(vae)), latents.sound)
 
 
 # ---- files
@@ -778,14 +799,14 @@ def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Seq
             frames = (frames_of(pixels, pixels.shape[2]) * 255).round().clamp(0, 255).byte().numpy()
             with replacing(one.path) as temporary:
                 media.encode(frames, temporary, fps, crf=None)
+                if one.heard is not None:
+                    write_sound(temporary, one.heard().numpy(), GIVEN_RATE)
 
 
 def write_png(path: Path, image: torch.Tensor) -> None:
     """Write a picture [1, 3, H, W] in [-1, 1] as PNG."""
     pixels = ((image[0].float().cpu().permute(1, 2, 0) + 1) * 127.5).round().clamp(0, 255).byte().numpy()
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    write_bytes(path, data.getvalue())
+    write_bytes(path, media.png(pixels))
 
 
 # ---- a job that decodes previews kept as latents: python -m workbench.trainer.previewer runs/NAME/.decode
@@ -807,10 +828,9 @@ def decode_latents(run: Path, device: Device, report: Callable[[int, int], None]
     for done, (path, record) in enumerate(waiting):
         report(done, len(waiting))
         tensors = load_file(path.with_suffix(".safetensors"), device=str(vae.device))
-        frames = frames_of(family.decode(vae, tensors[LATENTS]), record["frames"])
-        sound = decoded_sound(family, folder, vae, tensors.get(SOUND))
+        frames, sound = decoded(family, folder, vae, Latents(tensors[LATENTS], tensors.get(SOUND)), record)
         made = {**record, "kind": "sample"}
-        write_sample(path.with_suffix(".mp4"), frames.numpy(), record["fps"], made, run.parent.parent, sound)
+        write_sample(path.with_suffix(".mp4"), frames, record["fps"], made, run.parent.parent, sound)
     report(len(waiting), len(waiting))
     return len(waiting)
 

@@ -28,6 +28,7 @@ from workbench.errors import CannotWrite, ConfigError
 from workbench.families import settle
 from workbench.families.lora_check import Outputs
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
+from workbench.families.model_inputs import SOUND_ONLY
 from workbench.families.noise_schedules import DEFAULTS
 from workbench.families.self_test import SelfTestFacts
 from workbench.jobs.devices import Device
@@ -266,7 +267,7 @@ class Session:
         self.effects_by_mask = {one["step"] for one in lines if "visible_inside" in one}
         self.effects = {one["step"]: effect for one in lines if (effect := visible_effect.values_of(one))}
         self.prior_drift = None
-        if self.has_base_model and not self.idle and settings.sound != "sound":  # drift is the picture's
+        if self.has_base_model and not self.idle and settings.sound not in SOUND_ONLY:  # drift is the picture's
             own, others = self.inputs.drift_inputs(self.preservation_prompts)
             if others:
                 self.prior_drift = PriorDrift(self.family, self.schedule, own, others, settings.seed, self.device)
@@ -331,7 +332,7 @@ class Session:
         }
 
     def self_test_facts(self, outputs: Outputs | None = None) -> SelfTestFacts:
-        """Return what the test in a LoRA's file says beside its layers."""
+        """Return what the test in a LoRA's file says besides its layers."""
         model, shape = self.model, self.shape
         return SelfTestFacts(
             base_model=model.id if model.local else model.source,
@@ -405,7 +406,7 @@ class Session:
             log(f"step {self.step}: held-out loss {line['held_out_loss']:.4f}")
 
     def measure_effect(self) -> Forecast | None:
-        """Measure effect and drift for the best point; return what they tell, alike on all ranks."""
+        """Measure effect and drift for the best point; return the forecast, the same on all ranks."""
         self.beat("measuring", patient=self.idle)
         if self.effect_and_drift is not None:
             with self.weights_in_use(), self.accelerator.autocast():
@@ -415,7 +416,7 @@ class Session:
         return self.forecast()
 
     def forecast(self) -> Forecast | None:
-        """Return what the measurements so far tell about the best point, alike on all ranks."""
+        """Return the forecast of the best point from the measurements so far, the same on all ranks."""
         return self.ranks.from_first(best_point.forecast(self.points, self.settings) if self.ranks.first else None)
 
     # ---- saving

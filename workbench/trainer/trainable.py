@@ -73,7 +73,7 @@ class Trainable:
         self.part = part
         found: Named = []
         if self.full:
-            unreached = family.unreached_layers.get(settings.sound, "")
+            unreached = family.unreached(settings.sound, len(family.blocks(transformer)))
             found = [one for one in transformer.named_parameters() if not re.fullmatch(unreached, one[0])]
         else:
             found = lora.attach(family, transformer, settings, seed)

@@ -62,21 +62,21 @@ FIXED = frozenset(
 
 
 class WhatIfSettings(Settings):
-    """A question: what changes if a stretch of a run is trained again with something left out or another setting."""
+    """A question: what changes if part of a run is trained again with something left out or another setting."""
 
     run: str = field("", title="Run", section=WHAT)
     """The run."""
 
     without_clip: tuple[str, ...] = field((), title="Without clip", section=WHAT)
     """Leave out this clip: its id or name. Several, separated by commas, are left out together; repeat the option to
-    try each by itself."""
+    try each separately."""
 
     without_word: tuple[str, ...] = field((), title="Without word", section=WHAT)
     """Leave this word out of the captions. Several, separated by commas, are left out together; repeat the option to
-    try each by itself."""
+    try each separately."""
 
     setting: tuple[str, ...] = field((), title="With setting", section=WHAT)
-    """Change a setting of the run: NAME=VALUE. Repeat the option to try each by itself."""
+    """Change a setting of the run: NAME=VALUE. Repeat the option to try each separately."""
 
     sample: str = field("", title="Sample", section=WHAT)
     """Ask about this sample: its id. Empty: the concept as a whole."""
@@ -94,7 +94,7 @@ class WhatIfSettings(Settings):
     """How many steps to train again. Empty: an eighth of the run's, at least 40."""
 
     repeats: int = field(4, title="Repeats", low=FEWEST_REPEATS, high=MOST_REPEATS, section=WHAT)
-    """How often each is trained, every time with another seed. More repeats tell smaller differences from chance."""
+    """How often each is trained, every time with another seed. More repeats detect smaller differences."""
 
     seeds: int = field(2, title="Seeds", low=0, high=32, section=WHAT)
     """Videos for each of the run's preview prompts. 0: none."""
@@ -104,7 +104,7 @@ class WhatIfSettings(Settings):
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """Every change that is asked about, each by itself: "clips:ID,ID", "words:WORD" or "setting:NAME=VALUE"."""
+        """Every change in the question: "clips:ID,ID", "words:WORD" or "setting:NAME=VALUE"."""
         given = {CLIPS: self.without_clip, WORDS: self.without_word, SETTING: self.setting}
         return tuple(dict.fromkeys(f"{kind}:{one}" for kind, several in given.items() for one in several))
 
@@ -117,7 +117,7 @@ class Told(BaseModel):
 
     before, after: means.  low, high: 95% interval of the difference.
     band: standard deviation over the unchanged trainings, which differ in their seeds alone.
-    verdict: `told` from chance, `chance`, or `same` if every training gave exactly the same.
+    verdict: `told` if the difference is clear, `chance` if not, `same` if every training gave exactly the same.
     """
 
     measure: str
@@ -136,10 +136,10 @@ class Told(BaseModel):
 class Changed(BaseModel):
     """What a change did.
 
-    measures: the one that decides first.
+    measures: the deciding one first.
     samples:  how many videos were compared.
-    differ:   how many differ more from those of the unchanged training than another seed makes them.
-    shown, gone: of those, how many show what is marked without the change, and in how many of these it is gone.
+    differ:   how many differ more from those of the unchanged training than two seeds of it do.
+    shown, gone: how many of them show what is marked without the change, and in how many of these it is gone.
     """
 
     change: str
@@ -154,7 +154,7 @@ class Answer(BaseModel):
     """The answer to a question, as stored with its run.
 
     prompts: of the videos, by their numbers; width, height: their size, 0 without any.
-    asked:   the changes in the order of the question, which that of the videos' files follows.
+    asked:   the changes in the order of the question, which is also the order of the videos' files.
     changes: what they did, the one that matters most first.
     """
 
@@ -228,7 +228,7 @@ def request(workspace: Workspace, run: Run, settings: WhatIfSettings) -> jobs.St
 
 
 def _by_name(clips: str, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return ids of clips, separated by commas, as their names if these are unique: people read them."""
+    """Return ids of clips, separated by commas, as names for people where these are unique."""
     names = {Path(one["file_name"]).stem: Path(one["name"]).stem for one in entries}
     several = Counter(names.values())
     parts = [one.strip() for one in clips.split(",")]
@@ -249,9 +249,9 @@ def _check_run(run: Run) -> None:
     settings = run.settings
     family, model = settings.resolved
     reasons = {
-        "it trains more than a LoRA, so there is no base model to compare with": settings.method == "full"
+        "it trains more than a LoRA, so no base model remains to compare with": settings.method == "full"
         or bool(settings.train_also),
-        "it is a slider, whose clips are no examples": settings.is_slider,
+        "it is a slider, whose clips are not examples to learn": settings.is_slider,
         "it trains its tokenizer": settings.tokenizer_steps > 0,
         "its model predicts codes, whose distance from a clip cannot be measured": family.codes(model) > 0,
     }
@@ -280,7 +280,7 @@ def parsed(
             )
         chosen = frozenset(one if one in ids else named[one] for one in parts)
         if chosen >= ids:
-            raise ConfigError.of("without_clip", "these are all clips of the run: leave fewer out")
+            raise ConfigError.of("without_clip", "these are all of the run's clips: leave out fewer")
         return {}, chosen, ()
     if kind == WORDS and parts:
         if missing := [one for one in parts if not any(as_words([one]).search(each["caption"]) for each in own)]:
@@ -294,7 +294,7 @@ def parsed(
         if name in FIXED:
             raise ConfigError.of(
                 "setting",
-                f"{name} cannot be changed here, since both trainings need it in common: clone the run instead",
+                f"{name} cannot be changed here, because both trainings must share it: clone the run instead",
             )
         changed = settings.changed(**{name: several[0]})
         check(workspace, changed)
@@ -303,7 +303,7 @@ def parsed(
 
 
 def as_words(words: Sequence[str]) -> re.Pattern[str]:
-    """Return a pattern that finds each of these words as a whole, whatever its case."""
+    """Return a pattern that matches each of these as a whole word, ignoring case."""
     return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)", re.IGNORECASE)
 
 
@@ -334,7 +334,7 @@ def answer(job: CountedJob) -> None:
     with queue.acquired(workspace, [device], job, TITLE):
         job.beat("loading torch")
         with processes.loading():
-            from workbench.trainer import counterfactual
+            from workbench.trainer import attribution, counterfactual
         data = load_data(workspace, run.settings)
         parts = [parsed(workspace, run.settings, data.lock(), change) for change in settings.changes]
         before = run.settings
@@ -355,7 +355,7 @@ def answer(job: CountedJob) -> None:
             checkpoints.folder_of(run.folder, begin) if begin else None,
             settings.repeats,
             min(settings.repeats, FEWEST_REPEATS) if settings.seeds else 0,
-            _question(sample, settings) if sample else None,
+            attribution.question_of(sample, settings.box, settings.frames) if sample else None,
             measured,
         )
         for number, repeat, values in training:
@@ -383,7 +383,7 @@ def answer(job: CountedJob) -> None:
         width=made[0]["width"] if made else 0,
         height=made[0]["height"] if made else 0,
         asked=list(settings.changes),
-        changes=sorted(found, key=_rank),
+        changes=sorted(found, key=lambda one: (one.measures[0].verdict != "told", -abs(one.measures[0].difference))),
         seconds=round(time.monotonic() - began, 1),
         time=time.time(),
     )
@@ -394,16 +394,8 @@ def answer(job: CountedJob) -> None:
     job.outcome = {"sentence": " ".join(map(sentence, told.changes)), "file": str(target / ANSWER)}
 
 
-def _question(sample: Sample, settings: WhatIfSettings) -> Any:
-    from workbench.trainer.attribution import Question
-
-    record = sample.record
-    sizes = (int(record["frames"]), float(record["fps"]), int(record["height"]), int(record["width"]))
-    return Question(sample.video, sample.settings.prompt, *sizes, settings.box, settings.frames)
-
-
 def _last_common(run: Run, data: TrainingData, arms: Sequence[Any], touched: Any) -> int:
-    """Return the step of the newest checkpoint that no change could have affected yet; else the run's beginning.
+    """Return the step of the newest checkpoint that no change could have affected, else the run's beginning.
 
     A clip matters from the first batch that holds it, a setting from the beginning.
     """
@@ -421,7 +413,7 @@ def _last_common(run: Run, data: TrainingData, arms: Sequence[Any], touched: Any
 
 
 def _short(settings: TrainSettings, steps: int, seeds: int, prompts: Sequence[str] = ()) -> TrainSettings:
-    """Return settings of a training that ends at a step, with nothing beside it. The schedule ends there, too."""
+    """Return the settings of a training that ends at a step, with its schedule, and does nothing but train."""
     quiet: dict[str, Any] = dict.fromkeys(("preview_every", "evaluate_every", "preview_controls", "tokenizer_steps"), 0)
     quiet |= dict.fromkeys(("preview_inputs", "preview_latents_only", "oom_fallback", "push_to_hub"), False)
     return settings.changed(
@@ -483,10 +475,10 @@ MEASURES = {
 
 
 def told(measure: str, before: Sequence[float], after: Sequence[float]) -> Told:
-    """Compare a measure over repeats that have the same seeds in pairs.
+    """Compare a measure over repeats, in pairs with the same seed.
 
-    A difference is told from chance if its 95% interval (Student's t over the repeats) leaves out 0, and if it is
-    larger than the standard deviation over seeds: with common random numbers, even tiny differences are steady.
+    A difference is clear ("told") if its 95% interval (Student's t over the repeats) excludes 0 and it is larger
+    than the standard deviation over seeds: with common random numbers, even tiny differences are steady.
     """
     count, apart = len(before), [late - early for early, late in zip(before, after, strict=True)]
     quantile = STUDENT[count - 2]
@@ -498,11 +490,6 @@ def told(measure: str, before: Sequence[float], after: Sequence[float]) -> Told:
     rounded = {name: round(value, 6) for name, value in values.items()}
     before_mean, after_mean = (round(statistics.mean(values), 6) for values in (before, after))
     return Told(measure=measure, before=before_mean, after=after_mean, verdict=verdict, **rounded)
-
-
-def _rank(one: Changed) -> tuple[bool, float]:
-    first = one.measures[0]
-    return first.verdict != "told", -abs(first.difference)
 
 
 def label(change: str) -> str:
@@ -518,13 +505,15 @@ def label(change: str) -> str:
 
 
 def in_numbers(one: Told) -> str:
-    """Give a measure's values: "62% → 31% (95%: -38 to -24 points; another seed makes ±5)"."""
+    """Format a measure's values: "62% → 31% (95%: -38 to -24 points; seeds alone vary by ±5)"."""
     if one.measure == "held_out_loss":
         return (
-            f"{one.before:.4f} → {one.after:.4f} (95%: {one.low:+.4f} to {one.high:+.4f}; another seed ±{one.band:.4f})"
+            f"{one.before:.4f} → {one.after:.4f} (95%: {one.low:+.4f} to {one.high:+.4f}; "
+            f"seeds alone vary by ±{one.band:.4f})"
         )
     low, high, band = (f"{100 * value:{sign}.1f}" for value, sign in ((one.low, "+"), (one.high, "+"), (one.band, "")))
-    return f"{percent_of(one.before)} → {percent_of(one.after)} (95%: {low} to {high} points; another seed ±{band})"
+    range_of = f"95%: {low} to {high} points; seeds alone vary by ±{band}"
+    return f"{percent_of(one.before)} → {percent_of(one.after)} ({range_of})"
 
 
 def percent_of(share: float) -> str:
@@ -532,18 +521,18 @@ def percent_of(share: float) -> str:
 
 
 def sentence(one: Changed) -> str:
-    """Say what a change did, or that it cannot be told from chance."""
+    """Say what a change did, or that it made no clear difference."""
     first, what = one.measures[0], label(one.change)
     if first.verdict == "same":
         return f"{what[0].upper()}{what[1:]}: no difference at all, the trainings are the same."
     numbers = f"{MEASURES[first.measure]} {in_numbers(first)}"
     if first.verdict == "chance":
-        return f"{what[0].upper()}{what[1:]}: no difference that could be told from chance; {numbers}."
+        return f"{what[0].upper()}{what[1:]}: no clear difference; {numbers}."
     said = f"{what[0].upper()}{what[1:]}: {numbers}."
     if one.shown:
         return f"{said} What is marked is gone in {one.gone} of the {counted(one.shown, 'sample')} that showed it."
     if one.samples:
-        return f"{said} {one.differ} of {counted(one.samples, 'sample')} differ more than another seed makes them."
+        return f"{said} {one.differ} of {counted(one.samples, 'sample')} differ more than from one seed to the next."
     return said
 
 

@@ -16,68 +16,32 @@ The formats of the files belong to other packages: clips, jobs, runs, sampler.
 
 from __future__ import annotations
 
-from workbench.workspace.files import (
-    append_line,
-    finite,
-    from_json,
-    link_or_copy,
-    make_folder,
-    read_bytes,
-    read_json,
-    read_object,
-    read_to_change,
-    replacing,
-    size_of,
-    sync_folder,
-    write_bytes,
-    write_json,
-    write_text,
-    writing,
-)
-from workbench.workspace.layout import (
-    ENVIRONMENT_VARIABLE,
-    FORMER_NAMES,
-    LORA_NAME,
-    SLUG,
-    Workspace,
-    checked_slug,
-    confined,
-    fresh_folder,
-    is_slug,
-    numbered,
-    slugify,
-    step_folders,
-    step_of,
-)
-
-__all__ = [
-    "ENVIRONMENT_VARIABLE",
-    "FORMER_NAMES",
-    "LORA_NAME",
-    "SLUG",
-    "Workspace",
-    "append_line",
-    "checked_slug",
-    "confined",
-    "finite",
-    "fresh_folder",
-    "numbered",
-    "from_json",
-    "is_slug",
-    "link_or_copy",
-    "make_folder",
-    "read_bytes",
-    "read_json",
-    "read_object",
-    "read_to_change",
-    "replacing",
-    "size_of",
-    "slugify",
-    "step_folders",
-    "step_of",
-    "sync_folder",
-    "write_bytes",
-    "write_json",
-    "write_text",
-    "writing",
-]
+from workbench.workspace.files import append_line as append_line
+from workbench.workspace.files import finite as finite
+from workbench.workspace.files import from_json as from_json
+from workbench.workspace.files import link_or_copy as link_or_copy
+from workbench.workspace.files import make_folder as make_folder
+from workbench.workspace.files import read_bytes as read_bytes
+from workbench.workspace.files import read_json as read_json
+from workbench.workspace.files import read_object as read_object
+from workbench.workspace.files import read_to_change as read_to_change
+from workbench.workspace.files import replacing as replacing
+from workbench.workspace.files import size_of as size_of
+from workbench.workspace.files import sync_folder as sync_folder
+from workbench.workspace.files import write_bytes as write_bytes
+from workbench.workspace.files import write_json as write_json
+from workbench.workspace.files import write_text as write_text
+from workbench.workspace.files import writing as writing
+from workbench.workspace.layout import ENVIRONMENT_VARIABLE as ENVIRONMENT_VARIABLE
+from workbench.workspace.layout import FORMER_NAMES as FORMER_NAMES
+from workbench.workspace.layout import LORA_NAME as LORA_NAME
+from workbench.workspace.layout import SLUG as SLUG
+from workbench.workspace.layout import Workspace as Workspace
+from workbench.workspace.layout import checked_slug as checked_slug
+from workbench.workspace.layout import confined as confined
+from workbench.workspace.layout import fresh_folder as fresh_folder
+from workbench.workspace.layout import is_slug as is_slug
+from workbench.workspace.layout import numbered as numbered
+from workbench.workspace.layout import slugify as slugify
+from workbench.workspace.layout import step_folders as step_folders
+from workbench.workspace.layout import step_of as step_of

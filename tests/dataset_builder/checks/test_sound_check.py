@@ -11,8 +11,13 @@ from tests.dataset_builder.foreign import write_video
 from tests.dataset_builder.scenery import scenery
 from tests.patience import PATIENCE
 from tests.sounds import tone
+from workbench.clips.media import read_frames
+from workbench.clips.records import REMOVED, Clip, DatasetInfo
+from workbench.clips.sound import loudness
 from workbench.dataset_builder import Dataset
+from workbench.dataset_builder.checks.dataset_check import check_speech
 from workbench.dataset_builder.checks.findings import Finding, read_findings
+from workbench.dataset_builder.checks.measures import Heard, Measures
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.jobs import State
 from workbench.workspace import Workspace
@@ -38,7 +43,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sounds")
     good = tone(440, 1.0, RATE)
     sounds = {
-        "good": good, "fine": good / 4, "silent": good * 0, "hush": good / 100, "loud": np.clip(4 * good, -1, 1),
+        "good": good, "fine": good / 2, "silent": good * 0, "hush": good / 100, "loud": np.clip(4 * good, -1, 1),
         "short": good[:, : RATE // 2], "mute": False,
     }  # fmt: skip
     for number, (name, sound) in enumerate(sounds.items()):
@@ -60,6 +65,60 @@ def test_each_fault_is_found_once_and_good_sound_is_not_mentioned(tmp_path: Path
     assert "hush.mkv is very quiet: -49 dB" in found["sound_quiet"][1]
     assert "ends after 0.5" in found["sound_short"][1]
     assert found["sound_missing"][1] == "1 of 7 clips has no sound: a model with sound learns none from them."
+
+
+def test_a_softer_clip_is_matched_to_the_others_without_clipping(tmp_path: Path) -> None:
+    folder = tmp_path / "given"
+    folder.mkdir()
+    good = tone(440, 1.0, RATE)
+    click = good / 30
+    click[0, RATE // 2] = 0.5  # a peak that leaves 5 dB
+    sounds = {"a": good / 2, "b": good / 2.5, "c": good / 2, "soft": good / 8, "click": click, "loud": good * 1.5}
+    for number, (name, sound) in enumerate(sounds.items()):
+        write_video(folder / f"{name}.mkv", scenery(number, 24), fps=24, sound=sound)
+    dataset = Dataset.create(Workspace.open(tmp_path), "Levels")
+    dataset.import_files([folder])
+    before = {clip.source: clip for clip in dataset.clips}
+    found = {named(dataset, one)[0]: one for one in checked(dataset) if one.kind == "sound_level"}
+    assert found.keys() == {"soft.mkv", "click.mkv", "loud.mkv"}
+    assert found["soft.mkv"].values["gain"] == pytest.approx(11, abs=0.5)
+    assert found["click.mkv"].values["gain"] == pytest.approx(5, abs=2)
+    assert "dB louder than most" in found["loud.mkv"].sentence
+    assert dataset.fix(list(found.values()), "match_loudness") == "Matched the loudness of 3 clips."
+    clips = {clip.source: clip for clip in dataset.clips}
+    levels = {name: loudness(dataset.path_of(clip)) for name, clip in clips.items()}
+    for name in ("soft.mkv", "loud.mkv"):
+        now = levels[name]
+        assert now is not None
+        assert now.rms == pytest.approx(-16, abs=0.7)  # the median before
+    for now in levels.values():
+        assert now is not None
+        assert now.clipped == 0
+    assert clips["a.mkv"] == before["a.mkv"]
+    for name in ("soft.mkv", "click.mkv"):  # the pictures are the same, to the bit
+        paths = (dataset.folder / REMOVED / before[name].file_name, dataset.path_of(clips[name]))
+        one, other = (read_frames(path, range(24)) for path in paths)
+        assert np.array_equal(one, other)
+    assert not [one for one in checked(dataset) if named(dataset, one) == ["soft.mkv"]]
+    dataset.undo()
+    assert {clip.source: clip for clip in dataset.clips} == before
+    assert dataset.path_of(before["soft.mkv"]).is_file()
+
+
+def test_captions_that_leave_speech_out_are_found() -> None:
+    clips = [
+        Clip(file_name=f"clips/{number}.mp4", text=text, sha256=str(number), source=f"{number}.mp4")
+        for number, text in enumerate(("a yellow bird on a single tree", "a woman speaks", 'a man: "Go!"', "", "rain"))
+    ]
+    speech = (1.0, 1.0, 0.5, 1.0, 0.0)
+    measured = {
+        clip.file_name: Measures(sha256=clip.sha256, sound=Heard(rms=-20, speech=share))
+        for clip, share in zip(clips, speech, strict=True)
+    }
+    (finding,) = check_speech(clips, measured, DatasetInfo())
+    assert (finding.kind, finding.clips) == ("speech_unsaid", ("clips/0.mp4",))
+    assert finding.captions
+    assert not list(check_speech(clips[:1], {"clips/0.mp4": Measures(sha256="0")}, DatasetInfo()))
 
 
 def test_clips_that_were_imported_without_their_sound_are_told_from_silent_files(tmp_path: Path, sources: Path) -> None:

@@ -127,8 +127,8 @@ def test_split_removed_and_exported_clips_are_recognized(workspace: Workspace, t
     (given / "ours.mp4").write_bytes((dataset.folder / kept.clip.file_name).read_bytes())
     found = {Path(v.source).stem: v for v in dataset.import_files([given])}
     assert {result.outcome for result in found.values()} == {"known"}
-    assert found["cut"].notes == ("already imported, then split into parts",)
-    assert found["out"].notes == ("already imported, then removed: restore it",)
+    assert found["cut"].notes == ("it was split into parts",)
+    assert found["out"].notes == ("it was removed: restore it",)
     assert found["ours"].notes == ("same content as 'kept.mov': stored once",)
     assert [clip.source for clip in dataset.clips] == ["kept.mov"]
 

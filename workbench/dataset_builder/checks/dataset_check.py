@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+import statistics
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,7 @@ from workbench.clips.frame_plan import Shape
 from workbench.clips.records import COMPANION_NAMES, Clip, DatasetInfo, clip_file, file_sha256, read_clips, read_info
 from workbench.dataset_builder import tasks
 from workbench.dataset_builder.checks import measures
-from workbench.dataset_builder.checks.findings import Finding, Severity, finding_of, write_report
+from workbench.dataset_builder.checks.findings import Finding, Fix, Severity, finding_of, write_report
 from workbench.dataset_builder.checks.measures import FOLDER, Heard, Measures, Pair
 from workbench.dataset_builder.companions import RATE
 from workbench.dataset_builder.ingest.results import read_import_results
@@ -54,6 +56,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
         found += check_pictures(videos, measured, settings)
         silenced = {one.clip.id for one in read_import_results(dataset) if one.clip and one.silenced}
         found += check_sound([clip for clip in videos if not clip.is_image], measured, silenced)
+        if settings.captions and "sound" in family.own_settings(model):
+            found += check_speech(videos, measured, info)
         paired = [clip for clip in [*hashed, *(clip for clip in clips if clip.is_latents)] if clip.companions]
         found += check_pairs(dataset, paired, measures.measure_pairs(dataset, paired, tasks.job_progress(job)))
         found += check_plans(clips, shape, model.title)
@@ -142,6 +146,10 @@ def _near_duplicates(clips: Sequence[Clip], measured: Mapping[str, Measures], th
 SILENT, QUIET = -60.0, -42.0  # dB of full scale; speech and music have about -30 to -10
 CLIPPED = 0.001  # share of samples
 SHORT = 0.15  # seconds that the sound may end before the picture
+APART = 9.0  # dB from the dataset's median at which a sound is louder or softer than most
+FEWEST_HEARD = 4  # clips with sound that make a median
+USUAL, HEADROOM = -23.0, -1.0  # dB: the loudness aimed at without a median, and the peak that a gain may lead to
+LEAST_GAIN = 3.0  # dB; less is not worth another encoding
 
 
 def check_sound(
@@ -151,9 +159,12 @@ def check_sound(
 
     silenced: ids of the whole source clips that an import stored without the sound of their files.
     """
-    for clip in clips:
-        if heard := measured[clip.file_name].sound:
-            yield from _check_track(clip, heard)
+    tracks = [(clip, heard) for clip in clips if (heard := measured[clip.file_name].sound)]
+    levels = [heard.rms for _, heard in tracks if not heard.error and heard.rms >= SILENT]
+    median = statistics.median(levels) if len(levels) >= FEWEST_HEARD else None
+    target = USUAL if median is None or median < QUIET else median
+    for clip, heard in tracks:
+        yield from _check_track(clip, heard, median, round(min(target - heard.rms, HEADROOM - heard.peak), 1))
     mute = [clip for clip in clips if not measured[clip.file_name].sound and not measured[clip.file_name].error]
     removed = [clip for clip in mute if clip.source_id in silenced]
     missing = [clip for clip in mute if clip.source_id not in silenced]
@@ -167,8 +178,14 @@ def check_sound(
         yield finding_of("sound_missing", sentence, missing)
 
 
-def _check_track(clip: Clip, heard: Heard) -> Iterator[Finding]:
-    said = f"The sound of {clip.name}"
+def _check_track(clip: Clip, heard: Heard, median: float | None, gain: float) -> Iterator[Finding]:
+    """Yield findings about one sound track.
+
+    Args:
+        median: Of the dataset's loudness in dB; None with too few sounds.
+        gain: By how many dB to make the sound louder, as far as its peaks allow.
+    """
+    said, matching = f"The sound of {clip.name}", abs(gain) >= LEAST_GAIN
     if heard.error:
         yield finding_of("sound_damaged", f"{said} cannot be read: {heard.error}.", [clip])
     elif heard.rms < SILENT:
@@ -176,7 +193,13 @@ def _check_track(clip: Clip, heard: Heard) -> Iterator[Finding]:
         yield finding_of("sound_silent", sentence, [clip])
     elif heard.rms < QUIET:
         sentence = f"{said} is very quiet: {heard.rms:.0f} dB, while speech and music have about -30 to -10 dB."
-        yield finding_of("sound_quiet", sentence, [clip])
+        more: tuple[Fix, ...] = ("match_loudness",) if matching and gain > 0 else ()
+        yield finding_of("sound_quiet", sentence, [clip], more=more, gain=gain)
+    elif median is not None and abs(heard.rms - median) > APART and matching and gain * (median - heard.rms) > 0:
+        than = "louder" if gain < 0 else "softer"
+        sentence = f"{said} is {abs(heard.rms - median):.0f} dB {than} than most ({heard.rms:.0f} dB): "
+        sentence += f"matched, it is {abs(gain):.0f} dB {'softer' if gain < 0 else 'louder'}."
+        yield finding_of("sound_level", sentence, [clip], gain=gain)
     if heard.clipped > CLIPPED:
         share = f"{heard.clipped:.1%} of its samples are at full level"
         sentence = f"{said} is distorted, {share}: a model with sound would learn the distortion, too."
@@ -184,6 +207,24 @@ def _check_track(clip: Clip, heard: Heard) -> Iterator[Finding]:
     if not heard.error and heard.seconds < clip.seconds - SHORT:
         sentence = f"{said} ends after {heard.seconds:.2f} of {clip.seconds:.2f} s: the rest counts as silence."
         yield finding_of("sound_short", sentence, [clip])
+
+
+# Quoted words, or English ones for a voice.
+SAYS = re.compile(
+    r"[\"“”„«»「『]|\b(say(s|ing)?|said|speak\w*|spoke\w*|talk\w*|tell(s|ing)?|told|voices?|vocals?|narrat\w*|speech\w*"
+    r"|convers\w*|dialog\w*|whisper\w*|shout\w*|yell(s|ed|ing)?|sing(s|ing|ers?)?|sang|songs?|announc\w*|ask(s|ed|ing)?"
+    r"|answer\w*|repl(y|ies|ied)|lectur\w*|interview\w*|murmur\w*|chat(s|ting)?|comment\w*)\b",
+    re.IGNORECASE,
+)
+
+
+def check_speech(clips: Sequence[Clip], measured: Mapping[str, Measures], info: DatasetInfo) -> Iterator[Finding]:
+    """Yield clips with speech whose captions mention none. Models with sound are prompted with the words."""
+    for clip in clips:
+        heard = measured[clip.file_name].sound
+        if heard and heard.speech and heard.rms >= SILENT and clip.text.strip() and not SAYS.search(clip.text):
+            sentence = f"{clip.name} seems to have speech, which its caption leaves out: quote the words, such as "
+            yield finding_of("speech_unsaid", sentence + 'A woman says: "Look at that!"', [clip], info)
 
 
 def check_plans(clips: Sequence[Clip], shape: Shape, title: str) -> Iterator[Finding]:

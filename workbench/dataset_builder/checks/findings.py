@@ -38,21 +38,24 @@ Fix = Literal[
     "fit_beside",
     "invert_mask",
     "detach",
+    "match_loudness",
     "tag",
 ]
-FIXES: dict[Fix, str] = {
-    "remove": "Remove",
-    "keep_best": "Keep the best one",
-    "split_at_cuts": "Split at the cuts",
-    "keep_longest_shot": "Keep the longest shot",
-    "crop_bars": "Crop the bars",
-    "shorten_caption": "Shorten the caption",
-    "add_trigger": "Add the trigger word",
-    "fit_beside": "Fit it to the clip",
-    "invert_mask": "Invert the mask",
-    "detach": "Detach it",
-    "tag": "Tag for later",
+WORDS: dict[Fix, tuple[str, str, str, str]] = {  # the button; the verb before and after, and its object
+    "remove": ("Remove", "Remove", "Removed", "{clips}"),
+    "keep_best": ("Keep the best one", "Remove", "Removed", "{clips} with a better copy"),
+    "split_at_cuts": ("Split at the cuts", "Split", "Split", "{clips} into {parts}"),
+    "keep_longest_shot": ("Keep the longest shot", "Keep", "Kept", "the longest shot of {clips}"),
+    "crop_bars": ("Crop the bars", "Crop", "Cropped", "the bars of {clips}"),
+    "shorten_caption": ("Shorten the caption", "Shorten", "Shortened", "the captions of {clips} to the model's limit"),
+    "add_trigger": ("Add the trigger word", "Add", "Added", "{trigger!r} to the captions of {clips}"),
+    "fit_beside": ("Fit it to the clip", "Cut", "Cut", "the companion files of {clips} to match in length and size"),
+    "invert_mask": ("Invert the mask", "Invert", "Inverted", "the masks of {clips}"),
+    "detach": ("Detach it", "Detach", "Detached", "companion files from {clips}"),
+    "match_loudness": ("Match loudness", "Match", "Matched", "the loudness of {clips}"),
+    "tag": ("Tag for later", "Tag", "Tagged", "{clips} for later"),
 }
+FIXES = {fix: words[0] for fix, words in WORDS.items()}
 
 
 class Severity(StrEnum):
@@ -91,8 +94,10 @@ KINDS = {
     "sound_damaged": Kind("Sound cannot be read", Severity.LOOK),
     "sound_silent": Kind("Silent sound track", Severity.LOOK),
     "sound_quiet": Kind("Very quiet sound", Severity.LOOK),
+    "sound_level": Kind("Louder or softer than most", Severity.LOOK, ("match_loudness", "remove", "tag")),
     "sound_clipped": Kind("Distorted sound", Severity.LOOK),
     "sound_short": Kind("Sound shorter than the picture", Severity.LOOK),
+    "speech_unsaid": Kind("Speech that its caption leaves out", Severity.LOOK, ("tag",)),
     "sound_missing": Kind("No sound, unlike most clips", Severity.LOOK),
     "sound_removed": Kind("Imported without its sound", Severity.LOOK, ("tag",)),
     "left_out": Kind("Left out by the model", Severity.HURTS),
@@ -215,12 +220,13 @@ def finding_of(
     title: str = "",
     severity: Severity | None = None,
     about: Mapping[str, str] = {},
+    more: tuple[Fix, ...] = (),
     **values: Any,
 ) -> Finding:
     """Create a finding about clips' pictures, or about their captions if `info` is given.
 
     kind: a key of KINDS; title and severity override its own.
-    about: for a companion, its kind and file name (`beside`). values: data for the fixes.
+    about: for a companion, its kind and file name (`beside`). values: data for the fixes. more: fixes before the usual.
     """
     usual = KINDS[kind]
     return Finding(
@@ -231,7 +237,7 @@ def finding_of(
         clips=tuple(clip.file_name for clip in clips),
         pictures={} if info else {clip.file_name: clip.sha256 for clip in clips},
         captions={clip.file_name: caption_hash(clip, info) for clip in clips} if info else {},
-        fixes=usual.fixes,
+        fixes=(*more, *usual.fixes),
         values={**values, **about},
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench import jobs
 from workbench.clips.records import Clip, DatasetInfo, clip_file, read_clips, read_info
 from workbench.dataset_builder import history, tasks
-from workbench.dataset_builder.checks.findings import FIXES, Finding, Fix, read_findings
+from workbench.dataset_builder.checks.findings import FIXES, WORDS, Finding, Fix, read_findings
 from workbench.dataset_builder.companions import attach_all, companion_path
 from workbench.dataset_builder.cuts import cutting
 from workbench.dataset_builder.cuts.cutting import FEWEST, Cut, cut_of, master_of
@@ -27,20 +27,8 @@ from workbench.settings import Settings, field
 NOTHING = "Nothing was left to do."
 CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # fixes that encode clips
 BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # fixes that encode companions
-ENCODING = (*CUTTING, *BESIDE)
-SENTENCES: dict[Fix, tuple[str, str, str]] = {  # the verb before and after, and its object
-    "remove": ("Remove", "Removed", "{clips}"),
-    "keep_best": ("Remove", "Removed", "{clips} with a better copy"),
-    "split_at_cuts": ("Split", "Split", "{clips} into {parts}"),
-    "keep_longest_shot": ("Keep", "Kept", "the longest shot of {clips}"),
-    "crop_bars": ("Crop", "Cropped", "the bars of {clips}"),
-    "shorten_caption": ("Shorten", "Shortened", "the captions of {clips} to the model's limit"),
-    "add_trigger": ("Add", "Added", "{trigger!r} to the captions of {clips}"),
-    "fit_beside": ("Cut", "Cut", "the companion files of {clips} to match in length and size"),
-    "invert_mask": ("Invert", "Inverted", "the masks of {clips}"),
-    "detach": ("Detach", "Detached", "companion files from {clips}"),
-    "tag": ("Tag", "Tagged", "{clips} for later"),
-}
+HEARD: tuple[Fix, ...] = ("match_loudness",)  # fixes that encode sounds
+ENCODING = (*CUTTING, *BESIDE, *HEARD)
 STARTING_SECONDS = 2.0  # to start the process that cuts
 PIXELS_A_SECOND = 4e6  # decoded and encoded by one core
 SENTENCE_SHARE = 2 / 3  # shorten a caption to a whole sentence if that keeps this share of it, else to a whole word
@@ -65,7 +53,7 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
         bounds = ([0, *one.values.get("frames", ()), clips[name].frames] for name, one in found.items())
         parts = sum(len(_shots(one, 1)) for one in bounds)
         return f"{_sentence(fix, 0, len(found), parts)}."
-    if fix in BESIDE:
+    if fix in (*BESIDE, *HEARD):
         return f"{_sentence(fix, 0, len({finding.clips[0] for finding in findings}))}."
     changed = _changed_records(findings, clips, info, fix)
     return f"{_sentence(fix, 0, len(changed), trigger=info.trigger_word)}." if changed else "Nothing is left to do."
@@ -91,6 +79,8 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
         return _recut(dataset, findings, clips, fix, on_progress)
     if fix in BESIDE:
         return _fit_beside(dataset, findings, clips, fix, on_progress)
+    if fix in HEARD:
+        return _match_loudness(dataset, findings, clips, on_progress)
     if not (changed := _changed_records(findings, clips, info, fix)):
         return NOTHING
     sentence = _sentence(fix, 1, len(changed), trigger=info.trigger_word)
@@ -100,8 +90,8 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
 
 def _sentence(fix: Fix, done: int, clips: int, parts: int = 0, trigger: str = "") -> str:
     """Describe a fix of so many clips. done: 0 for the future, 1 for the past."""
-    words = SENTENCES[fix]
-    return f"{words[done]} {words[2].format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
+    _, *verbs, what = WORDS[fix]
+    return f"{verbs[done]} {what.format(clips=counted(clips, 'clip'), parts=parts, trigger=trigger)}"
 
 
 def _uncapitalized(sentence: str) -> str:
@@ -222,6 +212,29 @@ def _fit_beside(
     what, fit, invert = _uncapitalized(sentence), fix == "fit_beside", fix == "invert_mask"
     attach_all(dataset, list(wanted.values()), what, tick=tick, fit=fit, invert=invert)
     return f"{sentence}."
+
+
+def _match_loudness(
+    dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], on_progress: OnProgress
+) -> str:
+    """Replace clips with copies whose sound has the gain that the check found, as one change."""
+    wanted = {finding.clips[0]: float(finding.values["gain"]) for finding in findings}
+
+    def make(name: str, tick: tasks.Tick) -> Clip | str:
+        try:
+            return cutting.make_louder(dataset, clips[name], wanted[name], tick)
+        except DataError as error:
+            return str(error)
+
+    frames = sum(clips[name].frames for name in wanted)
+    made = dict(zip(wanted, tasks.each("matching", frames, list(wanted), make, on_progress), strict=True))
+    parts = {name: [one] for name, one in made.items() if isinstance(one, Clip)}
+    failed = [f"{clips[name].name}: {one}" for name, one in made.items() if isinstance(one, str)]
+    if failed and not parts:
+        raise DataError("; ".join(failed))
+    sentence = _sentence("match_loudness", 1, len(parts))
+    cutting.replace(dataset, _uncapitalized(sentence), parts)
+    return " ".join([f"{sentence}.", *(f"{one}." for one in failed)])
 
 
 def _recut(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from workbench.clips import frame_metrics, media, sound
+from workbench.clips import frame_metrics, media, sound, speech
 from workbench.clips.frame_metrics import small
 from workbench.clips.records import Clip, clip_file
 from workbench.dataset_builder import tasks
@@ -47,7 +47,7 @@ MODULES = ("av", "cv2", "numpy", "scenedetect")
 SECONDS_PER_FRAME = 300.0  # timeout of the child for one frame
 FOLDER, FILE = ".check", "measures.jsonl"
 PAIRS_FILE = "pairs.jsonl"
-VERSION, PAIRS_VERSION = 2, 1  # increase them when the numbers change their meaning
+VERSION, PAIRS_VERSION = 3, 1  # increase them when the numbers change their meaning
 SHARP_LONGEST = 720  # pixels of the longer side when blur is measured
 STEPS = 8  # motion samples per second
 SHAKE_STEPS = 15  # shake samples per second
@@ -58,7 +58,10 @@ STILL = 0.005  # largest share of changed pixels in a still picture
 
 
 class Heard(BaseModel):
-    """Measurements of a clip's sound, as in `sound.Loudness`. error: why it cannot be read, or ""."""
+    """Measurements of a clip's sound, as in `sound.Loudness`.
+
+    error: why it cannot be read, or "". speech: the share of it that sounds like speech (speech.speech_share).
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -66,6 +69,8 @@ class Heard(BaseModel):
     seconds: float = 0.0
     rms: float = sound.LEAST_DB
     clipped: float = 0.0
+    peak: float = 0.0
+    speech: float = 0.0
 
 
 class Measures(BaseModel):
@@ -260,10 +265,11 @@ def measure(dataset: Path, clip: Clip, text: bool = True, on_frame: Callable[[],
 def _listen(path: Path, tick: Callable[[], None]) -> Heard | None:
     """Measure a clip's sound, None without one."""
     try:
-        found = sound.loudness(path, tick)
+        if (found := sound.loudness(path, tick)) is None:
+            return None
+        return Heard(**found._asdict(), speech=round(speech.speech_share(path, tick), 3))
     except DataError as error:
         return Heard(error=str(error))
-    return Heard(**found._asdict()) if found else None
 
 
 def _look_at_pictures(path: Path, frames: int, fps: float, on_frame: Callable[[], None]) -> dict[str, Any]:

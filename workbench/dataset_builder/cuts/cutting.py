@@ -167,25 +167,51 @@ def make_part(dataset: Path, clip: Clip, cut: Cut, tick: Tick = silent) -> Clip:
     if cut == master.whole:
         return whole_clip(dataset, clip, master)
     name = part_name(master, cut)
-    path = next((found for found in (dataset / name, dataset / REMOVED / name) if found.exists()), None)
-    if path is None:
-        _link(master.path, dataset / master.name)
-        path = dataset / name
+
+    def write(temporary: Path) -> None:
         fps = cut.fps or master.fps
-        temporary = dataset / MASTERS / _temporary(path.name)
         frames = sampled_frames(cut, fps, master)
         write_frames(master.path, frames, temporary, fps, box=cut.crop, tick=tick)
         begin = cut.start / master.fps
         sound.carry(master.path, temporary, [(begin, begin + len(frames) / fps)], tick)
+
+    path = _file_of(dataset, name, master, write)
+    # The source's first frame is not that of a part that starts later or is cropped.
+    first = "" if cut.start or cut.crop else clip.first_frame
+    part = _record(clip, master, cut, name, path, master.name, first)
+    return _with_all(dataset, clip, part, master, cut, path, tick)
+
+
+def make_louder(dataset: Path, clip: Clip, gain: float, tick: Tick = silent) -> Clip:
+    """Return the record of a clip whose sound is louder by `gain` dB, and write its file unless it exists.
+
+    It is cut from the clip's master, which keeps its own loudness: another cut brings that back. Raises as `make_part`.
+    """
+    master = master_of(dataset, clip)
+    own = clip_file(dataset, clip.file_name)
+    about = json.dumps([read_once(own, file_sha256), gain])
+    name = f"clips/{hashlib.sha256(about.encode()).hexdigest()[:16]}.mp4"
+    path = _file_of(dataset, name, master, lambda target: sound.amplify(own, target, gain, lambda: tick(0)))
+    tick(clip.frames)
+    heard = {"file_name": name, "sha256": read_once(path, file_sha256), "sound": sound.track_of(path)}
+    louder, cut = clip.changed(**heard, master=master.name), cut_of(clip, master)
+    return _with_all(dataset, clip, louder, master, cut, path, tick)
+
+
+def _file_of(dataset: Path, name: str, master: Master, write: Callable[[Path], None]) -> Path:
+    """Return where the file of a part is, written unless it exists, and give it a thumbnail."""
+    path = next((found for found in (dataset / name, dataset / REMOVED / name) if found.exists()), None)
+    if path is None:
+        _link(master.path, dataset / master.name)
+        path = dataset / name
+        temporary = dataset / MASTERS / _temporary(path.name)
+        write(temporary)
         with writing(path):
             disk.replace(temporary, path)
     thumbnail = path.parent.parent / "thumbs" / f"{path.stem}.jpg"
     if not thumbnail.exists():
         media.thumbnail(path, thumbnail)
-    # The source's first frame is not that of a part that starts later or is cropped.
-    first = "" if cut.start or cut.crop else clip.first_frame
-    part = _record(clip, master, cut, name, path, master.name, first)
-    return _with_all(dataset, clip, part, master, cut, path, tick)
+    return path
 
 
 def _record(clip: Clip, master: Master, cut: Cut, name: str, path: Path, master_name: str, first_frame: str) -> Clip:

@@ -79,34 +79,29 @@ def filmstrip(path: Path, cache: Path, frames: int = 24, height: int = 64) -> Fi
 
     Raises DataError if the clip cannot be read or the strip would be too wide, CannotWrite.
     """
+    import numpy as np
     from PIL import Image
 
     target = cache / f"{fingerprint(path)}-{frames}x{height}.jpg"
     if not target.exists():
-        write_bytes(target, _rendered(path, frames, height))
+        times, pictures = [], []
+        for seconds, frame in media.spread_frames(path, frames):
+            width = max(1, round(frame.width * height / frame.height))
+            if width * frames > WIDEST:
+                most = WIDEST // width
+                raise DataError(f"a strip of {frames} frames of {width} pixels is too wide: use {most} or fewer")
+            times.append(round(seconds, 6))
+            resized = frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA")
+            pictures.append(resized.to_ndarray())
+        if not pictures:
+            raise DataError(f"{path.name} has no frames: import it again")
+        strip = Image.fromarray(np.concatenate(pictures, axis=1))
+        data = io.BytesIO()
+        strip.save(data, "JPEG", quality=80, comment=json.dumps({"times": times, "width": width}))
+        write_bytes(target, data.getvalue())
     with Image.open(target) as picture:  # the times are stored in the file itself
         about = json.loads(picture.info["comment"])
     return Filmstrip(target, tuple(about["times"]), about["width"])
-
-
-def _rendered(path: Path, count: int, height: int) -> bytes:
-    from PIL import Image
-
-    times, pictures = [], []
-    for seconds, frame in media.spread_frames(path, count):
-        width = max(1, round(frame.width * height / frame.height))
-        if width * count > WIDEST:
-            raise DataError(f"a strip of {count} frames of {width} pixels is too wide: use {WIDEST // width} or fewer")
-        times.append(round(seconds, 6))
-        pictures.append(frame.reformat(width=width, height=height, format="rgb24", interpolation="AREA").to_ndarray())
-    if not pictures:
-        raise DataError(f"{path.name} has no frames: import it again")
-    strip = Image.new("RGB", (len(pictures) * width, height))
-    for index, picture in enumerate(pictures):
-        strip.paste(Image.fromarray(picture), (index * width, 0))
-    data = io.BytesIO()
-    strip.save(data, "JPEG", quality=80, comment=json.dumps({"times": times, "width": width}))
-    return data.getvalue()
 
 
 # ---- shots -----------------------------------------------------------------------------------------------------------

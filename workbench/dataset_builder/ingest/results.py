@@ -145,9 +145,9 @@ class Ledger:
             return None
         file = first.clip.file_name
         places = {
-            file: "already imported",
-            f".masters/{Path(file).name}": "already imported, then split into parts",
-            f"{REMOVED}/{file}": "already imported, then removed: restore it",
+            file: "",
+            f".masters/{Path(file).name}": "it was split into parts",
+            f"{REMOVED}/{file}": "it was removed: restore it",
         }
         note = next((words for place, words in places.items() if (self.dataset / place).exists()), None)
         if note is None:
@@ -158,8 +158,9 @@ class Ledger:
             if caption and self._captions.get(source) not in (None, "", caption):
                 note += ", with the caption of that file"
         if first.silenced:
-            note += f"; {WITHOUT_SOUND}"
-        return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": (note,)})
+            note = "; ".join(filter(None, (note, WITHOUT_SOUND)))
+        notes = (note,) if note else ()
+        return first.model_copy(update={"source": source, "sha256": sha256, "outcome": "known", "notes": notes})
 
     def _remember(self, result: ImportResult) -> None:
         if result.clip is not None:

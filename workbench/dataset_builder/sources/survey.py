@@ -422,5 +422,4 @@ def _joined(found: list[SurveyedFiles]) -> list[SurveyedFiles]:
 
 
 def _named(names: tuple[str, ...]) -> str:
-    listed = ", ".join(repr(name) for name in names[:3])
-    return listed if len(names) <= 3 else f"{listed} and {len(names) - 3:,} more"
+    return listed([repr(name) for name in names])

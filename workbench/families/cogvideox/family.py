@@ -24,7 +24,7 @@ from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS,
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
-from workbench.families.model import Frames, Model
+from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
 from workbench.families.model_files import config, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, load_tokenizer, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
@@ -34,6 +34,7 @@ from workbench.families.usage import DYNAMIC, UsageExtras
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 # ---- schedulers
 
@@ -52,9 +53,7 @@ class SchedulerSteps(SamplerSteps):
     def begin(self, index: int) -> None:
         self._before: tuple[Any, Any] = (None, None)  # timestep and clean latents of the previous step
 
-    def step(
-        self, index: int, predicted: torch.Tensor, latents: torch.Tensor, noise: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def step(self, index: int, predicted: Tensor, latents: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         timestep, (back, old) = self.timesteps[index], self._before
         if self.adds_noise:
             after, clean = self._scheduler.step(
@@ -122,7 +121,7 @@ class Inpainting:
     noise: float
 
 
-def known_share(known: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+def known_share(known: Tensor, sizes: Sequence[int]) -> Tensor:
     """Resize a mask of known pixels [B, 1, F, H, W] to latents of (frames, height, width), as VideoX-Fun does."""
     import torch
     from torch.nn.functional import interpolate
@@ -222,9 +221,7 @@ class CogVideoX(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
         if part == "transformer":
             return sat.transformer_to_diffusers({sat.TRANSFORMER + name: one for name, one in tensors.items()}, shapes)
         if part == "vae":
@@ -265,20 +262,20 @@ class CogVideoX(Family):
         with torch.no_grad():
             return {"prompt_embeds": text_encoder.model(text_encoder.tokens(captions).input_ids)[0]}
 
-    def encode_video(self, vae: Any, video: torch.Tensor) -> Tensors:
+    def encode_video(self, vae: Any, video: Tensor) -> Tensors:
         """Return {"mean", "std"}, float32 [B, f, C, h, w], times the scaling factor."""
         return _moments(vae, video, vae.config.scaling_factor)
 
-    def sample_latents(self, moments: Tensors, noise: torch.Tensor) -> torch.Tensor:
+    def sample_latents(self, moments: Tensors, noise: Tensor) -> Tensor:
         frames = moments["mean"].shape[1]
         latents = moments["mean"] + moments["std"] * noise[:, noise.shape[1] - frames :]
         return pad_front(latents, noise.shape[1])
 
-    def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> tuple[int, ...]:
+    def latents_shape(self, folder: Path, frames: int, height: int, width: int) -> Shape:
         channels, count, tall, wide = super().latents_shape(folder, frames, height, width)
         return padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
 
-    def decode(self, vae: Any, latents: torch.Tensor, noise: torch.Generator | None = None) -> torch.Tensor:
+    def decode(self, vae: Any, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
         import torch
 
         clip = without_padding(latents).permute(0, 2, 1, 3, 4)
@@ -286,26 +283,19 @@ class CogVideoX(Family):
             unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
-    def latents_to_file(self, folder: Path, latents: torch.Tensor) -> dict[str, torch.Tensor]:
+    def latents_to_file(self, folder: Path, latents: Tensor) -> dict[str, Tensor]:
         return super().latents_to_file(folder, without_padding(latents))
 
     # ---- image-to-video
 
-    def encode_image(
-        self, vae: Any, image_encoder: Any, images: torch.Tensor, frames: int, scale: ImageScale
-    ) -> Tensors:
+    def encode_image(self, vae: Any, image_encoder: Any, images: Tensor, frames: int, scale: ImageScale) -> Tensors:
         """Return {"mean", "std"}, float32 [B, 1, C, h, w], scaled as in the stock pipeline or not at all."""
         # With VAEs of 1.5, the pipeline divides.
         factor = vae.config.scaling_factor ** (-1 if vae.config.invert_scale_latents else 1)
         return _moments(vae, images.unsqueeze(2), 1.0 if scale == "raw" else float(factor))
 
     def given(
-        self,
-        image: Tensors,
-        noise: torch.Tensor,
-        latents_shape: tuple[int, ...],
-        kept: torch.Tensor | None = None,
-        every_frame: bool = False,
+        self, image: Tensors, noise: Tensor, latents_shape: Shape, kept: Tensor | None = None, every_frame: bool = False
     ) -> Given:
         """Put the picture's latents beside the first latent frame or every one, and zeros elsewhere."""
         latents = image["mean"] + image["std"] * noise
@@ -343,7 +333,7 @@ class CogVideoX(Family):
         """Return latents "control"; mask and latents "beside" for Fun-InP; a first frame's moments "mean" and "std"."""
         import torch
 
-        found: dict[str, torch.Tensor] = {}
+        found: dict[str, Tensor] = {}
         if told.control is not None:
             found["control"] = _moments(vae, told.control, vae.config.scaling_factor)["mean"]
         if told.video is None:
@@ -364,9 +354,7 @@ class CogVideoX(Family):
         mask = share.transpose(1, 2) * vae.config.scaling_factor
         return {**found, "beside": torch.cat([mask, latents], dim=self.channel_axis)}
 
-    def told(
-        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
-    ) -> Given:
+    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """`call` fills missing parts with zeros."""
         if "mean" in tensors:
             image = {name: tensors[name] for name in ("mean", "std")}
@@ -387,11 +375,11 @@ class CogVideoX(Family):
         shift = 1.0 if chosen.shift is None else chosen.shift
         return VelocitySchedule(self.load_scheduler(folder).alphas_cumprod.float().to(device), shift)
 
-    def mask_cells(self, folder: Path, mask: torch.Tensor) -> torch.Tensor:
+    def mask_cells(self, folder: Path, mask: Tensor) -> Tensor:
         cells = super().mask_cells(folder, mask)
         return pad_front(cells, padded_frames(cells.shape[1], config(folder, "transformer").get("patch_size_t")))
 
-    def call(self, transformer: Any, inputs: CallInputs) -> torch.Tensor:
+    def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         import torch
 
         config, latents, given = transformer.config, inputs.latents, inputs.given
@@ -402,7 +390,7 @@ class CogVideoX(Family):
             if beside is None:
                 beside = latents.new_zeros(*latents.shape[:2], more, height, width)
             latents = torch.cat([latents, beside], dim=self.channel_axis)
-        predicted: torch.Tensor = transformer(
+        predicted: Tensor = transformer(
             hidden_states=latents,
             encoder_hidden_states=inputs.text["prompt_embeds"],
             timestep=inputs.timesteps,
@@ -426,13 +414,11 @@ class CogVideoX(Family):
         made = self.load_scheduler(options.folder, options.scheduler)
         return SchedulerSteps(made, options.steps, options.device)
 
-    def as_prefix(self, latents: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
+    def as_prefix(self, latents: Tensor, latents_shape: Shape) -> Tensor:
         prefix = without_padding(latents)
         return pad_front(prefix, prefix.shape[1] + padding(latents_shape[0]))
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         transformer, vae = config(folder, "transformer"), config(folder, "vae")
         changes, tokens = "", transformer["max_text_seq_length"]
         if transformer.get("use_learned_positional_embeddings") and shape[0] != transformer["sample_frames"]:
@@ -466,7 +452,7 @@ class CogVideoX(Family):
         return sat.convert(source, target, folder, NAMES, report)
 
     def usage_told(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
         stock = ("control",) if model.pipeline == CONTROL else ()
         return super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in stock])
@@ -533,7 +519,7 @@ class CogVideoX(Family):
         return pipeline(tokenizer, text_encoder, vae, transformer, scheduler), {}
 
 
-def _moments(vae: Any, video: torch.Tensor, factor: float) -> Tensors:
+def _moments(vae: Any, video: Tensor, factor: float) -> Tensors:
     """Encode clips [B, 3, F, H, W] to {"mean", "std"}, float32 [B, f, C, h, w], times a factor."""
     import torch
 
@@ -551,7 +537,7 @@ def padded_frames(frames: int, patch_size_t: int | None) -> int:
     return math.ceil(frames / (patch_size_t or 1)) * (patch_size_t or 1)
 
 
-def pad_front(latents: torch.Tensor, frames: int) -> torch.Tensor:
+def pad_front(latents: Tensor, frames: int) -> Tensor:
     """Pad latents to a number of frames with copies of the first in front, where inference drops them."""
     import torch
 
@@ -564,7 +550,7 @@ def padding(frames: int) -> int:
     return 1 - frames % 2
 
 
-def without_padding(latents: torch.Tensor) -> torch.Tensor:
+def without_padding(latents: Tensor) -> Tensor:
     """Remove the frame that `pad_front` added.
 
     Legal clips (8k+1 frames, or a picture) have an odd number of latent frames, and published models group at most two,
@@ -578,7 +564,7 @@ def without_padding(latents: torch.Tensor) -> torch.Tensor:
 
 def rotary_embeddings(
     config: Any, latent_frames: int, latent_height: int, latent_width: int, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor] | None:
+) -> tuple[Tensor, Tensor] | None:
     """Return (cos, sin) for latents of this size, as in the stock pipelines; None for models without rotary ones."""
     if not config.use_rotary_positional_embeddings:
         return None
@@ -593,7 +579,7 @@ def rotary_embeddings(
 @lru_cache(maxsize=16)
 def _rotary(
     width: int, patch_size_t: int | None, frames: int, grid: tuple[int, int], own: tuple[int, int], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     from diffusers.models.embeddings import get_3d_rotary_pos_embed
     from diffusers.pipelines.cogvideo.pipeline_cogvideox import get_resize_crop_region_for_grid
 
@@ -605,11 +591,11 @@ def _rotary(
     return cos, sin
 
 
-def _first_positions(embed: Any, height: int, width: int, frames: int, device: Any = None) -> torch.Tensor:
+def _first_positions(embed: Any, height: int, width: int, frames: int, device: Any = None) -> Tensor:
     """Replace CogVideoXPatchEmbed's method. `frames` counts the clip's, `height` and `width` are the latents'."""
     latent_frames = (frames - 1) // embed.temporal_compression_ratio + 1
     patches = latent_frames * (height // embed.patch_size) * (width // embed.patch_size)
-    positions: torch.Tensor = embed.pos_embedding[:, : embed.max_text_seq_length + patches]
+    positions: Tensor = embed.pos_embedding[:, : embed.max_text_seq_length + patches]
     return positions
 
 

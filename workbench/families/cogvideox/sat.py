@@ -203,7 +203,10 @@ def vae_to_sat(tensors: Tensors) -> dict[str, torch.Tensor]:
 
 
 def vae_to_diffusers(tensors: Tensors, shapes: Shapes) -> dict[str, torch.Tensor]:
-    """Convert SAT's video autoencoder to diffusers' names and `shapes`. Raises ConfigError if it does not fit."""
+    """Convert SAT's video autoencoder to diffusers' names and `shapes`. Raises ConfigError if it does not fit.
+
+    Its losses and discriminator are dropped.
+    """
     theirs = {name: one for name, one in tensors.items() if name.startswith(("encoder.", "decoder."))}
     return _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
 
@@ -348,12 +351,8 @@ def _model_to_diffusers(checkpoints: Sequence[Tensors], folder: Path, new: Path,
         report(f"Converting the {part} ...")
         model = empty_part(folder, part)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        if part == "transformer":
-            renamed = transformer_to_diffusers(checkpoint, shapes)
-        else:  # drop its losses and discriminator
-            theirs = {name: one for name, one in checkpoint.items() if name.startswith(("encoder.", "decoder."))}
-            renamed = _taken(theirs, {name: (sat, (0,), 1) for name, sat in _vae_names(shapes).items()}, shapes)
-        model.load_state_dict(renamed, assign=True)
+        to_diffusers = transformer_to_diffusers if part == "transformer" else vae_to_diffusers
+        model.load_state_dict(to_diffusers(checkpoint, shapes), assign=True)
         model.save_pretrained(new / part, max_shard_size="5GB")
         made.add(part)
     for path in sorted(folder.iterdir()):

@@ -1,15 +1,15 @@
-"""The best point of a run: from where more steps add little or spoil other prompts. Forecast and recognized. No torch.
+"""Forecast and recognize a run's best point, after which more steps add little or spoil other prompts. No torch.
 
 While a run looks for it (the setting `best_point`), it measures two numbers on fixed noise (trainer.evaluation):
 
     effect    how far predictions for clips of the concept have moved from the base model's to the clips, 0 to 1
     drift     how much predictions change for clips or prompts that the LoRA should leave alone, as a share
 
-What a run gains, its effect times what it keeps, grows like A (1 - exp(-(t / T)^k)): fast at first, then less and less.
-Every such curve on a grid of T and k is weighed by how well it fits the measurements so far (A follows by least
-squares), and each says when it will have brought SATURATED of what it brings by the run's end. The quantiles of these
-steps are the forecast and its band. The distance from the best curve tells how much a measurement varies, and so how
-sharply the curves are weighed. docs/best_point.md has the measured limits.
+A run's gain, its effect times what it keeps, grows like A (1 - exp(-(t / T)^k)): fast at first, then less and less.
+Every such curve on a grid of T and k is weighted by how well it fits the measurements so far (A follows by least
+squares), and has a step at which it reaches SATURATED of its value at the run's end. The quantiles of these steps are
+the forecast and its band. The distance from the best curve estimates the noise of a measurement, which decides how
+sharply the curves are weighted. docs/best_point.md has the measured limits.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ USUAL_NOISE, EXPECTED = 0.05, 4  # of a measurement, as a share of the largest; 
 
 @dataclass(frozen=True)
 class Forecast:
-    """When a run is, or was, at its best.
+    """When a run reaches, or reached, its best point.
 
     step, low, high: where the best point is expected, and its 80% band. Once reached, all three are that step.
     reached: whether more steps are expected to add little.
@@ -130,7 +130,7 @@ def forecast(points: Sequence[Point], settings: TrainSettings) -> Forecast | Non
 
 @lru_cache(maxsize=512)  # a page asks again and again, and only the newest measurement is new
 def _seen(points: tuple[Point, ...], total: int) -> Forecast | None:
-    """Return what measurements of a run of `total` steps tell when the last of them was just made."""
+    """Return the forecast from these measurements of a run of `total` steps, right after the last of them."""
     now, before = points[-1].step, points[-2].step
     if now < FIRST * total or median(one.effect for one in points[-SETTLED:]) < LEAST_EFFECT:
         return None
@@ -148,10 +148,10 @@ def _seen(points: tuple[Point, ...], total: int) -> Forecast | None:
 class Fit(NamedTuple):
     """Curves with their weights.
 
-    steps: when each curve has brought SATURATED of what it will have brought at the run's end, ascending.
-    weights: of these, with a sum of 1.
+    steps: when each curve reaches SATURATED of its value at the run's end, ascending.
+    weights: the curves' weights, which sum to 1.
     height: the mean value at the run's end.
-    best: height, T and k of the curve of most weight.
+    best: height, T and k of the curve with the largest weight.
     """
 
     steps: Sequence[float]
@@ -160,7 +160,7 @@ class Fit(NamedTuple):
     best: tuple[float, float, float]
 
     def quantile(self, share: float) -> float:
-        """Return the step below which this share of the weight lies."""
+        """Return the step by which curves with this share of the weight are saturated."""
         total = 0.0
         for step, weight in zip(self.steps, self.weights, strict=True):
             total += weight
@@ -173,14 +173,14 @@ class Fit(NamedTuple):
         return sum(weight for step, weight in zip(self.steps, self.weights, strict=True) if step <= now)
 
     def curve(self, until: int) -> tuple[tuple[int, float], ...]:
-        """Return 40 points of the curve of most weight."""
+        """Return 40 points of the curve with the largest weight."""
         height, scale, power = self.best
         steps = sorted({round(until * index / 40) for index in range(1, 41)})
         return tuple((step, height * (1 - math.exp(-((step / scale) ** power)))) for step in steps)
 
 
 def fit(steps: Sequence[int], values: Sequence[float], total: int) -> Fit:
-    """Weigh every curve of the grid by how well it fits the measurements of a run of `total` steps."""
+    """Weight every curve of the grid by how well it fits the measurements of a run of `total` steps."""
     import numpy as np
 
     at, seen = np.array(steps, dtype=float), np.array(values)

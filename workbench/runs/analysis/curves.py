@@ -332,16 +332,16 @@ class Numbers:
     """What the lines of a run's metrics say.
 
     losses, rates: training loss and learning rate, for plots, like all series here.
-    held_out_losses, held_out_outside: held-out loss, and of what is outside the masks.
-    sound_loss, held_out_sound: training and held-out loss of the sounds that are learned beside the pictures.
+    held_out_losses, held_out_outside: held-out loss, and held-out loss outside the masks.
+    sound_loss, held_out_sound: training and held-out loss of sounds that are learned along with the pictures.
     visible_inside, visible_outside: visible effect inside and outside the masks, in levels of 255.
     own_changes, other_changes: change of the output for own captions and for preservation prompts.
-    points: measurements of effect and drift, which tell the best point.
+    points: measurements of effect and drift, from which the best point is forecast.
     bands, held_out_bands: training and held-out loss in each noise band.
     held_out, changes, effects: measurements by step: loss, (own change, other change), visible effect of the previews.
     last: the newest training line.
     seconds: of the newest PACE steps.
-    fastest: the least seconds of a step, as the median of PACE steps in a row; infinite before so many.
+    fastest: the shortest time per step in seconds, as the median of PACE steps in a row; infinite before that many.
     """
 
     losses: Series = _series(CHART_POINTS)

@@ -16,7 +16,6 @@ decide (`visible_effect` has the measurements). docs/diagnosis.md has a table of
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from workbench.display.quantities import duration, loss_text
-from workbench.errors import ConfigError
+from workbench.families import known_model
 from workbench.families.base import OwnSetting
 from workbench.runs.analysis.best_point import Forecast, forecast
 from workbench.runs.analysis.curves import Curves, Mean, grouped
@@ -624,9 +623,8 @@ def _timestep_shift(settings: TrainSettings) -> float | None:
 
 
 def _own_settings(settings: TrainSettings) -> Mapping[str, OwnSetting]:
-    with contextlib.suppress(ConfigError):  # an unknown model
-        return settings.resolved.own_settings
-    return {}
+    known = known_model(settings.model)
+    return known.own_settings if known else {}
 
 
 def _by_noise(run: Numbers) -> str:
