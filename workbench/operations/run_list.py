@@ -15,6 +15,7 @@ from workbench.operations.registry import operation
 from workbench.runs import checkpoints
 from workbench.runs.analysis.comparison import Comparison
 from workbench.runs.analysis.comparison import compare as side_by_side
+from workbench.runs.analysis.curves import Curves
 from workbench.runs.failures import read_failure
 from workbench.runs.listing import (
     Order,
@@ -114,7 +115,7 @@ def _reader(
     workspace: Workspace, search: str = "", group: str | None = None, sort: Order = "newest"
 ) -> Callable[[], list[RunLine]]:
     """Return a reader of the list by group, which caches what it reads about each run until its files change."""
-    kept = Kept[tuple[RunSummary, str]]()
+    kept, growing = Kept[tuple[RunSummary, str]](), dict[str, Curves]()
 
     def summary(status: jobs.Status) -> tuple[RunSummary, str]:
         """Return a run's numbers and why it failed, or ""."""
@@ -125,7 +126,10 @@ def _reader(
 
         def make() -> tuple[RunSummary, str]:
             failure = read_failure(status)
-            return summary_of(Run(folder), not status.state.alive), failure.cause if failure else ""
+            curves = growing.setdefault(status.name, Curves(folder)) if status.state.alive else None
+            if curves is None:
+                growing.pop(status.name, None)
+            return summary_of(Run(folder), not status.state.alive, curves), failure.cause if failure else ""
 
         return kept.of(status.name, mark, make)
 

@@ -23,7 +23,7 @@ from workbench import jobs
 from workbench.display.quantities import shortened
 from workbench.errors import CannotWrite, ConfigError
 from workbench.jobs import State, Status
-from workbench.runs.analysis.curves import curves_of, grouped, smoothed
+from workbench.runs.analysis.curves import Curves, grouped, smoothed
 from workbench.runs.analysis.diagnosis import diagnose
 from workbench.runs.checkpoints import PARENT
 from workbench.runs.metrics import METRICS
@@ -183,8 +183,11 @@ class RunSummary(Snapshot):
     """How to color the claim: `good`, `warn`, `bad` or `plain`."""
 
 
-def summary_of(run: Run, ended: bool = False) -> RunSummary:
-    """Summarize a run, which `ended` says is over or not. Nothing is cached if its folder is read-only."""
+def summary_of(run: Run, ended: bool = False, curves: Curves | None = None) -> RunSummary:
+    """Summarize a run, which `ended` says is over or not. Nothing is cached if its folder is read-only.
+
+    curves: of the run, from the last time, of which only what is new is read.
+    """
     kept = read_object(run.folder / SUMMARY)
     mark: list[Any] = [0, 0, run.checkpoints, ended]  # changes whenever the summary does
     with contextlib.suppress(OSError):
@@ -193,7 +196,8 @@ def summary_of(run: Run, ended: bool = False) -> RunSummary:
     if kept.get("version") == SUMMARY_VERSION and kept.get("mark") == mark:
         with contextlib.suppress(ValidationError):
             return RunSummary.model_validate(kept)
-    curves = curves_of(run)
+    curves = curves or Curves(run.folder)
+    curves.refresh()
     held_out = list(curves.held_out.values())
     diagnosis = diagnose(curves, run.checkpoints, ended) if curves.last else None
     claim = diagnosis.claim if diagnosis else ""
