@@ -423,7 +423,8 @@ def test_the_fit_follows_a_simulated_step_with_sound(sound: str) -> None:
     level = simulation.LEVELS[2]
     case = simulation.Case("", OLDER.id, memory.TRAINING, replace(level, changed={**level.changed, "sound": sound}))
     row = simulation.row(case, simulation.simulate(case))
-    assert row["ratio"] == pytest.approx(1, abs=0.05)
+    # Of a picture for a sound, the simulation keeps 8% more until the backward pass has reached the first block.
+    assert row["ratio"] == pytest.approx(1, abs=0.08 if sound == PICTURE_FOR_SOUND else 0.05)
     if sound != "sound":  # a sound alone takes less than a hundredth of the operations: other things take the time
         assert row["operations ratio"] == pytest.approx(1, abs=0.05)
 
