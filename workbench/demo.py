@@ -39,7 +39,8 @@ def prepare(workspace: Workspace, on_progress: Progress = lambda *_: None) -> Tr
         dataset.import_files([DEMO_CLIPS / folder], lambda done, total, _: on_progress(dataset.name, done, total))
         return dataset.name
 
-    return watched(imported(concept()), imported(KNOWN))
+    known = imported(KNOWN)  # first, since forms suggest the newest dataset
+    return watched(imported(concept()), known)
 
 
 def watched(dataset: str, known: str) -> TrainSettings:
