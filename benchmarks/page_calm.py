@@ -96,13 +96,16 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", metavar="NAME=URL", help="pages to measure instead of this workbench's")
     parser.add_argument("--workspace", type=Path, help="workspace to show; default: an empty one")
     parser.add_argument(
-        "--places", nargs="+", choices=PLACES, help="default: home; with --workspace also run, compare, sample"
+        "--places", nargs="+", choices=PLACES, help="default: home, and what the workspace has of: run, compare, sample"
     )
     parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="WxH")
     parser.add_argument("--themes", nargs="+", default=["light"], choices=["light", "dark"])
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="keep each screenshot as a PNG")
     options = parser.parse_args()
-    options.places = options.places or ["home", *(["run", "compare", "sample"] if options.workspace else [])]
+    if not options.places:
+        held = {"run": "runs", "compare": "grids", "sample": "samples"}
+        shown = [place for place, name in held.items() if options.workspace and any((options.workspace / name).glob("*"))]
+        options.places = ["home", *shown]
     path = find()
     if path is None:
         sys.exit(REMEDY)
