@@ -104,8 +104,8 @@ def main() -> None:
     options = parser.parse_args()
     if not options.places:
         held = {"run": "runs", "compare": "grids", "sample": "samples"}
-        shown = [place for place, name in held.items() if options.workspace and any((options.workspace / name).glob("*"))]
-        options.places = ["home", *shown]
+        root = options.workspace
+        options.places = ["home", *(place for place, name in held.items() if root and any((root / name).glob("*")))]
     path = find()
     if path is None:
         sys.exit(REMEDY)
