@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[2] / "workbench"
 # How often a module may look a bare name up: of a face's text field, of a file, or of what LoRAs say they are for.
 FINDS = {
     "dataset_builder/dataset.py": 2, "loras/converting.py": 2, "loras/making.py": 2, "loras/opened.py": 2,
-    "operations/clip_plans.py": 1, "operations/clips.py": 1, "operations/datasets.py": 2, "publishing/facts.py": 1,
+    "loras/repair.py": 1, "operations/clip_plans.py": 1, "operations/clips.py": 1, "operations/datasets.py": 2,
+    "publishing/facts.py": 1,
     "runs/from_scratch.py": 1, "sampler/prompt_enhancer.py": 1, "sampler/vae_reconstruction.py": 1,
     "trainer/previewer.py": 1,
 }  # fmt: skip
@@ -23,6 +24,8 @@ OTHERS = {
         *("choices.py", "form_rules.py", "runs/settings.py", "sampler/settings.py", "sampler/view.py"),
         *("fit/estimate.py", "operations/loras.py", "operations/plans.py", "operations/sample_form.py"),
         "loras/making.py",  # what a LoRA's file says it was made for, which may be unknown here
+        # Runs of models that may be unknown here by now.
+        *("runs/analysis/diagnosis.py", "runs/failures.py", "runs/report.py", "runs/view.py"),
     },
     "settled_model": {"fit/estimate.py", "runs/sweeps.py", "sampler/generate.py"},
 }

@@ -135,7 +135,7 @@ def test_changes_that_cannot_be_compared_are_refused(workspace: Workspace, datas
     refused: list[tuple[dict[str, object], str]] = [
         ({}, "nothing is changed"),
         ({"without_clip": ("cat",)}, "the run trains on no clip 'cat': choose from"),
-        ({"without_clip": (every,)}, "leave fewer out"),
+        ({"without_clip": (every,)}, "leave out fewer"),
         ({"without_word": ("zebra",)}, "no caption of the run has 'zebra'"),
         ({"setting": ("steps=9",)}, "steps cannot be changed here"),
         ({"setting": ("rank=2,4",)}, "rank has 2 values, must be one"),

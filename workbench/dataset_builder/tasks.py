@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field
 
 from workbench import jobs
 from workbench.captioners.keys import handed_over
+from workbench.display.quantities import counted
 from workbench.errors import ConfigError
 from workbench.jobs import queue
 from workbench.settings import Settings
@@ -224,7 +225,7 @@ def each(
                 for future in done:
                     on_done(future.result())
                 seconds = (time.monotonic() - began) / count if count else None
-                items_done = f"{len(items) - len(waiting):,} of {len(items):,} clips"
+                items_done = f"{len(items) - len(waiting):,} of {counted(len(items), 'clip')}"
                 on_progress(ClipProgress(phase, min(count, frames), frames, seconds, items_done))
         except BaseException:
             stopped.set()

@@ -102,7 +102,7 @@ def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_
     (dataset / "clips" / "bad.mp4").write_bytes(b"nothing")
     clips, seen = read_clips(dataset), list[ClipProgress]()
     found = measure_all(dataset, clips, seen.append)
-    assert seen[-1].items == "3 of 3"
+    assert seen[-1].items == "3 of 3 clips"
     assert seen[-1].frames == seen[-1].total == 3 * footage.FRAMES
     assert "not a readable video" in found[clips[2].sha256].error
     with (dataset / FOLDER / FILE).open("a") as file:
@@ -110,7 +110,7 @@ def test_a_clip_is_measured_once_and_one_that_cannot_be_read_costs_no_other(tmp_
     (dataset / "clips" / "a.mp4").unlink()
     copy = Clip(file_name="clips/b.mp4", frames=24, fps=8, sha256="new")
     again = measure_all(dataset, [*clips, copy], seen.append)
-    assert seen[-1].items == "1 of 1"
+    assert seen[-1].items == "1 of 1 clip"
     assert again.pop("new").still == 1
     assert again == found
     assert set(read_measures(dataset)) == {*found, "new"}
@@ -133,7 +133,7 @@ def test_a_stop_does_not_wait_for_a_long_clip(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(measures, "WORKER", "tests.dataset_builder.fragile_measuring")
 
     def stop(now: ClipProgress) -> None:
-        if now.items == "1 of 2":
+        if now.items == "1 of 2 clips":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -247,12 +247,12 @@ def test_without_a_reader_the_check_says_so_and_looks_once_there_is_one(
     monkeypatch.setattr(measures, "can_read_text", lambda: False)
     for _ in range(2):
         measured = {"it.mp4": measure_all(tmp_path, [clip], seen.append)["it"]}
-    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1"]
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1 clip"]
     (finding,) = [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
     assert finding.sentence.startswith("Subtitles and watermarks were not checked: pip install")
     monkeypatch.setattr(measures, "can_read_text", lambda: True)
     measure_all(tmp_path, [clip], seen.append)
-    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1", "1 of 1"]
+    assert [now.items for now in seen if now.items.startswith("1")] == ["1 of 1 clip", "1 of 1 clip"]
     assert not [one for one in check_pictures([clip], measured, CheckSettings()) if one.kind == "text_unknown"]
 
 
