@@ -120,14 +120,7 @@ def learn_means(sampler: Sampler, clips: list[tuple[Path, int]]) -> None:
 
 
 def main() -> None:
-    parser = common.arguments(__doc__.splitlines()[0], steps=2, autoencoder_steps=4, samples=2, sample_steps=2)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--autoencoder-steps", type=int, default=1500)
-    parser.add_argument("--samples", type=int, default=16)
-    parser.add_argument("--sample-steps", type=int, default=20)
-    parser.add_argument("--rate", type=float, default=5e-3)
-    parser.add_argument("--seeds", type=int, default=1, help="runs of each kind")
-    options = parser.parse_args()
+    options = tones.parsed(__doc__, samples=2)
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         workspace = Workspace.open(home / "workspace")

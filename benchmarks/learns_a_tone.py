@@ -15,6 +15,7 @@ picture alone is the control: its samples should sound like those of the base mo
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import math
 import tempfile
@@ -160,15 +161,20 @@ def row(workspace: Workspace, toy: str, vae: Any, learned: str, options: Any, ba
     }
 
 
-def main() -> None:
-    parser = common.arguments(__doc__.splitlines()[0], steps=2, autoencoder_steps=4, samples=1, sample_steps=2)
+def parsed(about: str, samples: int) -> argparse.Namespace:
+    """Return the command's options. samples: of the smallest run"""
+    parser = common.arguments(about.splitlines()[0], steps=2, autoencoder_steps=4, samples=samples, sample_steps=2)
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--autoencoder-steps", type=int, default=1500)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--sample-steps", type=int, default=20)
     parser.add_argument("--rate", type=float, default=5e-3)
     parser.add_argument("--seeds", type=int, default=1, help="runs of each kind")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parsed(__doc__, samples=1)
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         workspace = Workspace.open(home / "workspace")

@@ -7,7 +7,7 @@ Each concept is taught to the built-in model in a short run with a regularizatio
 ("plain"); runs that --work has are not trained again. Prompts to leave alone are the dataset's captions, or the same 64
 captions given by hand. The repaired LoRA is sampled whether it is saved or not: `shown` is the share of prompts of the
 concept whose samples show it, `right` the share of known prompts whose samples are right, none of them trained on.
-"ours" is the repaired LoRA, "reference" the LoRA as it is; for "drift beside one strength" and "at strength" it is
+"ours" is the repaired LoRA, "reference" the LoRA as it is; for "drift against one strength" and "at strength" it is
 a single strength, the one whose drift is nearest to the repaired LoRA's.
 """
 
@@ -76,7 +76,7 @@ def measured(workspace: Workspace, concept: str, kind: str, seed: int, options: 
         "saved": (found["helps"], ""),
         "effect": (found["after"]["effect"], 1.0),
         "drift": (found["after"]["drift"], singles[0].drift),
-        "drift beside one strength": (found["after"]["drift"], found["beside"]),
+        "drift against one strength": (found["after"]["drift"], found["beside"]),
         "shown": (after[0], before[0]),
         "right": (after[1], before[1]),
         f"shown, at strength {near.scale}": (after[0], at_strength[0]),

@@ -84,7 +84,7 @@ def stock(case: Case, files: dict[str, Path], device: torch.device) -> Generate:
     folder = Path(model.source)
     dtype = getattr(torch, family.auto_dtype(family.stored_dtype(folder))) if device.type == "cuda" else torch.float32
     home, own = part_folder(folder, "vae").parent, {}
-    if home != folder:  # a built-in model that takes all but the transformer from the folder beside it
+    if home != folder:  # a built-in model that takes all parts but the transformer from another folder
         own["transformer"] = diffusers.CogVideoXTransformer3DModel.from_pretrained(folder / "transformer")
     pipeline = getattr(diffusers, case.pipeline).from_pretrained(home, torch_dtype=dtype, **own).to(device)
     pipeline.set_progress_bar_config(disable=True)

@@ -128,8 +128,8 @@ def test_the_code_beside_a_lora_and_on_its_card_generates_what_a_sample_is(
 ) -> None:
     ours, folder, experts = toy.sample(workspace, str(toy.lora)), toy.lora.parent, [toy.expert]
     assert np.abs(ours - toy.sample(workspace)).max() > 0.01
-    beside = toy.family.usage(toy.model, Path(toy.model.source), toy.lora.name, PROMPT, toy.shape, experts=experts)
-    near(run(beside, folder, monkeypatch), ours)
+    separate = toy.family.usage(toy.model, Path(toy.model.source), toy.lora.name, PROMPT, toy.shape, experts=experts)
+    near(run(separate, folder, monkeypatch), ours)
     assert media.probe(folder / "video.mp4").frames == toy.model.frames
     used = usage_of(toy.family, toy.model, PROMPT, toy.shape, experts=experts)
     assert used.parts == ({"vae": "AutoencoderKLWan"} if toy.family.name == "wan" else {})

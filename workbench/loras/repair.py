@@ -15,7 +15,7 @@ x of the base model, y of the LoRA and z of the repaired one:
     effect = <z - x, y - x> / |y - x|^2     the share of the LoRA's change of its own prompts that is left
     drift  = |z - x| / |x|                  how much other prompts change
 
-A lower strength of the whole LoRA trades one for the other, too, so strengths are measured beside the repair, which is
+A lower strength of the whole LoRA trades one for the other, too, so strengths are measured, too, and the repair is
 saved only if it is better.
 """
 
@@ -60,7 +60,7 @@ CHECKED = 8
 BATCH, MIXED = 4, 0.6  # inputs of each kind in a step; share of them whose latents are of any prompt
 LEARNING_RATE, WARMUP = 0.03, 5  # of Adam, relative to a matrix's values, falling to zero; steps
 SINGLES = (0.9, 0.8, 0.7, 0.6)  # strengths of the whole LoRA to compare with
-KEPT, LESS = 0.85, 0.9  # a repair is saved with at least this effect and at most this drift beside one strength
+KEPT, LESS = 0.85, 0.9  # a repair is saved with at least this effect and at most this share of one strength's drift
 
 
 class Measured(NamedTuple):
@@ -165,13 +165,13 @@ def prompts_of(
     if facts.task != "text-to-video" or model.family.codes(facts) or len(facts.experts) > 1:
         raise ConfigError.of(
             "lora",
-            f"lora is for {facts.title}, but only models of one transformer that make videos from a prompt alone, and "
-            "predict pictures, can be repaired: choose another LoRA",
+            f"lora is for {facts.title}, but only models with one transformer that make videos from a prompt alone and "
+            "predict pictures can be repaired: choose another LoRA",
         )
     if one.blocks or one.weights.dora or one.weights.biased or file_beside(one.path) is not None:
         raise ConfigError.of(
             "lora",
-            f"{one.title} has factors of blocks, a DoRA's lengths, biases or weights beside it, which a repair would "
+            f"{one.title} has block factors, DoRA magnitudes, biases or separate weights, which a repair would "
             "leave out: merge it into a plain LoRA first",
         )
     run = re.fullmatch(rf"{RUNS}/([^@]+)(@\d+)?", one.name)

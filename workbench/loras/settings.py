@@ -98,7 +98,7 @@ class RepairSettings(Settings):
     """The model to repair it on. Empty: the one that it was made for."""
 
     weight: float = field(0.2, title="Weight of the others", section=HOW, low=0.01, high=10.0, advanced=True)
-    """How much prompts to leave alone count beside its own. Higher values drift less and keep less of the effect."""
+    """Weight of the prompts to leave alone, relative to its own. A higher one means less drift and less effect."""
 
     steps: int = field(160, title="Steps", section=HOW, low=1, high=10_000, advanced=True)
     """Training steps, of four inputs of each kind."""

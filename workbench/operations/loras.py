@@ -420,8 +420,8 @@ def survives(workspace: Workspace, settings: SurvivesSettings) -> LoraJob:
 def repair(workspace: Workspace, settings: RepairSettings) -> LoraJob:
     """Repair a LoRA: train its matrices to keep its effect and leave other prompts alone, without any clips.
 
-    The result has a map of what each block changes, and what the repair measures on unseen prompts beside single
-    strengths for the whole LoRA. It is saved as a new LoRA if it is better than these.
+    The result has a map of what each block changes, and what the repair and single strengths of the whole
+    LoRA measure on unseen prompts. It is saved as a new LoRA if it is better than these.
     """
     split_scale(settings.lora)
     return _start(workspace, settings)

@@ -200,7 +200,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
 
 
 def _check_streams(settings: SampleSettings) -> None:
-    """Refuse a given video beside other inputs, and a sound that cannot be used."""
+    """Refuse a given video together with other inputs, and a sound that cannot be used."""
     for name in ("image", "video", "continue_from", "given_sound"):
         if settings.given_video and getattr(settings, name):
             sentence = "which keeps all of its picture and gets a new sound: leave one out"

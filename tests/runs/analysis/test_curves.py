@@ -137,7 +137,7 @@ def test_a_run_in_bands(tmp_path: Path) -> None:
     assert max(late) - min(late) < 0.2 * (typical(0) - typical(999))
 
 
-def test_a_run_that_went_back_to_a_checkpoint_is_read_anew(tmp_path: Path) -> None:
+def test_a_run_that_went_back_to_a_checkpoint_is_read_again(tmp_path: Path) -> None:
     write_metrics(tmp_path, 1, 60)
     curves = Curves(tmp_path)
     curves.refresh()
@@ -197,10 +197,10 @@ def test_the_next_reader_goes_on_from_what_was_kept(tmp_path: Path) -> None:
     later = Curves(tmp_path)
     later.refresh()
     (tmp_path / KEPT).unlink()
-    anew = Curves(tmp_path)
-    anew.refresh()
-    assert anew.last["step"] == 4010
-    assert numbers(read) == numbers(later) == numbers(anew)
+    fresh = Curves(tmp_path)
+    fresh.refresh()
+    assert fresh.last["step"] == 4010
+    assert numbers(read) == numbers(later) == numbers(fresh)
 
 
 @pytest.mark.parametrize("change", ["metrics", "cut", "kept", "version", "nonsense"])
@@ -224,10 +224,10 @@ def test_what_was_kept_is_never_trusted_over_the_metrics(tmp_path: Path, change:
     read = Curves(tmp_path)
     read.refresh()
     kept.unlink()
-    anew = Curves(tmp_path)
-    anew.refresh()
-    assert numbers(read) == numbers(anew)
-    assert anew.last["step"] == (4000 if change != "cut" else read.last["step"])
+    fresh = Curves(tmp_path)
+    fresh.refresh()
+    assert numbers(read) == numbers(fresh)
+    assert fresh.last["step"] == (4000 if change != "cut" else read.last["step"])
 
 
 # ---- runs beside one another

@@ -303,7 +303,7 @@ class Detrending(Buckets[KnotSums]):
 # Each line of the metrics is read once, and memory does not grow with the number of steps: only measurements, which are
 # few, are all kept. If a run went back to a checkpoint, its metrics are read from the start again.
 #
-# Reading the 25 MB of 100,000 steps takes seconds, so readers keep what they have read in a file beside the metrics.
+# Reading the 25 MB of 100,000 steps takes seconds, so readers keep what they have read in a file next to the metrics.
 # The next process goes on from there, if the file is whole and the metrics still begin with the bytes that were read.
 
 NO_CURVES = "Curves appear with the first step."
