@@ -24,8 +24,6 @@ from workbench.families.model import Model
 from workbench.jobs import processes
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
-from workbench.sampler.settings import SampleSettings
-from workbench.settings import Settings, specs
 from workbench.workspace import Workspace, write_json
 
 pytestmark = pytest.mark.long
@@ -40,18 +38,6 @@ def fast(model: Model) -> list[str]:
 
 
 # ---- flags and sentences
-
-
-@pytest.mark.parametrize(("command", "cls"), [("train", TrainSettings), ("sample", SampleSettings)])
-def test_help_explains_every_setting(shell: Shell, command: str, cls: type[Settings]) -> None:
-    said = shell(command, "--help")
-    flat = " ".join(said.out.split())
-    assert said.code == 0
-    for spec in specs(cls):
-        if spec.name != "prompt":
-            assert f"--{spec.name.replace('_', '-')}" in said.out
-            assert f"{spec.section}:" in said.out
-            assert " ".join(spec.help.split())[:40].replace("-", "") in flat.replace("- ", "").replace("-", "")
 
 
 def test_every_command_explains_itself(shell: Shell) -> None:

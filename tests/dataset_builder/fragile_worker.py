@@ -26,7 +26,7 @@ def fragile(
     if "surprise" in source.name:
         raise KeyError("nobody thought of this")
     if "slow" in source.name:  # longer than the limit, but with progress
-        end = time.process_time() + 4
+        end = time.process_time() + 3
         while time.process_time() < end:
             on_frame()
     return canonical.convert(source, target, longest_side, on_frame, keep_sound=keep_sound)

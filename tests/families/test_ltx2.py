@@ -4,7 +4,6 @@ and which layers a LoRA may change."""
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,13 @@ from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.lora_files import LoraWeights, weights
 from workbench.families.lora_names import match_report
-from workbench.families.ltx2 import DISTILLED, FAMILY, MODELS, NEWER, OLDER, StretchedSchedule, perturbed_block
+from workbench.families.ltx2 import DISTILLED, FAMILY, NEWER, StretchedSchedule, perturbed_block
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 from workbench.fit import memory
-from workbench.runs.settings import TrainSettings
-from workbench.trainer import lora
-from workbench.trainer.trainable import Trainable
 
 CPU, STEPS, FPS = torch.device("cpu"), 4, 25.0
 CAPTIONS = ["a red circle", "a blue square moves left"]
-SOUND = ("audio", "av_cross_attn", "a2v_cross_attn", "keyframes_abs_pos")  # and what no picture of a run needs
 
 
 class Case:
@@ -262,30 +257,6 @@ def test_one_step_is_refused_where_the_scheduler_ends_above_zero(case: Case) -> 
 # ---- layers and LoRA files
 
 
-def test_no_layer_of_the_sound_gets_a_lora(case: Case) -> None:
-    transformer = case.loaded()
-    names = [name for name, _ in lora.attach(FAMILY, transformer, TrainSettings(targets="all-linear", rank=2), 0)]
-    assert names
-    assert not [name for name in names if any(part in name for part in SOUND)]
-    facts = FAMILY.facts(case.model)
-    layers = [name for name, _ in facts.named() if not re.fullmatch(facts.unreached["picture"], name)]
-    assert {name.partition(".lora_")[0] for name in names} == set(layers)
-    with pytest.raises(ConfigError, match="names no layer of this model that is trained with sound picture: use"):
-        lora.attach(FAMILY, case.loaded(), TrainSettings(targets=r".*audio_attn1\.to_q"), 0)
-
-
-def test_a_full_fine_tune_leaves_the_sound_as_it_is(case: Case) -> None:
-    transformer = case.loaded()
-    Trainable(FAMILY, transformer, TrainSettings(method="full"), 0)
-    schedule = FAMILY.noise_schedule(case.folder, CPU)
-    inputs = ModelInputs(case.latents, case.text, case.noise, torch.tensor([300.0, 900.0]))
-    FAMILY.loss(transformer, schedule, inputs).sum().backward()
-    for name, parameter in transformer.named_parameters():
-        of_sound = any(part in name for part in SOUND)
-        assert parameter.requires_grad != of_sound
-        assert (parameter.grad is None) == of_sound, name
-
-
 def lora_of(case: Case, outside: bool = False) -> LoraWeights:
     """On all linear layers of the blocks, those of the sound included, alpha unlike the rank."""
     random, found = torch.Generator().manual_seed(3), dict[str, torch.Tensor]()
@@ -340,15 +311,6 @@ def test_a_file_of_the_authors_trainer_is_read() -> None:
 
 
 # ---- facts
-
-
-def test_the_published_models_are_described_as_their_authors_do() -> None:
-    assert (NEWER.frames_in_words, NEWER.steps, OLDER.steps) == ("1 or 8k+1, from 9 to 481", 30, 40)
-    assert {model.source for model in MODELS} == {"Lightricks/LTX-2", "diffusers/LTX-2.3-Diffusers"}
-    assert all("10 million USD" in model.license for model in MODELS)
-    facts = [FAMILY.facts(model) for model in (OLDER, NEWER)]
-    assert [round(one.values / 1e9, 2) for one in facts] == [18.88, 18.99]
-    assert [(one.text_width, one.second_text_width) for one in facts] == [(3840, 3840), (4096, 2048)]
 
 
 def test_only_a_first_frame_is_given(case: Case) -> None:

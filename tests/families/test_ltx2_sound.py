@@ -17,6 +17,7 @@ from tests.families.stock import whole_pipeline
 from tests.families.test_ltx2 import CPU, FPS, STEPS, Case, stock_sample
 from tests.sounds import tone
 from workbench.clips.sound import has_sound
+from workbench.errors import ConfigError
 from workbench.families.denoising import StepOptions
 from workbench.families.ltx2 import FAMILY, OLDER, perturbed_block
 from workbench.families.model_inputs import ALONE, PICTURE_FOR_SOUND, SOUND_FOR_PICTURE, Given, ModelInputs, SoundInputs
@@ -393,6 +394,8 @@ def test_the_attention_that_gets_a_lora_is_that_of_what_is_learned(case: Case) -
     assert attentions["picture+sound"] == {*attentions["picture"], *attentions["sound"], *between}
     assert attentions[SOUND_FOR_PICTURE] == {*attentions["sound"], "video_to_audio_attn"}  # v2a_lora.yaml
     assert attentions[PICTURE_FOR_SOUND] == attentions["picture+sound"]  # a2v_lora.yaml
+    with pytest.raises(ConfigError, match="names no layer of this model that is trained with sound picture: use"):
+        lora.attach(FAMILY, case.loaded(), TrainSettings(targets=r".*audio_attn1\.to_q"), 0)
 
 
 @pytest.mark.parametrize("sound", FAMILY.unreached_layers)

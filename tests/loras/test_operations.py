@@ -30,7 +30,7 @@ from workbench.loras.settings import (
     ResizeSettings,
     SurvivesSettings,
 )
-from workbench.workspace import Workspace, link_or_copy, read_json, write_json
+from workbench.workspace import Workspace, link_or_copy, write_json
 
 MODEL = "tiny-cogvideox"
 FAMILY, TINY = find_model(MODEL)
@@ -239,28 +239,6 @@ def test_a_run_that_trained_all_weights_knows_its_base(workspace: Workspace, tmp
     assert done.error == pytest.approx((outputs / (outputs * inputs + outputs)) ** 0.5, rel=1e-2)
     with pytest.raises(ConfigError, match="neither a run nor a folder"):
         do(extract, workspace, ExtractSettings(source="nobody", model=MODEL))
-
-
-def test_a_fused_model_generates_what_the_lora_does(workspace: Workspace) -> None:
-    path = put_lora(workspace, "a", on((QUERY, 3), (WIDE, 3)), alpha=1.5)
-    done = do(fuse, workspace, FuseSettings(loras=("loras/a=0.5",), name="Fused"))
-    folder = workspace.root / "models" / "fused"
-    assert done.name == str(folder)
-    assert read_json(folder / "fused.json")["made_of"][0]["weight"] == 0.5
-    family, model = find_model(str(folder))
-    assert (family.name, model.title) == (FAMILY.name, "fused")
-    transformer = family.load_transformer(folder, torch.device("cpu"), torch.float32)
-    plain = FAMILY.load_transformer(BASE, torch.device("cpu"), torch.float32)
-    pipeline = FAMILY.load_pipeline(BASE, plain)
-    pipeline.load_lora_weights(path.parent, weight_name=path.name, adapter_name="a")
-    pipeline.set_adapters(["a"], [0.5])
-    inputs = torch.randn(2, size(QUERY)[0], generator=torch.Generator().manual_seed(0))
-    for name in (QUERY, WIDE):
-        near(
-            transformer.get_submodule(name)(inputs).detach(), plain.get_submodule(name)(inputs).detach(), 5e-3
-        )  # rounded as stored
-    same = next((folder / "vae").glob("*.safetensors"))
-    assert same.read_bytes() == next((BASE / "vae").glob("*.safetensors")).read_bytes()
 
 
 def test_what_survives_fusing_is_what_the_rounded_weights_really_hold(workspace: Workspace) -> None:

@@ -41,6 +41,7 @@ USUAL = {
     ("wan", "image-2.1"),
     ("wan", "5b-image"),
     ("wan", "a14b"),
+    ("wan", "vace"),
 }
 # "full" and "offloaded" without swapped blocks are in tests/trainer/test_memory_levels.py.
 EQUAL: dict[str, dict[str, Any]] = {

@@ -14,11 +14,8 @@ import torch
 from PIL import Image
 
 from tests.driving import create, go, session
-from tests.patience import PATIENCE
-from tests.platforms import several_gpus
 from tests.trainer.test_exact import assert_exact
 from tests.version_environments import python
-from workbench import jobs
 from workbench.clips.media import encode, read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
@@ -28,7 +25,6 @@ from workbench.families.wan import FAMILY
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import disk_gb, phases, sizes
 from workbench.fit.timing import times
-from workbench.jobs import State
 from workbench.jobs.devices import pick_device
 from workbench.runs.checks import check
 from workbench.runs.data import load_data
@@ -239,23 +235,6 @@ def test_clips_without_their_partner_are_named(
         f"its control video's file is missing, {records[0].control}: add it again",
         "it has no control video, which control needs: add one beside the clip",
     ]
-
-
-@pytest.mark.long
-@several_gpus
-def test_two_processes_are_told_what_one_is(
-    workspace: Workspace, dataset: Dataset, models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    values = {"given": EVERY, "gradient_accumulation": 2, "steps": 4, "device": "cpu", "save_every": 4}
-    run = create(workspace, models["control"].source, **values, gpus=2, evaluate_every=0)
-    run.start()
-    assert run.wait(PATIENCE).state is State.FINISHED, jobs.log_tail(run.folder)
-    one = Run.create(workspace, run.settings.changed(gpus=1), "alone")
-    go(one, 4)
-    losses = [[line["loss"] for line in each.metrics if "loss" in line] for each in (run, one)]
-    assert len(losses[0]) == 4
-    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 # ---- previews, the model card, the fit check

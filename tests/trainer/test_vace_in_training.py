@@ -13,7 +13,6 @@ from PIL import Image
 
 from tests.driving import create, session
 from tests.trainer.test_exact import assert_exact
-from tests.trainer.test_memory_levels import cosine, gradients
 from tests.trainer.test_told_in_training import attached
 from workbench.clips.media import read_frames
 from workbench.clips.records import read_clips, write_clips
@@ -189,33 +188,6 @@ def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
     made = Sampler(vace.source, pick_device("cpu")).generate(workspace, asked).frames.astype(int)
     shown = read_frames(run.folder / "previews" / "step-00000000" / "0.mp4", list(range(9)))
     assert np.abs(made - shown).mean() < 0.4 * np.abs(made - made[::-1]).mean()
-
-
-@pytest.mark.long
-def test_each_memory_level_computes_what_the_plain_model_does(
-    workspace: Workspace, dataset: Dataset, vace: Model
-) -> None:
-    """The side branch's blocks are checkpointed, swapped and quantized like the others."""
-    attached(dataset, "control")
-    pictured(dataset)
-
-    def outcome(**values: Any) -> tuple[float, dict[str, torch.Tensor]]:
-        told = {"given": ["first 1"], "control": True, "reference": True}
-        return gradients(session(create(workspace, vace.source, **told, batch_size=2, **values)))
-
-    loss, plain = outcome()
-    assert any("vace_blocks" in name for name in plain)
-    for values in (
-        {"gradient_checkpointing": "keep attention"},
-        {"gradient_checkpointing": "full", "blocks_to_swap": 5},
-        {"gradient_checkpointing": "offloaded", "blocks_to_swap": 2},
-    ):
-        found, ours = outcome(**values)
-        assert found == loss
-        assert all(torch.equal(ours[name], plain[name]) for name in plain), values
-    found, ours = outcome(base_model_precision="nf4", gradient_checkpointing="full", blocks_to_swap=1)
-    assert found == pytest.approx(loss, rel=0.05)
-    assert cosine(ours, plain) > 0.9
 
 
 def test_the_fit_check_counts_the_side_branch(vace: Model, tmp_path: Path) -> None:
