@@ -6,7 +6,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +23,7 @@ from workbench.dataset_builder import Dataset
 from workbench.dataset_builder import library as dataset_library
 from workbench.dataset_builder.ingest import intake
 from workbench.dataset_builder.settings import ImportSettings
-from workbench.dataset_builder.snapshot import OUTCOME_OF, task_snapshot
-from workbench.dataset_builder.tasks import NAMES, Name
+from workbench.dataset_builder.snapshot import task_snapshot
 from workbench.errors import ConfigError, DataError
 from workbench.families import find_model
 from workbench.jobs import processes
@@ -325,36 +323,6 @@ def test_an_import_says_what_became_of_each_file_the_refused_first(dataset: Data
         "'a.mp4': taken",
     ]
     assert found.details == ("2 more files are not listed here: see the dataset's history.",)
-
-
-@pytest.mark.parametrize(
-    ("name", "result", "sentence", "details"),
-    [
-        (
-            "import",
-            {"counts": {"taken": 1, "known": 1}, "files": [{}, {}], "problems": ["a.mp4: without a caption"]},
-            "Imported: 1 taken, 1 already here.",
-            ["a.mp4: without a caption"],
-        ),
-        (
-            "split",
-            {"clips": 1, "parts": 2, "preview": True, "splits": ["a.mp4: 2 pieces"], "spans": [[[0, 1], [1, 2]]]},
-            "1 clip would be cut into 2.",
-            ["a.mp4: 2 pieces: 0.00 to 1.00 s, 1.00 to 2.00 s"],
-        ),
-        ("fix", {"done": "Tagged 1 clip for later."}, "Tagged 1 clip for later.", []),
-        (
-            "caption",
-            {"counts": {"captioned": 2, "kept": 1}, "failed": {"clips/1.mp4": "a.mp4: no caption: too dark"}},
-            "2 captions were written. 1 clip got one by hand in the meantime. 1 clip failed.",
-            ["a.mp4: no caption: too dark"],
-        ),
-        ("export", {"clips": 3, "target": "/x"}, "3 clips written: /x", []),
-    ],
-)
-def test_what_came_of_a_task(name: Name, result: dict[str, Any], sentence: str, details: list[str]) -> None:
-    assert OUTCOME_OF[name](result) == (sentence, details)
-    assert set(OUTCOME_OF) == set(NAMES)
 
 
 # ---- history

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 
@@ -17,8 +18,31 @@ from workbench.families.model import Model
 from workbench.families.model_inputs import Given
 from workbench.families.told import Told
 
+# Miniatures that differ from another in sizes, or whose differences the family's own file shows: before a release.
+RARE = {
+    "cogvideox": ("rotary",),
+    "hunyuan15": ("text",),
+    "kandinsky5": ("text",),
+    "ltx": ("text-13b", "image-13b"),
+    "ltx2": ("image", "text-2.3"),
+    "phenaki": ("token",),
+    "wan": ("a14b-image",),
+}
 PROMPT, NEGATIVE, STEPS, FPS = "a red circle", "the video", 4, 24.0
 CPU = torch.device("cpu")
+
+
+def variants(*families: Family) -> list[Any]:
+    """(family, variant) of each of their miniatures, as parameters of a fixture."""
+    return [
+        pytest.param(
+            (family, variant),
+            marks=[pytest.mark.release] if variant in RARE.get(family.name, ()) else [],
+            id=f"{family.name}-{variant}",
+        )
+        for family in families
+        for variant in family.toys
+    ]
 
 
 def stock_pipeline(folder: Path, transformer: Any, vae: Any) -> Any:

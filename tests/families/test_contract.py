@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.families.stock import told_nothing, unread
+from tests.families.stock import told_nothing, unread, variants
 from workbench.errors import ConfigError
 from workbench.families import families, find_model
 from workbench.families.base import Family
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.long
 CPU = torch.device("cpu")
 LAYERS = (torch.nn.Linear, torch.nn.Conv2d, torch.nn.Conv3d)
 TITLES = [family.title for family in families()]
-CASES = [(family, variant) for family in families() for variant in family.toys]
 
 
 class Toy:
@@ -89,7 +88,7 @@ def first(given: Given | None) -> Given | None:
     return Given(beside, known, shown, {name: tensor[:1] for name, tensor in given.tokens.items()})
 
 
-@pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
+@pytest.fixture(scope="module", params=variants(*families()))
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     family, variant = request.param
     folder = tmp_path_factory.mktemp(variant)

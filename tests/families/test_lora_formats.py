@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.families.lora_changes import lora_on, same
+from tests.families.stock import variants
 from workbench.errors import ConfigError
 from workbench.families import families
 from workbench.families.base import Family
@@ -21,7 +22,6 @@ CPU = torch.device("cpu")
 Tensors = dict[str, torch.Tensor]
 FAMILIES = {family.name: family for family in families()}
 WAN, LTX = FAMILIES["wan"], FAMILIES["ltx"]
-CASES = [(family, variant) for family in (WAN, LTX, FAMILIES["phenaki"]) for variant in family.toys]
 
 
 class Toy:
@@ -73,7 +73,7 @@ def changes(lora: LoraWeights) -> Tensors:
     return found
 
 
-@pytest.fixture(scope="module", params=CASES, ids=[f"{family.name}-{variant}" for family, variant in CASES])
+@pytest.fixture(scope="module", params=variants(WAN, LTX, FAMILIES["phenaki"]))
 def toy(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     family, variant = request.param
     return Toy(family, tmp_path_factory.mktemp(variant), variant)

@@ -10,52 +10,58 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.families.stock import whole_pipeline
+from tests.families.stock import variants, whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families import find_model
+from workbench.families.base import Family
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.ltx import DECODE_NOISE, DECODE_TIMESTEP, FAMILY, MODELS, TokensSchedule
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.noise_schedules import NoiseSettings
 
 CPU, STEPS, FPS = torch.device("cpu"), 4, 24.0
+CAPTIONS = ["a red circle", "a blue square moves left"]
 PUBLISHED_SHAPE = (128, 16, 16, 22)  # 121 frames of 704x512
 
 
 class Case:
-    """A miniature, its parts, and a clip with a picture."""
+    """A miniature, its parts, and two clips with captions and a picture."""
 
-    def __init__(self, folder: Path, variant: str) -> None:
-        self.folder, self.variant = folder, variant
-        self.model = FAMILY.toy(folder, variant)
-        self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
-        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
+    def __init__(self, folder: Path, variant: str, family: Family = FAMILY) -> None:
+        self.family, self.folder, self.variant = family, folder, variant
+        self.model = family.toy(folder, variant)
+        self.transformer = self.loaded()
+        self.vae = family.load_vae(folder, CPU, torch.float32)
+        self.encoder = family.load_text_encoder(folder, CPU, torch.float32)
         draw = torch.Generator().manual_seed(0)
         pixels = torch.randint(0, 256, (3, 64, 64), generator=draw, dtype=torch.uint8)
         self.picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
         self.image = (pixels.float() / 127.5 - 1)[None]
         self.video = torch.rand(2, 3, 17, 64, 64, generator=draw) * 2 - 1
-        self.shape = FAMILY.latents_shape(folder, 17, 64, 64)
-        moments = FAMILY.encode_video(self.vae, self.video)
-        self.latents = FAMILY.sample_latents(moments, torch.randn(2, *self.shape, generator=draw))
+        self.shape = family.latents_shape(folder, 17, 64, 64)
+        moments = family.encode_video(self.vae, self.video)
+        self.latents = family.sample_latents(moments, torch.randn(2, *self.shape, generator=draw))
         self.noise = torch.randn(2, *self.shape, generator=draw)
-        self.text = FAMILY.encode_text(self.encoder, ["a red circle", "a blue square moves left"])
+        self.text = family.encode_text(self.encoder, CAPTIONS)
 
     @property
     def of_image(self) -> bool:
         return self.model.task == "image-to-video"
 
+    def loaded(self) -> Any:
+        return self.family.load_transformer(self.folder, CPU, torch.float32)
+
     def given(self, noise: torch.Generator) -> Given | None:
         if not self.of_image:
             return None
-        image = FAMILY.encode_image(self.vae, None, self.image, 17, "pipeline")
-        return FAMILY.given_to_sample(self.folder, image, self.shape, noise, torch.float32)
+        image = self.family.encode_image(self.vae, None, self.image, 17, "pipeline")
+        return self.family.given_to_sample(self.folder, image, self.shape, noise, torch.float32)
 
 
-@pytest.fixture(scope="module", params=FAMILY.toys)
+@pytest.fixture(scope="module", params=variants(FAMILY))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("ltx") / request.param, request.param)
+    _, variant = request.param
+    return Case(tmp_path_factory.mktemp("ltx") / variant, variant)
 
 
 def test_a_video_equals_the_stock_pipelines(case: Case) -> None:

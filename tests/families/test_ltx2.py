@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 from benchmarks import memory_simulation as simulation
+from tests.families import test_ltx
 from tests.families.lora_changes import changes, same
-from tests.families.stock import whole_pipeline
+from tests.families.stock import variants, whole_pipeline
+from tests.families.test_ltx import CAPTIONS
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
 from workbench.families.lora_files import LoraWeights, weights
@@ -26,41 +27,11 @@ from workbench.families.noise_schedules import NoiseSettings
 from workbench.fit import memory
 
 CPU, STEPS, FPS = torch.device("cpu"), 4, 25.0
-CAPTIONS = ["a red circle", "a blue square moves left"]
 
 
-class Case:
-    """A miniature, its parts, and two clips with captions."""
-
+class Case(test_ltx.Case):
     def __init__(self, folder: Path, variant: str) -> None:
-        self.folder, self.variant = folder, variant
-        self.model = FAMILY.toy(folder, variant)
-        self.transformer = self.loaded()
-        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
-        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
-        draw = torch.Generator().manual_seed(0)
-        pixels = torch.randint(0, 256, (3, 64, 64), generator=draw, dtype=torch.uint8)
-        self.picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        self.image = (pixels.float() / 127.5 - 1)[None]
-        self.video = torch.rand(2, 3, 17, 64, 64, generator=draw) * 2 - 1
-        self.shape = FAMILY.latents_shape(folder, 17, 64, 64)
-        moments = FAMILY.encode_video(self.vae, self.video)
-        self.latents = FAMILY.sample_latents(moments, torch.randn(2, *self.shape, generator=draw))
-        self.noise = torch.randn(2, *self.shape, generator=draw)
-        self.text = FAMILY.encode_text(self.encoder, CAPTIONS)
-
-    @property
-    def of_image(self) -> bool:
-        return self.model.task == "image-to-video"
-
-    def loaded(self) -> Any:
-        return FAMILY.load_transformer(self.folder, CPU, torch.float32)
-
-    def given(self, noise: torch.Generator) -> Given | None:
-        if not self.of_image:
-            return None
-        image = FAMILY.encode_image(self.vae, None, self.image, 17, "pipeline")
-        return FAMILY.given_to_sample(self.folder, image, self.shape, noise, torch.float32)
+        super().__init__(folder, variant, FAMILY)
 
     def inputs(self, scale: float, **more: Any) -> DenoiseInputs:
         noise = torch.Generator().manual_seed(1)
@@ -78,9 +49,10 @@ class Case:
         )
 
 
-@pytest.fixture(scope="module", params=FAMILY.toys)
+@pytest.fixture(scope="module", params=variants(FAMILY))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("ltx2") / request.param, request.param)
+    _, variant = request.param
+    return Case(tmp_path_factory.mktemp("ltx2") / variant, variant)
 
 
 def stock_sample(case: Case, pipeline: Any, scale: float) -> Any:

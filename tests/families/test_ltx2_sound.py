@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from benchmarks import memory_simulation as simulation
-from tests.families.stock import whole_pipeline
+from tests.families.stock import variants, whole_pipeline
 from tests.families.test_ltx2 import CPU, FPS, STEPS, Case, stock_sample
 from tests.sounds import tone
 from workbench.clips.sound import has_sound
@@ -30,9 +30,10 @@ from workbench.trainer.evaluation import EvaluationInput, held_out_by_band
 from workbench.trainer.trainable import Trainable
 
 
-@pytest.fixture(scope="module", params=FAMILY.toys)
+@pytest.fixture(scope="module", params=variants(FAMILY))
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return Case(tmp_path_factory.mktemp("ltx2") / request.param, request.param)
+    _, variant = request.param
+    return Case(tmp_path_factory.mktemp("ltx2") / variant, variant)
 
 
 def heard(learned: str = "picture+sound") -> SoundInputs:

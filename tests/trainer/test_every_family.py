@@ -50,18 +50,11 @@ IDS = [f"{family.name}-{variant}" for family, variant in CASES]
 # One of each kind goes through the processes: text alone, known first frames, a pair of experts that begins with a
 # picture. The others do the same steps in this process.
 THROUGH_PROCESSES = ("ltx-image", "wan-text", "wan-a14b-image")
-# Of those, one of each kind at every change, the others before a release.
+# Of those, one of each kind at every change, the others before a release: test_exact.py, test_references.py and
+# test_told_in_training.py resume runs of CogVideoX, LTX-Video and Wan from text.
 USUAL = (
-    "cogvideox-sincos",
-    "cogvideox-image-1.5",
-    "ltx-text-13b",
-    "ltx2-image-2.3",
-    "mochi-text",
-    "wan-5b",
-    "wan-image-2.1",
-    "hunyuan15-image",
-    "kandinsky5-image",
-)
+    "cogvideox-image-1.5", "ltx2-image-2.3", "mochi-text", "wan-image-2.1", "hunyuan15-image", "kandinsky5-image",
+)  # fmt: skip
 CHOSEN = [
     pytest.param(name, marks=[] if name in USUAL + THROUGH_PROCESSES else [pytest.mark.release], id=name)
     for name in IDS

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from PIL import Image
 from tests.driving import create, session
 from tests.trainer.test_exact import assert_exact
 from tests.trainer.test_told_in_training import attached
+from workbench.clips import media
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError, DataError
@@ -239,35 +241,38 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
         sampler.generate(workspace, asked.changed(reference=clip, height=96))
 
 
-@pytest.mark.parametrize("variant", ["fun-inp", "fun-control"])
-def test_the_cards_code_of_a_fun_model_generates_what_we_do(
-    workspace: Workspace, models: dict[str, Model], variant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Runs all but writing the file. diffusers has no pipeline for Fun-InP, and Fun-Control's takes no frame count."""
-    import diffusers
+def played(code: str, file: Path, frames: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run a card's code with two steps, but for its LoRA and the writing; return its names, `video` as [F, H, W, 3].
 
-    from workbench.clips import media
-
-    model = find_model(models[variant].source).model
-    frames, height, width = model.frames, model.height, model.width
-    told = ["control"] if variant == "fun-control" else ["first", "last"]
-    pixels = np.random.default_rng(0).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
-    control = workspace.root / "control.mp4"
-    media.encode(pixels, control, model.fps)
-    code = COGVIDEOX.usage(
-        model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", (frames, height, width), told=told
-    )
-    assert ("workbench sample` takes them with --image, --last-image" in code) == (variant == "fun-inp")
+    file: the video that it reads, called as on the card; with PyAV instead of imageio, which the card asks for
+    """
     lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
     code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
-    code = code.replace("control.mp4", str(control)).replace(f"steps={model.steps}", "steps=2")
+    code = re.sub(r"num_inference_steps=\d+", "num_inference_steps=2", code).replace(file.name, str(file))
     names: dict[str, Any] = {}
 
-    def read(path: str) -> list[Image.Image]:  # diffusers' own needs imageio, which the code says
+    def read(path: str) -> list[Image.Image]:
         return [Image.fromarray(frame) for frame in media.read_frames(Path(path), list(range(frames)))]
 
     monkeypatch.setattr(diffusers.utils, "load_video", read)
     exec(code, names)
+    return names
+
+
+@pytest.mark.parametrize("variant", ["fun-inp", "fun-control"])
+def test_the_cards_code_of_a_fun_model_generates_what_we_do(
+    workspace: Workspace, models: dict[str, Model], variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """diffusers has no pipeline for Fun-InP, and Fun-Control's takes no frame count."""
+    model = find_model(models[variant].source).model
+    shape = frames, height, width = model.frames, model.height, model.width
+    told = ["control"] if variant == "fun-control" else ["first", "last"]
+    pixels = np.random.default_rng(0).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
+    control = workspace.root / "control.mp4"
+    media.encode(pixels, control, model.fps)
+    code = COGVIDEOX.usage(model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", shape, told=told)
+    assert ("workbench sample` takes them with --image, --last-image" in code) == (variant == "fun-inp")
+    names = played(code, control, frames, monkeypatch)
     assert type(names["pipe"]) in (diffusers.CogVideoXPipeline, diffusers.CogVideoXFunControlPipeline)
     asked = SampleSettings().changed(
         model=model.source,
@@ -281,33 +286,11 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     assert np.abs(ours.astype(int) - (names["video"] * 255).round()).max() <= 1
 
 
-def played(code: str, reference: Path, frames: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run a card's code; return its video, [F, H, W, 3] in [0, 1]. Videos are read with PyAV instead of imageio."""
-    import diffusers
-
-    from workbench.clips import media
-
-    lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
-    code = "\n".join(lines).replace(").frames[0]", 'output_type="np").frames[0]')
-    code = re.sub(r"num_inference_steps=\d+", f"num_inference_steps={steps}", code)
-    code = code.replace("reference.mp4", str(reference))
-    names: dict[str, Any] = {}
-
-    def read(path: str) -> list[Image.Image]:
-        return [Image.fromarray(frame) for frame in media.read_frames(Path(path), list(range(frames)))]
-
-    monkeypatch.setattr(diffusers.utils, "load_video", read)
-    exec(code, names)
-    return names["video"]
-
-
 @pytest.mark.parametrize("variant", ["text", "5b-image", "a14b-image"])
 def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     workspace: Workspace, tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From video files to decoded frames, also with two experts and with per-token times."""
-    from workbench.clips import media
-
     model = WAN.toy(tmp_path / variant, variant)
     shape = model.frames, model.height, model.width
     draw = np.random.default_rng(0)
@@ -321,7 +304,7 @@ def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, told=told)
     assert "this pipeline does not take" not in code
     monkeypatch.chdir(tmp_path)
-    theirs = played(code, reference, model.frames, 2, monkeypatch)
+    theirs = played(code, reference, model.frames, monkeypatch)["video"]
     more = {"image": str(picture)} if of_image else {}
     asked = SampleSettings().changed(
         model=model.source, prompt="a red circle", seed=0, device="cpu", steps=2, reference=str(reference), **more
