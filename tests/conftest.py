@@ -5,14 +5,16 @@ Nothing is faked: clips are encoded, datasets come through the real import with 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from workbench.jobs.processes import bare_environment
 from workbench.paths import ASSETS
 from workbench.workspace import Workspace
 
+HOSTS: pytest.StashKey[WarmHosts] = pytest.StashKey()  # of the process that starts the workers
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: how many cores there are decides no bit of a test
 
 
@@ -37,12 +40,51 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in long)
 
 
+@contextlib.contextmanager
+def environment_kept() -> Iterator[None]:
+    """What is changed in the environment meanwhile, by an import too, is taken away: later jobs fit the warm hosts'."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
+            if name not in before:
+                del os.environ[name]
+            elif os.environ.get(name) != before[name]:
+                os.environ[name] = before[name]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported for the tests is no garbage: it is not looked for meanwhile."""
+    gc.disable()
+    try:
+        with environment_kept():
+            return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """A failure is written when it comes: a run that is ended from outside has then said why."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(FailuresAtOnce(terminal))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """The workers of one run of the tests share its warm hosts."""
+    if sys.platform.startswith("linux"):
+        if HOSTS not in node.config.stash:
+            node.config.stash[HOSTS] = WarmHosts()
+        node.workerinput["warm_hosts"] = node.config.stash[HOSTS].names()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if hosts := config.stash.get(HOSTS, None):
+        hosts.close()
 
 
 class FailuresAtOnce:
@@ -67,32 +109,25 @@ def imports_at_rest() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def warm() -> Iterator[WarmHosts | None]:
+def warm(request: pytest.FixtureRequest) -> Iterator[WarmHosts | None]:
     """Jobs that load torch and pages are begun by a process that has it (tests.warm_host), where the system can."""
     if not sys.platform.startswith("linux"):
         yield None
         return
-    with warm_hosts(WarmHosts()) as hosts:
+    told = getattr(request.config, "workerinput", {}).get("warm_hosts")
+    with warm_hosts(WarmHosts(told)) as hosts:
         yield hosts
 
 
 @pytest.fixture(autouse=True)
 def from_nothing(request: pytest.FixtureRequest, warm: WarmHosts | None) -> Iterator[None]:
-    """Those of a test that is marked so begin from nothing, as everywhere else.
-
-    What a test leaves in the environment is taken away: with it all jobs of later tests would begin from nothing, too.
-    """
+    """Those of a test that is marked so begin from nothing, as everywhere else."""
     if warm is not None:
         warm.on = request.node.get_closest_marker("from_nothing") is None
-    before = dict(os.environ)
-    yield
+    with environment_kept():
+        yield
     if warm is not None:
         warm.on = True
-    for name in {*before, *os.environ} - {"PYTEST_CURRENT_TEST"}:
-        if name not in before:
-            del os.environ[name]
-        elif os.environ.get(name) != before[name]:
-            os.environ[name] = before[name]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+import select
 import socket
 import subprocess
 import sys
@@ -22,7 +23,6 @@ from workbench.families import facts
 from workbench.jobs import control, limited, processes
 from workbench.paths import ASSETS, CODE
 
-DATASETS = "workbench.dataset_builder"
 PAGE = str(CODE / "webui.py")
 WITH_TORCH = importlib.util.find_spec("torch") is not None  # not in every environment of `make versions`
 
@@ -30,48 +30,47 @@ WITH_TORCH = importlib.util.find_spec("torch") is not None  # not in every envir
 class WarmHost:
     """Starts processes of one kind. Its own process begins with the first of them."""
 
-    def __init__(self, kind: str, environment: Mapping[str, str]) -> None:
-        self.kind, self.name = kind, ""  # it has a name once it has begun
-        self._environment = dict(environment)
-        self._lock = threading.Lock()
+    def __init__(self, kind: str, environment: Mapping[str, str], name: str = "") -> None:
+        """name: of a host that another process has"""
+        self.kind, self.environment = kind, dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._life: socket.socket | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The id of its process; None before the first one that was asked for."""
-        return None if self._process is None else self._process.pid
+        self.name = name or self._listen()
 
     def fits(self, environment: Mapping[str, str], few: bool = False) -> bool:
         """Whether it imports as a process with that environment does, or with a few of its variables."""
-        return warm_client.fits(self.kind, self._environment, environment, few)
+        return warm_client.fits(self.kind, self.environment, environment, few)
 
-    def begin(self) -> None:
-        """Begin its process, if it has not. Whoever asks meanwhile waits until it has imported."""
-        with self._lock:
-            if self._life is not None:
+    def _listen(self) -> str:
+        """Wait in a thread for whoever asks first, who waits until the host has imported. Returns its name."""
+        name = f"tests-{self.kind}-{os.getpid()}-{secrets.token_hex(4)}"
+        asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        asked.bind(f"\0{name}")
+        asked.listen()
+        self._life, life = socket.socketpair()
+        self._waits = threading.Thread(target=self._begin, args=(asked, life), daemon=True)
+        self._waits.start()
+        return name
+
+    def _begin(self, asked: socket.socket, life: socket.socket) -> None:
+        with asked, life:
+            if life in select.select([asked, life], [], [])[0]:
                 return
-            self.name = f"tests-{self.kind}-{os.getpid()}-{secrets.token_hex(4)}"
-            self._life, life = socket.socketpair()
-            with life, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
-                asked.bind(f"\0{self.name}")
-                asked.listen()
-                self._start(asked, life)
-
-    def _start(self, asked: socket.socket, life: socket.socket) -> None:
-        numbers = [asked.fileno(), life.fileno()]
-        command = [sys.executable, "-m", "tests.warm_host", self.kind, *map(str, numbers), "-" * ROOM]
-        if self.kind != "page":
-            command.insert(1, "-P")
-        self._process = subprocess.Popen(
-            command, cwd=CODE, env=self._environment, stdin=subprocess.DEVNULL, pass_fds=numbers
-        )
+            numbers = [asked.fileno(), life.fileno()]
+            command = [sys.executable, "-m", "tests.warm_host", self.kind, *map(str, numbers), "-" * ROOM]
+            if self.kind != "page":
+                command.insert(1, "-P")
+            self._process = subprocess.Popen(
+                command, cwd=CODE, env=self.environment, stdin=subprocess.DEVNULL, pass_fds=numbers
+            )
 
     def close(self) -> None:
-        if self._life is not None and self._process is not None:
+        if self._life is not None:
             self._life.close()
+            self._waits.join()
+            self._life = None
+        if self._process is not None:
             self._process.wait()
-            self._life = self._process = None
 
 
 class WarmHosts:
@@ -80,11 +79,13 @@ class WarmHosts:
     `on`: whether it starts any itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, told: Mapping[str, tuple[str, Mapping[str, str]]] | None = None) -> None:
+        """told: what `names` says in the process that has the hosts; None makes them"""
         self.on = True
-        self.jobs = WarmHost("job", processes.environment())
-        self.pages = WarmHost("page", os.environ)
-        self.children = WarmHost("child", limited.environment())
+        environments = {"job": processes.environment(), "page": os.environ, "child": limited.environment()}
+        told = told or {kind: ("", environment) for kind, environment in environments.items()}
+        hosts = {kind: WarmHost(kind, environment, name) for kind, (name, environment) in told.items()}
+        self.jobs, self.pages, self.children = hosts["job"], hosts["page"], hosts["child"]
         names = {name: getattr(subprocess, name) for name in ("DEVNULL", "PIPE", "STDOUT", "SubprocessError")}
         self.module = SimpleNamespace(Popen=self.popen, run=self.run, **names)
 
@@ -116,13 +117,8 @@ class WarmHosts:
         return self._started(host, command, {**options, "env": environment})
 
     def _started(self, host: WarmHost, command: list[str], options: Mapping[str, Any]) -> warm_client.WarmProcess:
-        host.begin()
         # What is started may ask for others in turn.
-        if host is self.pages and WITH_TORCH:
-            self.jobs.begin()
-        if host is self.pages or DATASETS in command:
-            self.children.begin()
-        names = {one.kind: one.name for one in (self.jobs, self.children) if one.name}
+        names = {one.kind: one.name for one in (self.jobs, self.children) if WITH_TORCH or one is not self.jobs}
         return warm_client.started(warm_client.connected(host.name)[0], names, command, options)
 
     def _host(self, command: list[str]) -> WarmHost | None:
@@ -138,6 +134,10 @@ class WarmHosts:
         if command[1].startswith(str(ASSETS)):
             return self.jobs
         return self.pages if PAGE in command[1:2] else None
+
+    def names(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """Name and environment of each host, by kind: for other processes that start tests."""
+        return {host.kind: (host.name, host.environment) for host in (self.jobs, self.pages, self.children)}
 
     def close(self) -> None:
         for host in (self.jobs, self.pages, self.children):

@@ -21,8 +21,6 @@ def jobs_of_kernels(warm: WarmHosts | None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")  # neither a download nor a push can go unnoticed
         host = WarmHost("job", processes.environment())
-        host.begin()
-        warm.children.begin()
         patch.setenv(HOSTS, json.dumps({one.kind: one.name for one in (host, warm.children)}))
         patch.setenv("PYTHONSTARTUP", str(CODE / "tests" / "warm_kernel.py"))
         yield
