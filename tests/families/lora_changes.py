@@ -39,14 +39,15 @@ def pairs_on(transformer: Any, beginning: str) -> dict[str, torch.Tensor]:
 
 
 def changes(lora: LoraWeights) -> dict[str, torch.Tensor]:
-    tensors = lora.tensors
-    return {
-        layer: lora.scale_of(layer) * tensors[f"{layer}.lora_B.weight"] @ tensors[f"{layer}.lora_A.weight"]
-        for layer in lora.layers
-    }
+    """What a LoRA adds to each layer's weight, in float32."""
+    found = {}
+    for layer in lora.layers:
+        up, down = (lora.tensors[f"{layer}.lora_{one}.weight"].float() for one in "BA")
+        found[layer] = lora.scale_of(layer) * (up.flatten(1) @ down.flatten(1)).reshape(up.shape[0], *down.shape[1:])
+    return found
 
 
-def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+def same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor], within: float = 1e-5) -> None:
     assert found.keys() == wanted.keys()
     for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found[name].float(), one, rtol=within, atol=within)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.families import lora_changes
 from tests.families.lora_changes import lora_on, same
 from tests.families.stock import variants
 from workbench.errors import ConfigError
@@ -61,12 +62,8 @@ def on(transformer: Any, part: str, rank: int = 2, alpha: float = 8.0) -> LoraWe
 
 def changes(lora: LoraWeights) -> Tensors:
     """What a LoRA adds to each weight and bias."""
-    found = Tensors()
+    found = {f"{layer}.weight": change for layer, change in lora_changes.changes(lora).items()}
     for layer in lora.layers:
-        up, down = lora.tensors[f"{layer}.lora_B.weight"], lora.tensors[f"{layer}.lora_A.weight"]
-        found[f"{layer}.weight"] = lora.scale_of(layer) * (up.flatten(1) @ down.flatten(1)).reshape(
-            up.shape[0], *down.shape[1:]
-        )
         bias = lora.tensors.get(f"{layer}.lora_B.bias")
         if bias is not None and bias.any():
             found[f"{layer}.bias"] = lora.scale_of(layer) * bias

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.families.lora_changes import changes
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.lora_files import LoraWeights, weights
@@ -163,10 +164,7 @@ def test_each_format_is_applied_exactly_by_the_readers_that_it_names_and_by_no_o
     toy: Toy, part: str, mixed: bool, tmp_path: Path
 ) -> None:
     lora = toy.lora(part, mixed)
-    wanted = {
-        layer: lora.scale_of(layer) * lora.tensors[f"{layer}.lora_B.weight"] @ lora.tensors[f"{layer}.lora_A.weight"]
-        for layer in lora.layers
-    }
+    wanted = changes(lora)
     for format in toy.family.lora_formats:
         if format.id == "sat":  # no reader of a safetensors file; tests/families/test_cogvideox_loras.py
             continue

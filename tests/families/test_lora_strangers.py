@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.families import lora_changes
+from tests.families.lora_changes import changes
 from workbench.errors import ConfigError
 from workbench.families.cogvideox import FAMILY
 from workbench.families.lora_files import LoraWeights, file_in, plain_names, read_lora
@@ -58,18 +60,8 @@ def read_of(tmp_path: Path, tensors: Tensors, **metadata: str) -> LoraWeights:
     return read(tmp_path / "x.safetensors")
 
 
-def changes(lora: LoraWeights) -> Tensors:
-    found = {}
-    for layer in lora.layers:
-        up, down = (lora.tensors[f"{layer}.lora_{one}.weight"].float() for one in "BA")
-        found[layer] = lora.scale_of(layer) * (up.flatten(1) @ down.flatten(1)).reshape(up.shape[0], *down.shape[1:])
-    return found
-
-
 def same(found: Tensors, wanted: Tensors) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name], one, rtol=1e-4, atol=1e-4)
+    lora_changes.same(found, wanted, within=1e-4)
 
 
 @pytest.mark.parametrize(

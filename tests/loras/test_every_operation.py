@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.families.lora_changes import changes, same
 from workbench.families import families, find_model
 from workbench.families.base import Family
 from workbench.families.lora_files import weights, with_metadata
@@ -64,17 +65,7 @@ def lora_file(path: Path, toy: tuple[Family, Model], part: str, seed: int) -> tu
 
 def added_by(workspace: Workspace, text: str) -> Tensors:
     (one,) = opened(workspace, [text])
-    lora = one.weights
-    return {
-        name: lora.scale_of(name) * lora.tensors[f"{name}.lora_B.weight"] @ lora.tensors[f"{name}.lora_A.weight"]
-        for name in lora.layers
-    }
-
-
-def same(found: Tensors, wanted: Tensors, within: float = 1e-5) -> None:
-    assert found.keys() == wanted.keys()
-    for name, one in wanted.items():
-        torch.testing.assert_close(found[name].float(), one, rtol=within, atol=within)
+    return changes(one.weights)
 
 
 def test_import_merge_resize_convert_fuse_and_extract(
