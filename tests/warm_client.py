@@ -31,7 +31,7 @@ FREE = {
         r"WORKBENCH_(?!PLATFORM$).*|TORCHINDUCTOR_CACHE_DIR|PYTHONSTARTUP|TMPDIR|HF_HUB_DISABLE_TELEMETRY"
         r"|GOMP_SPINCOUNT"  # of several threads, and tests compute with one
     ),
-    "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*"),
+    "page": re.compile(r"PYTEST_.*|TORCHINDUCTOR_.*|COLUMNS|LINES"),  # the last two are set by readline
     "child": re.compile(r"TMPDIR"),
 }
 
