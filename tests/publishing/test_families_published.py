@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -157,17 +159,23 @@ CARDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Toy]:
+    """The first miniature of a family, by its name and the expert that the LoRA is for; made once."""
+    named = {family.name: family for family in OTHERS}
+    return cache(lambda name, expert: Toy(named[name], named[name].toys[0], tmp_path_factory.mktemp(name), expert))
+
+
 @pytest.mark.parametrize("model", CARDS)
 def test_every_model_has_a_card_with_its_license_and_a_space(
-    model: Model, workspace: Workspace, tmp_path: Path
+    model: Model, workspace: Workspace, made: Callable[[str, str], Toy]
 ) -> None:
     """Nothing of the model is on this disk: its LoRA was trained elsewhere."""
     family = find_model(model.id)[0]
     expert = "low noise" if model.boundary else ""
-    toy = Toy(family, family.toys[0], tmp_path, expert)
     folder = workspace.root / "loras" / "cats"
     folder.mkdir(parents=True)
-    (folder / "lora.safetensors").write_bytes(toy.lora.read_bytes())
+    (folder / "lora.safetensors").write_bytes(made(family.name, expert).lora.read_bytes())
     write_json(folder / "lora.json", {"title": "cats", "model": model.id, "base_model": model.source, "time": 1.0})
     write_json(folder / "published.json", {"repo_id": "me/cats", "url": "", "private": False})
 
