@@ -53,7 +53,7 @@ def cosine(one: Gradients, other: Gradients) -> float:
     return float(torch.cosine_similarity(*joined, dim=0))
 
 
-USUAL = ("image-1.5",)  # what 1.0 and 1.5, text and pictures add outside of the blocks; all before a release
+USUAL = ("image-1.5",)  # at every change: patches over frames, rotary positions, a picture; all before a release
 
 
 @pytest.mark.parametrize(
