@@ -100,6 +100,13 @@ class Settings(BaseModel):
         """Read a JSON file. Raises ConfigError."""
         return parse(cls, read_values(path), given=())
 
+    @classmethod
+    def load_or_default(cls, path: Path) -> Self:
+        """Read a JSON file; return the defaults if it is missing or damaged."""
+        with contextlib.suppress(ConfigError):
+            return cls.load(path)
+        return cls()
+
     def save(self, path: Path) -> None:
         """Write the settings as JSON, atomically."""
         write_json(path, self.model_dump(mode="json"))

@@ -88,6 +88,7 @@ FILLED |= {"runs bin", "loras bin", "loras formats"}
 ELSEWHERE = {"sample", "targets check", "runs decode", "grid remove", "loras survives", "loras repair"}
 ELSEWHERE |= {f"loras {verb}" for verb in ("import", "convert", "merge", "resize", "extract", "fuse", "job", "stop")}
 ELSEWHERE |= {f"samples {verb}" for verb in ("causes", "stop-causes")}  # they need a run's LoRA
+ELSEWHERE |= {f"publish {verb}" for verb in ("lora", "model", "space", "dataset")}  # tests/publishing
 ELSEWHERE |= {f"runs {verb}" for verb in ("what-if", "stop-what-if", "film")}  # tests/trainer, tests/runs
 # They need other clips, findings or tasks. Their operations are tested in tests/dataset_builder and tests/operations.
 ELSEWHERE |= {
@@ -104,7 +105,6 @@ ACTING = {
     "samples": ("decode", "export"),
     "grid": ("make", "extend"),
     "targets": ("add hf-jobs", "add slurm", "add ssh"),
-    "publish": ("dataset", "lora", "model", "space"),
 }
 # These print data that is not one document, and why.
 NO_DOCUMENT = {

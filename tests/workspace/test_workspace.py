@@ -46,6 +46,11 @@ def test_a_workspace_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None
         Workspace.open(tmp_path / "file" / "below")
 
 
+def test_a_workspace_is_opened_from_a_text_not_made_of_one() -> None:
+    with pytest.raises(ConfigError, match=r"root is 'mine', must be a Path: use Workspace.open\('mine'\)"):
+        Workspace("mine")  # type: ignore[arg-type]
+
+
 def test_any_title_becomes_a_legal_name() -> None:
     slugs = {
         "Été, 2 clips!": "ete-2-clips", "../../etc/passwd": "etc-passwd", "a..b": "a.b", "....": "untitled",

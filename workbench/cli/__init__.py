@@ -36,7 +36,7 @@ COMMANDS = {
     "samples": ("operations", "List, search, star, remove, restore and export samples."),
     "grid": ("operations", "Compare videos in lockstep: checkpoints, scales, guidance, LoRAs."),
     "loras": ("operations", "List, merge, resize, extract, fuse, import, convert and remove LoRAs."),
-    "publish": ("publish", "Push a LoRA, a demo of it or a dataset to the Hub."),
+    "publish": ("operations", "Push a LoRA, a model, a demo or a dataset to the Hub, private unless --no-private."),
     "convert": ("files", "Convert a model or a LoRA to its authors' layout, or back."),
     "record": ("files", "Record a run's curves and previews in a folder, to replay anywhere."),
     "replay": ("files", "Show a replay of a run."),

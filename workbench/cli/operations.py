@@ -2,7 +2,8 @@
 
 Inputs are arguments and flags. People get a table or a line per field; --json prints the whole answer. The command
 watches a long-running operation to its end unless --detach is given; Ctrl-C stops watching, not the job. An operation
-that removes something lists it and asks first; --json asks nothing and requires --yes.
+that removes something lists it and asks first; --json asks nothing and requires --yes. A push lists its files first;
+with --dry-run, nothing more happens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from workbench.cli.options import (
     SettingsCommand,
     config_flag,
     detach_flag,
+    dry_run_flag,
     json_flag,
     settings_flags,
     settings_from,
@@ -44,7 +46,7 @@ BY_HAND = {
     "samples": ("", "samples", ("decode", "export")),
     "targets": ("", "training", ("add",)),
 }
-SHORT = {"hub_dataset": "--hub"}  # setting -> another name of its flag
+SHORT = {"hub_dataset": "--hub", "repo_id": "--to"}  # setting -> another name of its flag
 
 
 class Group(click.Group):
@@ -99,6 +101,7 @@ def command(one: Operation) -> click.Command:
         workspace: Workspace,
         as_json: bool,
         yes: bool = False,
+        dry_run: bool = False,
         config: Sequence[Path] = (),
         detach: bool = False,
         **given: Any,
@@ -107,6 +110,14 @@ def command(one: Operation) -> click.Command:
             raise click.UsageError("--json cannot ask for confirmation: add --yes.")
         inputs = settings_from(one.inputs, config, given, filled=one.filled)
         if one.confirm and not yes and not _confirmed(workspace, one, inputs):
+            return 0
+        if one.preview and (dry_run or not as_json):
+            planner, planned = _planned(workspace, one, inputs)
+            if not dry_run or as_json:
+                _show(workspace, planner, planned, as_json)
+            else:
+                say_lines(planned.text())
+        if dry_run:
             return 0
         if one.job:
             return _followed(workspace, one, inputs, as_json, detach)
@@ -121,7 +132,7 @@ def command(one: Operation) -> click.Command:
     parameters += [settings_flags(one.inputs, leave_out=one.places, short=SHORT), json_flag]
     parameters += [config_flag()] if one.job and one.of_settings else []
     parameters += [detach_flag] if one.job else []
-    parameters += [yes_flag] if one.confirm else []
+    parameters += [yes_flag] if one.confirm else [dry_run_flag] if one.preview else []
     run_with: Callable[..., Any] = with_workspace(run)
     for parameter in reversed(parameters):
         run_with = parameter(run_with)
@@ -129,11 +140,16 @@ def command(one: Operation) -> click.Command:
     return click.command(one.verb, cls=SettingsCommand, help=help)(run_with)
 
 
-def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
-    """List what the operation would do and ask."""
+def _planned(workspace: Workspace, one: Operation, inputs: Settings) -> tuple[Operation, Any]:
+    """Return the operation that previews another one, and its answer."""
     planner = one.planner
     assert planner is not None
-    planned = planner(workspace, inputs.model_dump(mode="json", include=set(planner.inputs.model_fields)))
+    return planner, planner(workspace, inputs.model_dump(mode="json", include=set(planner.inputs.model_fields)))
+
+
+def _confirmed(workspace: Workspace, one: Operation, inputs: Settings) -> bool:
+    """List what the operation would do and ask."""
+    planner, planned = _planned(workspace, one, inputs)
     _show(workspace, planner, planned, as_json=False)
     if not planned:
         return False

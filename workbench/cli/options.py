@@ -170,6 +170,7 @@ def file_lines(name: str, given: str) -> list[str]:
 
 
 workspace_flag = click.option("--workspace", metavar="FOLDER", help=WORKSPACE_HELP)
+dry_run_flag = click.option("--dry-run", is_flag=True, help="Show the upload plan (every file, the README) and stop.")
 yes_flag = click.option("--yes", is_flag=True, help="Skip the confirmation.")
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 detach_flag = click.option("--detach", is_flag=True, help="Start it and return at once.")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from workbench import jobs
 from workbench.dataset_builder.tasks import task_module
 from workbench.jobs import platform
 
 
-def main(folder: Path) -> int:
-    """Run the task in its folder on the dataset around it; return the exit code."""
+def run(job: jobs.Job) -> None:
+    """Run the task in the job's folder on the dataset around it."""
     platform.lower_priority(5)
-    with jobs.Job(folder) as job:
-        task_module(folder).run(folder.resolve().parent, folder / jobs.CONFIG, job)
-    return int(job.exit_code)
+    task_module(job.folder).run(job.folder.parent, job.folder / jobs.CONFIG, job)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(jobs.Job.main(run))

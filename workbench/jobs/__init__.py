@@ -31,7 +31,6 @@ from workbench.jobs.control import wait as wait
 from workbench.jobs.job import Command as Command
 from workbench.jobs.job import Job as Job
 from workbench.jobs.job import Stop as Stop
-from workbench.jobs.job import main as main
 from workbench.jobs.locks import locked as locked
 from workbench.jobs.log import LOG as LOG
 from workbench.jobs.log import log_tail as log_tail

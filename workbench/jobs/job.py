@@ -58,6 +58,13 @@ class Job:
         self._result = folder / RESULT
         self._lock = threading.Lock()
 
+    @classmethod
+    def main(cls, work: Callable[[Self], object]) -> int:
+        """Run `work` as the job in the folder on the command line (`python -m MODULE FOLDER`). Return the exit code."""
+        with cls(Path(sys.argv[1]).resolve()) as job:
+            work(job)
+        return int(job.exit_code)
+
     def __enter__(self) -> Self:
         (self.folder / CONTROL).mkdir(exist_ok=True)
         self._announce()
@@ -200,13 +207,6 @@ def _shortened(result: dict[str, Any]) -> bytes:
         del kept[longest]
         kept["left_out"] = left_out
     return data
-
-
-def main(work: Callable[[Job], None]) -> int:
-    """Run `work` as the job in the folder on the command line (`python -m MODULE FOLDER`). Returns the exit code."""
-    with Job(Path(sys.argv[1]).resolve()) as job:
-        work(job)
-    return int(job.exit_code)
 
 
 def clear(folder: Path) -> None:

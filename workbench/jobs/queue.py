@@ -725,4 +725,4 @@ def serve(job: jobs.Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(serve))
+    sys.exit(jobs.Job.main(serve))

@@ -49,4 +49,4 @@ def run(job: jobs.Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(run))
+    sys.exit(jobs.Job.main(run))

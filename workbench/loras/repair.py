@@ -35,6 +35,7 @@ from workbench.families.base import ResolvedModel
 from workbench.families.lora_files import LoraWeights
 from workbench.families.lora_names import block_number
 from workbench.jobs.devices import pick_device
+from workbench.loras.library import lacking
 from workbench.loras.making import OperationResult, Provenance, Step, add_to_library, lora_of_layers, title_from
 from workbench.loras.opened import Opened, Report, opened
 from workbench.loras.settings import RepairSettings
@@ -185,7 +186,7 @@ def prompts_of(
     if not others:
         others = [str(clip["caption"]) for clip in lock if clip["role"] == "known"] + neutral
         words = [word.strip() for word in one.trigger.split(",") if word.strip()]
-        others = [prompt for prompt in others if not any(_has(prompt, word) for word in words)]
+        others = [prompt for prompt in others if lacking(prompt, words) == words]
     own, others = (list(dict.fromkeys(filter(str.strip, prompts))) for prompts in (own, others))
     others = [prompt for prompt in others if prompt not in own]
     for name, found, remedy in (("prompts", own, "that show what it learned"), ("others", others, "to leave alone")):
@@ -195,10 +196,6 @@ def prompts_of(
                 f"{name} has {counted(len(found), 'prompt')}, at least {FEWEST} are needed: give more prompts {remedy}",
             )
     return own[:MOST_OWN], others[:MOST_OTHERS]
-
-
-def _has(prompt: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", prompt, re.IGNORECASE) is not None
 
 
 class Group(NamedTuple):

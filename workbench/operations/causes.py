@@ -159,7 +159,7 @@ def _causes(workspace: Workspace, sample: str, key: str, answer: searches.Answer
     folder = workspace.cache / searches.FOLDER / key
     return Causes.of(
         queue.with_position(workspace, jobs.status(folder)),
-        searches.read_settings(folder),
+        searches.CausesSettings.load_or_default(folder / jobs.CONFIG),
         answer,
         sample=sample,
         sentence=searches.sentence(answer) if answer else "",

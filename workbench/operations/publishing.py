@@ -1,29 +1,38 @@
-"""Publishing: push a LoRA, a fully fine-tuned model, or a demo Space of a LoRA to the Hub.
+"""Publishing: push a LoRA, a fully fine-tuned model, a demo Space of a LoRA, or a dataset to the Hub.
 
-Pushes use the Hub's own login; no operation takes a token. Datasets are pushed by their export.
+Pushes use the Hub's own login (`hf auth login`); no operation takes a token. A push continues when the shell stops
+watching it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from workbench import jobs
+from workbench.dataset_builder.export import contents
+from workbench.dataset_builder.settings import ExportSettings
 from workbench.display.quantities import byte_size
+from workbench.errors import ConfigError
 from workbench.jobs import State
 from workbench.jobs.snapshot import JobSnapshot
-from workbench.operations.registry import operation
+from workbench.operations.dataset_tasks import DatasetTask, NamedDataset, start_task
+from workbench.operations.dataset_tasks import job as dataset_job
+from workbench.operations.registry import Fields, operation
 from workbench.operations.shared import LoraName
 from workbench.publishing import account as logins
 from workbench.publishing import push
 from workbench.publishing.account import Account
 from workbench.publishing.settings import LoraPush, SpacePush
+from workbench.publishing.upload_plan import UploadPlan
 from workbench.snapshots import Snapshot
 from workbench.workspace import Workspace, read_object
 
+Pushed = Annotated[LoraName, AfterValidator(lambda name: name if "/" in name else f"runs/{name}")]
+DatasetPush = Annotated[ExportSettings, Fields(only=("repo_id", "private", "license", "trigger_word"))]
 PushId = Annotated[str, Field(description="Id of the push: lora/NAME or space/NAME.")]
 
 LOGIN = (
@@ -125,6 +134,16 @@ class Plan(Snapshot):
     readme: str
     """Text of its README."""
 
+    @property
+    def files(self) -> list[str]:
+        """The plan without the README, in lines."""
+        sizes = (f"  {byte_size(size):>12}  {name}" for name, size in self.sizes.items())
+        return [self.sentence, *sizes, *(f"Note: {note}" for note in self.notes)]
+
+    def text(self) -> Iterator[str]:
+        yield from self.files
+        yield from f"\nREADME.md:\n{self.readme}".split("\n") if self.readme else ()
+
 
 @operation(shell=False)
 def account(workspace: Workspace) -> Account:
@@ -173,16 +192,25 @@ def _login(who: Account, known: bool) -> str:
     return ""
 
 
-@operation(shell=False)
-def plan_lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Plan:
+@operation(shell=False, says=lambda plan: plan.files)
+def plan_lora(workspace: Workspace, name: Pushed, settings: LoraPush) -> Plan:
     """Show what pushing a LoRA would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
 
 
-@operation(shell=False)
-def plan_space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Plan:
+@operation(shell=False, says=lambda plan: plan.files)
+def plan_space(workspace: Workspace, name: Pushed, settings: SpacePush) -> Plan:
     """Show what pushing a LoRA's demo Space would upload."""
     return Plan.model_validate(push.plan_upload(workspace, name, chosen(workspace, name, settings)))
+
+
+@operation(shell=False, says=lambda plan: plan.files)
+def plan_dataset(dataset: NamedDataset, settings: DatasetPush) -> Plan:
+    """Show what pushing a dataset would upload."""
+    if not settings.repo_id:
+        raise ConfigError("repo_id is empty: give it with --to OWNER/NAME")
+    files = contents(dataset.folder, settings)
+    return Plan.model_validate(UploadPlan("dataset", settings.repo_id, settings.private, "", files))
 
 
 def chosen(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> LoraPush | SpacePush:
@@ -231,16 +259,32 @@ def _activity(status: jobs.Status, result: Mapping[str, Any]) -> str:
     return f"Not published. {status.message} Publish again: the Hub skips what it already has."
 
 
-@operation(changes=True, job=job, shell=False)
-def lora(workspace: Workspace, name: LoraName, settings: LoraPush) -> Push:
-    """Push a LoRA or a fully fine-tuned model to the Hub: weights, model card, previews."""
+@operation(changes=True, job=job, preview=plan_lora)
+def lora(workspace: Workspace, name: Pushed, settings: LoraPush) -> Push:
+    """Push a LoRA or a fully fine-tuned model to the Hub: weights, model card, previews.
+
+    Pushing the same files again makes no new commit; repeat an interrupted push to continue it.
+    """
     return start(workspace, name, chosen(workspace, name, settings))
 
 
-@operation(changes=True, job=job, shell=False)
-def space(workspace: Workspace, name: LoraName, settings: SpacePush) -> Push:
+@operation(changes=True, job=job, preview=plan_lora)
+def model(workspace: Workspace, name: Pushed, settings: LoraPush) -> Push:
+    """Push a run that trained all weights to the Hub: the trained part, model card, previews."""
+    workspace.model(name)  # raises if it is not a model
+    return lora(workspace, name, settings)
+
+
+@operation(changes=True, job=job, preview=plan_space)
+def space(workspace: Workspace, name: Pushed, settings: SpacePush) -> Push:
     """Push a demo Space for a LoRA that is already on the Hub."""
     return start(workspace, name, chosen(workspace, name, settings))
+
+
+@operation(changes=True, job=dataset_job, preview=plan_dataset)
+def dataset(dataset: NamedDataset, settings: DatasetPush) -> DatasetTask:
+    """Push a dataset to the Hub in its VideoFolder layout, with a card."""
+    return start_task(dataset, "export", settings)
 
 
 def start(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> Push:

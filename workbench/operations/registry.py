@@ -109,6 +109,7 @@ class Marks:
             True to call the operation itself. The API streams a snapshot as server-sent events until it is `over`;
             the page can also watch lists.
         confirm: The function of the operation that previews this one. The shell prints the preview and asks.
+        preview: The same without asking. With --dry-run, the shell prints all of the preview and stops.
         none: What the shell prints for an empty list.
         says: What the shell prints for each snapshot instead of its fields.
         afterwards: What the shell prints at the end: how to undo it, or a note.
@@ -126,6 +127,7 @@ class Marks:
     job: Function | None = None
     watch: Callable[..., Callable[[], Any]] | Literal[True] | None = None
     confirm: Function | None = None
+    preview: Function | None = None
     none: str = ""
     says: Callable[[Any], str | Sequence[str]] | None = None
     afterwards: str | Callable[[Workspace], str] = ""
@@ -260,7 +262,7 @@ class operation(Marks):
             "status": 202 if self.job else self.status,
             "shell": self.shell and not self.by_hand,
             "job_reader": next((one for one in REGISTRY.values() if one.function is self.job), None),
-            "planner": next((one for one in REGISTRY.values() if one.function is self.confirm), None),
+            "planner": next((one for one in REGISTRY.values() if one.function is (self.confirm or self.preview)), None),
         }
         if self.arguments:
             own["places"] = {one.strip("[]"): one.startswith("[") for one in self.arguments.split()}

@@ -164,7 +164,7 @@ def stop_what_if(workspace: Workspace, id: QuestionId) -> WhatIf:
 
 def _shown(workspace: Workspace, run: Run, key: str) -> WhatIf:
     folder = workspace.root / asking.FOLDER / f"{run.name}-{key}"
-    settings, answer = asking.read_settings(folder), asking.read_answer(run, key)
+    settings, answer = WhatIfSettings.load_or_default(folder / jobs.CONFIG), asking.read_answer(run, key)
     return WhatIf.of(
         queue.with_position(workspace, jobs.status(folder)),
         settings,

@@ -12,7 +12,7 @@ from workbench.publishing import push
 def main() -> None:
     """Run the push, then exit without waiting for threads: a stopped upload may still wait for the network."""
     os.environ["TQDM_POSITION"] = "-1"  # makes huggingface_hub count progress without a terminal
-    code = jobs.main(push.run)
+    code = jobs.Job.main(push.run)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from workbench.remote.base import RemoteRecord
 from workbench.remote.sync import Detached, RemoteJob, RunSync
@@ -12,22 +11,19 @@ from workbench.runs import webhook
 from workbench.workspace import Workspace
 
 
-def main() -> int:
-    folder = Path(sys.argv[1]).resolve()
-    with RemoteJob(folder) as job:
-        webhook.watch(folder)
-        record = RemoteRecord.load(folder)
-        backend = make_backend(Workspace.open(folder.parent.parent), folder.name, record)
-        sync = RunSync(folder, job, backend, record)
-        try:
-            job.remote_result = sync.run_to_end()
-        except Detached as message:
-            sys.stdout.write(f"{message}\n")
-            raise
-        finally:
-            sync.close()
-    return int(job.exit_code)
+def run(job: RemoteJob) -> None:
+    folder = job.folder
+    webhook.watch(folder)
+    record = RemoteRecord.load(folder)
+    sync = RunSync(folder, job, make_backend(Workspace.open(folder.parent.parent), folder.name, record), record)
+    try:
+        job.remote_result = sync.run_to_end()
+    except Detached as message:
+        sys.stdout.write(f"{message}\n")
+        raise
+    finally:
+        sync.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(RemoteJob.main(run))

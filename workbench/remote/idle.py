@@ -73,4 +73,4 @@ def wait(job: jobs.Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(wait))
+    sys.exit(jobs.Job.main(wait))

@@ -9,4 +9,4 @@ from workbench.sampler.worker import serve
 if __name__ == "__main__":
     # Outermost, so that the worker's final lock lasts until result.json is written, and no request slips in between.
     with contextlib.ExitStack() as leaving:
-        sys.exit(jobs.main(lambda job: serve(job, leaving)))
+        sys.exit(jobs.Job.main(lambda job: serve(job, leaving)))

@@ -157,9 +157,7 @@ def stop(workspace: Workspace) -> None:
 
 
 def settings_of(workspace: Workspace) -> PromptSettings:
-    with contextlib.suppress(ConfigError):
-        return PromptSettings.load(folder_of(workspace) / jobs.CONFIG)
-    return PromptSettings()
+    return PromptSettings.load_or_default(folder_of(workspace) / jobs.CONFIG)
 
 
 def written(workspace: Workspace) -> EnhancedPrompt | None:
@@ -316,4 +314,4 @@ def _fetched(model: str) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(enhance))
+    sys.exit(jobs.Job.main(enhance))

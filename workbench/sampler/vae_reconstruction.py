@@ -309,4 +309,4 @@ def _ssim(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(reconstruct))
+    sys.exit(jobs.Job.main(reconstruct))

@@ -242,10 +242,7 @@ def search(job: jobs.Job) -> None:
     scores = found.scores.mean(0)
     answer = Answer(
         key=job.folder.name,
-        run=settings.run,
-        steps=list(settings.steps),
-        box=list(settings.box),
-        frames=list(settings.frames),
+        **settings.model_dump(include={"run", "steps", "box", "frames"}),
         clips=judged(
             [
                 Cause(
@@ -339,13 +336,6 @@ class _Answers(BaseModel):
     answers: list[Answer]
 
 
-def read_settings(folder: Path) -> CausesSettings:
-    """Return a search's question; an empty one if its file is gone or damaged."""
-    with contextlib.suppress(ConfigError):
-        return CausesSettings.load(folder / jobs.CONFIG)
-    return CausesSettings()
-
-
 def searches(workspace: Workspace, sample: str) -> list[Path]:
     """Return the folders of the existing searches on a sample, newest first."""
     found = [path.parent for path in (workspace.cache / FOLDER).glob(f"{sample}-*/{jobs.CONFIG}")]
@@ -353,4 +343,4 @@ def searches(workspace: Workspace, sample: str) -> list[Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(search))
+    sys.exit(jobs.Job.main(search))

@@ -94,21 +94,19 @@ def _read_plan(workspace: Workspace, parent: Path) -> tuple[TrainSettings, str, 
 # ---- the job of one machine
 
 
-def launch(folder: Path) -> int:
+def launch(job: jobs.Job) -> None:
     """Start this machine's workers and wait for them."""
-    with jobs.Job(folder) as job:
-        workspace, parent = Workspace.open(folder.parents[3]), folder.parent
-        how = EncodeSettings.load(folder / jobs.CONFIG)
-        job.beat("reading the dataset")
-        settings, _, work, cut = _read_plan(workspace, parent)
-        shards = Shards(parent, len(cut))
-        devices = gpus_of(settings.device)[: how.processes or None]
-        count = how.processes or max(1, len(devices))
-        # Machines may share the queue's file; each waits with a process of its own.
-        with queue.acquired(workspace, devices, job, f"encoding {settings.dataset}"):
-            Workers(job, MODULE, count, devices).run(shards, "encoding", len(work.captions) + len(work.pieces))
-        job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
-    return int(job.exit_code)
+    workspace, parent = Workspace.open(job.folder.parents[3]), job.folder.parent
+    how = EncodeSettings.load(job.folder / jobs.CONFIG)
+    job.beat("reading the dataset")
+    settings, _, work, cut = _read_plan(workspace, parent)
+    shards = Shards(parent, len(cut))
+    devices = gpus_of(settings.device)[: how.processes or None]
+    count = how.processes or max(1, len(devices))
+    # Machines may share the queue's file; each waits with a process of its own.
+    with queue.acquired(workspace, devices, job, f"encoding {settings.dataset}"):
+        Workers(job, MODULE, count, devices).run(shards, "encoding", len(work.captions) + len(work.pieces))
+    job.outcome = {"encoded": sum(shards.finished().values()), "workers": count}
 
 
 # ---- one worker
@@ -146,11 +144,5 @@ def _encode(work: EncodingWork, shard: Shard, encoder: Encoder) -> Iterator[int]
         yield len(captions)
 
 
-def main() -> int:
-    """Run as the coordinator of this machine (one argument) or as a worker (two)."""
-    folder, *number = sys.argv[1:]
-    return worker(Path(folder).resolve()) if number else launch(Path(folder).resolve())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # with one argument the coordinator of this machine, with two a worker
+    sys.exit(worker(Path(sys.argv[1]).resolve()) if len(sys.argv) > 2 else jobs.Job.main(launch))

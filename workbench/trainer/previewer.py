@@ -844,4 +844,4 @@ def decode(job: jobs.Job) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(jobs.main(decode))
+    sys.exit(jobs.Job.main(decode))

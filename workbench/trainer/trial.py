@@ -44,19 +44,15 @@ LAST_DENOISING = f"denoising step {PREVIEW_STEPS} of {PREVIEW_STEPS}"  # the las
 LEFTOVERS = ("checkpoints", "previews", "metrics.jsonl", "dataset.lock.json", "sessions.jsonl", "stars.json")
 
 
-def main() -> int:
-    folder = Path(sys.argv[1]).resolve()
-    workspace = Workspace.open(folder.parent.parent)
-    with TrialJob(folder) as job:
-        settings = TrainSettings.load(folder / jobs.CONFIG)
-        device = pick_device(settings.device)
-        with queue.acquired(workspace, [device], job, measurement.TITLE):
-            job.beat("loading torch")
-            compiler = settings.compile or bool(optimizer_options.package(settings))
-            with processes.without_compiler(compiler):
-                found = measure(job, settings, device)
-        measurement.keep(workspace, settings, device, found)
-    return int(job.exit_code)
+def trial(job: TrialJob) -> None:
+    settings, workspace = TrainSettings.load(job.folder / jobs.CONFIG), Workspace.open(job.folder.parent.parent)
+    device = pick_device(settings.device)
+    with queue.acquired(workspace, [device], job, measurement.TITLE):
+        job.beat("loading torch")
+        compiler = settings.compile or bool(optimizer_options.package(settings))
+        with processes.without_compiler(compiler):
+            found = measure(job, settings, device)
+    measurement.keep(workspace, settings, device, found)
 
 
 def measure(job: TrialJob, settings: TrainSettings, device: Device) -> Measurement:
@@ -187,4 +183,4 @@ class Meter:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(TrialJob.main(trial))

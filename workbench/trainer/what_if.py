@@ -13,7 +13,6 @@ Each question is a job in a folder named for everything that determines the answ
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import shutil
@@ -372,13 +371,9 @@ def answer(job: CountedJob) -> None:
         for path in counterfactual.videos_of(job.folder, number):
             shutil.move(path, target / f"{number}-{path.name}")
     told = Answer(
-        sample=settings.sample,
-        box=list(settings.box),
-        frames=list(settings.frames),
+        **settings.model_dump(include={"sample", "box", "frames", "repeats", "seeds"}),
         begin=begin,
         steps=steps,
-        repeats=settings.repeats,
-        seeds=settings.seeds,
         prompts=[one["prompt"] for one in made],
         width=made[0]["width"] if made else 0,
         height=made[0]["height"] if made else 0,
@@ -555,18 +550,5 @@ def questions(workspace: Workspace, run: Run) -> list[str]:
     return sorted(paths, key=lambda key: -paths[key].stat().st_mtime)
 
 
-def read_settings(folder: Path) -> WhatIfSettings:
-    """Return a question; an empty one if its file is gone or damaged."""
-    with contextlib.suppress(ConfigError):
-        return WhatIfSettings.load(folder / jobs.CONFIG)
-    return WhatIfSettings()
-
-
-def main() -> int:
-    with CountedJob(Path(sys.argv[1]).resolve()) as job:
-        answer(job)
-    return int(job.exit_code)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(CountedJob.main(answer))

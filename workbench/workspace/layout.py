@@ -35,6 +35,12 @@ class Workspace:
 
     root: Path
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.root, Path):
+            raise ConfigError(
+                f"root is {self.root!r}, must be a Path: use Workspace.open({self.root!r}), which makes it"
+            )
+
     @classmethod
     def open(cls, root: Path | str | None = None) -> Workspace:
         """Open or create the given folder, else $WORKBENCH_HOME, else ./workspace.

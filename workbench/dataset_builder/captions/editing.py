@@ -115,18 +115,18 @@ def add_suffix(dataset: Path, suffix: str, names: Collection[str] | None = None)
     return _rewrite(dataset, f"{given!r} appended to captions", put, names)
 
 
-def add_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+def add_trigger_word(dataset: Path) -> int:
     """Add the trigger word to captions without it, as training does anyway. Raises ConfigError."""
     info, what = read_info(dataset), f"trigger word {_trigger_word(dataset)} added to captions"
-    return _rewrite(dataset, what, lambda text: info.caption(Clip(file_name="clip", text=text)), names)
+    return _rewrite(dataset, what, lambda text: info.caption(Clip(file_name="clip", text=text)), None)
 
 
-def remove_trigger_word(dataset: Path, names: Collection[str] | None = None) -> int:
+def remove_trigger_word(dataset: Path) -> int:
     """Remove the dataset's trigger word from captions (training still adds it). Raises ConfigError."""
     word = _trigger_word(dataset)
     inside = regex.compile(rf"\s*(?<!\w){regex.escape(word)}(?!\w)", regex.IGNORECASE)
     what = f"trigger word {word} removed from captions"
-    return _rewrite(dataset, what, lambda text: inside.sub("", _without_tag(text, word)), names)
+    return _rewrite(dataset, what, lambda text: inside.sub("", _without_tag(text, word)), None)
 
 
 def remove_tag(dataset: Path, tag: str, names: Collection[str] | None = None) -> int:
