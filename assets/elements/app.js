@@ -247,6 +247,7 @@ class App extends WorkbenchElement {
       requestAnimationFrame(() => this.showTab());
       return;
     }
+    this.palette.close();
     window.scrollTo(0, 0);
     // Move screen readers and the Tab key to the heading of the new object.
     this.headed?.disconnect();

@@ -268,6 +268,7 @@ class WorkbenchElement extends HTMLElement {
     dialog.addEventListener('close', closed, { once: true });
     if (lightly) dialog.addEventListener('click', ({ target }) => { if (target === dialog) dialog.close(); });
     dialog.showModal();
+    (dialog.querySelector('[autofocus]') ?? dialog).focus(); // or the browser would focus the Close button
   }
 
   close() { this.querySelector('dialog[open]')?.close(); }

@@ -83,7 +83,7 @@ class Loras extends WorkbenchElement {
       <a href="${to}" tabindex="-1" aria-hidden="true">${lora.video ? videoOf(lora, lora.video) : html`<div class="no-video faint fine">No video yet</div>`}</a>
       <div class="row tight"><input type="checkbox" value="${lora.name}" data-change="pick" aria-label="Choose ${lora.title}" ?checked=${this.chosen.has(lora.name)}>
         <a class="one-line" href="${to}" title="${lora.title}"><b>${lora.title}</b></a>${lora.marks.includes('starred') && icon('star', 'Starred')}</div>
-      <div>${verdictOf(lora)}</div><p class="fine faint">${[lora.model_title || 'Unknown model', lora.rank > 0 && `rank ${lora.strength}`].filter(Boolean).join(' · ')} · ${bytes(lora.bytes)}</p>
+      <div>${verdictOf(lora)}</div><p class="fine faint">${[lora.model_title || 'Unknown model', lora.rank > 0 && `rank ${lora.strength}`].filter(Boolean).join(' · ')} · <span class="tight">${bytes(lora.bytes)}</span></p>
       <p class="fine faint">${ago(lora.created)}${lora.trigger && html` · trigger <b>${lora.trigger}</b>`}${lora.published && ' · on the Hub'}</p></article>`;
   }
 

@@ -62,9 +62,10 @@ class Pairs extends WorkbenchElement {
       : dropSlot('choose', `Drop its ${title.toLowerCase()}`, { value: `${clip.id} ${kind}`, label: `Drop its ${title.toLowerCase()}: ${clip.name}`, style: `aspect-ratio:${clip.width}/${clip.height}` });
   }
 
-  // named: name a missing partner
+  // named: name a missing partner. It is a warning if other clips have one
   state(kind, partner, named = true) {
-    if (!partner) return state(named ? 'warn' : 'idle', named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None');
+    const words = named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None';
+    if (!partner) return named && this.list?.has[kind] ? state('warn', words) : html`<span class="minor faint">${words}</span>`;
     return state(partner.fits ? partner.finding ? 'warn' : 'good' : 'bad', withTimes(partner.state));
   }
 

@@ -194,7 +194,7 @@ const absent = (title, problem, link) => html`<div class="empty"><h1 tabindex="-
 const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}">${text}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${more}`;
 
 // A dialog that `close` closes. submit: method of its form;  more: buttons before Close
-const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}" tabindex="-1" autofocus><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
+const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}" tabindex="-1"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
   class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
 // Follow the pointer until it is released. move(event): while it moves;  end(): afterwards

@@ -16,7 +16,7 @@ class SampleQueue extends WorkbenchElement {
       button('Cancel', 'cancel', { kind: 'small quiet', value: one.id, label: `Cancel: ${one.title}` })}<span class="fine ${one.state === 'waiting' ? 'faint' : 'going'}" title="${one.message}">${
       one.state === 'waiting' ? one.message || 'waiting' : one.status}</span>${one.share === null ? '' : progress(one.share, one.title)}</li>`)}</ul>` : ''}
       ${requests.length > 1 || more || grids ? html`<p class="row minor faint">${more ? html`<span>and ${more} more</span>` : ''}${grids ? html`<a class="link" href="${address('compare')}">${
-        count(grids, 'video')} of comparisons ${grids === 1 ? 'waits' : 'wait'}</a>` : ''}${requests.length > 1 ? button('Cancel all', 'cancelAll', { kind: 'small quiet' }) : ''}</p>` : ''}
+        count(grids, 'video')} for comparisons in the queue</a>` : ''}${requests.length > 1 ? button('Cancel all', 'cancelAll', { kind: 'small quiet' }) : ''}</p>` : ''}
       ${failed.map((one) => html`<div class="verdict" role="alert" data-id="failed-${one.id}"><span class="bad">${icon('bad')}</span><div class="text"><b>${one.title}</b> <span class="bad">${one.message}</span></div>${
         one.can_force ? button('Use it anyway', 'force', { kind: 'small', value: one.id, title: 'Leave out what does not fit' }) : ''}${
         one.can_retry ? button('Try again', 'again', { kind: 'small', value: one.id }) : ''}${button('', 'dismiss', { kind: 'small quiet square', name: 'close', value: one.id, label: 'Dismiss' })}</div>`)}`;
