@@ -9,6 +9,7 @@ const GRID_FIELDS = ['run', 'prompts', 'checkpoints', 'scales'];
 
 class Compare extends WorkbenchElement {
   static properties = ['path'];
+  static listens = { 'wb-chosen': 'keepWipe' };
 
   needs() {
     const [name = ''] = this.path ?? [];
@@ -23,10 +24,6 @@ class Compare extends WorkbenchElement {
   get shown() { return this.samples?.grid ?? this.grid; }
   get heading() { return this.shown?.title ?? (this.path?.[0] === 'curves' && this.of.length ? this.of.join(', ') : 'Compare'); }
   get curves() { return Boolean(customElements.get('wb-run-comparison')); }
-
-  born() {
-    this.addEventListener('wb-chosen', ({ detail }) => { drafts.keep(`wipe ${this.path[0]}`, detail); this.redraw(); });
-  }
 
   changed(name) {
     if (name !== 'path') return;
@@ -112,15 +109,15 @@ class Compare extends WorkbenchElement {
 
   // ---- actions
 
-  make() { this.making = { names: [] }; this.redraw(); }
-  change() { this.making = { grid: this.grid }; this.redraw(); }
+  keepWipe({ detail }) { drafts.keep(`wipe ${this.path[0]}`, detail); this.redraw(); }
+  make() { this.making = { names: [] }; }
+  change() { this.making = { grid: this.grid }; }
   go(target) { goTo('compare', target.value, ...(this.mode === 'grid' ? [] : [this.mode])); }
 
   toggle(target) {
     const name = `compare ${target.dataset.value}`;
     preferences.keep(name, !preferences.read(name, false));
     if (this.mode !== 'grid') goTo('compare', this.path[0]);
-    this.redraw();
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }

@@ -167,7 +167,6 @@ const dropSlot = (does, text, { value = '', name = 'upload', label = '', style =
 // Show another page of an element's list, from the top of its tools.
 function turnPage(element, target) {
   element.first = Math.max(0, Number(target.dataset.value));
-  element.follow();
   element.querySelector('.tools').scrollIntoView({ block: 'start' });
 }
 
@@ -185,6 +184,8 @@ const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div c
 // A reason why something cannot be shown.
 const alarm = (text) => html`<p class="state bad" role="alert">${icon('bad')}<span>${prose(text)}</span></p>`;
 const refusal = (problem) => alarm(problem.message);
+// In place of an answer: why it was refused, or else a placeholder of its size.
+const pending = (problem, style) => (problem ? refusal(problem) : skeleton(style));
 const warning = (text) => html`<p class="state warn">${icon('warn')}<span>${prose(text)}</span></p>`;
 
 // Shown for an address whose object does not exist.

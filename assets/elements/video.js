@@ -277,7 +277,7 @@ class WorkbenchScrubber extends WorkbenchElement {
   }
 
   rate(target) { this.of.setSpeed(Number(target.value)); }
-  pingPong() { this.of.bounce(!this.of.bounces); this.redraw(); }
+  pingPong() { this.of.bounce(!this.of.bounces); }
 }
 define('wb-scrubber', WorkbenchScrubber);
 
