@@ -45,7 +45,7 @@ class RunPage extends WorkbenchElement {
     const running = runs.find(isRunning);
     const waiting = runs.filter(isWaiting).length;
     const [before, after] = this.neighbors;
-    return html`<div class="run-bar"><button type="button" class="button quiet" data-do="list" aria-expanded="${String(this.listed)}">${icon('list')}${count(runs.length, 'run')}</button>${
+    return html`<div class="run-bar"><button type="button" class="button quiet" data-do="list" aria-expanded="${String(this.listed)}">${icon('list')}${this.runs ? count(runs.length, 'run') : 'Runs'}</button>${
       running && running.name !== this.name ? html`<a class="state going" href="${address('train', running.name)}">${ring(running.share)}<span class="live">${percent(running.share ?? 0)}</span></a>` : ''}<span class="faint minor">${
       waiting ? `${waiting} waiting` : ''}</span><span class="spacer"></span>${linkTo('', before, { kind: 'quiet square', name: 'left', label: 'Previous run' })}${
       linkTo('', after, { kind: 'quiet square', name: 'right', label: 'Next run' })}${linkTo('New run', address('train', 'new'), { name: 'plus' })}</div>`;
