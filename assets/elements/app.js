@@ -113,14 +113,14 @@ class Palette extends WorkbenchElement {
     this.all = this.commands([]);
     this.draw();
     this.querySelector('dialog').addEventListener('keydown', (event) => this.press(event));
-    this.modal(() => { this.shown = false; this.redraw(); }, true);
+    this.modal(() => { this.shown = false; }, true);
     // Objects arrive a moment later.
     const objects = await page.transport.call('overview/objects').catch(() => []);
     this.all = this.commands(objects);
     this.redraw();
   }
 
-  search(target) { this.typed = target.value; this.chosen = 0; this.redraw(); }
+  search(target) { this.typed = target.value; this.chosen = 0; }
 
   press(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -141,8 +141,9 @@ class Palette extends WorkbenchElement {
     const command = this.found[index]?.command;
     if (!command) return;
     this.close();
-    if (command.to) window.location.hash = command.to;
-    else command.run();
+    if (command.to) { window.location.hash = command.to; return; }
+    command.run();
+    this.closest('wb-app, wb-notebook').redrawOpen();
   }
 }
 define('wb-palette', Palette);
@@ -182,6 +183,7 @@ class App extends WorkbenchElement {
   get running() { return this.overview?.active.find((run) => run.state === 'running'); }
   get palette() { return this.querySelector('wb-palette'); }
   get open() { return this.querySelector('main').firstElementChild; }
+  redrawOpen() { this.open.redraw?.(); } // after a command or a key
 
   view() {
     const [place = ''] = this.path;
@@ -247,6 +249,7 @@ class App extends WorkbenchElement {
       requestAnimationFrame(() => this.showTab());
       return;
     }
+    this.palette.close();
     window.scrollTo(0, 0);
     // Move screen readers and the Tab key to the heading of the new object.
     this.headed?.disconnect();
@@ -299,12 +302,11 @@ class App extends WorkbenchElement {
     this.redraw();
   }
 
-  closeToast() { this.said = null; this.redraw(); }
+  closeToast() { this.said = null; }
 
   async undo() {
     const { undo } = this.said;
     this.said = null;
-    this.redraw();
     await undo();
   }
 
@@ -345,6 +347,7 @@ class App extends WorkbenchElement {
       window.location.hash = place[0] ? address(place[0]) : '#/';
     } else if (this.open?.press?.(key, event)) {
       event.preventDefault();
+      this.redrawOpen();
     } else if (key === 'g') {
       this.going = true; // until the next key
     } else if (key === '?') {

@@ -15,13 +15,9 @@ const chosenClips = {
 // Ctrl Enter dispatches the event `caption-done`.
 class Caption extends WorkbenchElement {
   static properties = ['datasetName', 'clip', 'rows'];
+  static listens = { keydown: 'press', focusout: 'save' };
   problem = '';
   get where() { return `caption ${this.datasetName} ${this.clip.id}`; }
-
-  born() {
-    this.addEventListener('keydown', (event) => this.press(event));
-    this.addEventListener('focusout', () => this.save());
-  }
 
   changed(name) {
     if (name === 'clip' && this.shown !== this.clip?.id) { this.shown = this.clip?.id; this.problem = ''; }
@@ -128,7 +124,6 @@ class EditCaptions extends WorkbenchElement {
   note(target) {
     drafts.keep(`edit captions ${this.datasetName}`, { ...this.kept, [target.name]: target.type === 'checkbox' ? target.checked : target.value });
     this.would = null;
-    this.redraw();
   }
 
   get search() {
@@ -136,13 +131,10 @@ class EditCaptions extends WorkbenchElement {
     return { name: this.datasetName, find, replacement, clips: this.clips, expression, match_case: matchCase, whole_word: wholeWord };
   }
 
-  async preview() {
-    this.would = await this.act('clips/to-replace', this.search);
-    this.redraw();
-  }
+  async preview() { this.would = await this.act('clips/to-replace', this.search); }
 
   async replace() {
-    if (await changeDataset('clips/replace', this.search, captionsChanged)) { this.would = null; this.redraw(); }
+    if (await changeDataset('clips/replace', this.search, captionsChanged)) this.would = null;
   }
 
   edit(target) {

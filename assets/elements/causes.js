@@ -5,18 +5,17 @@ const CAUSES_SHOWN = 6; // clips on each side
 // made: the sample, from samples/made
 class Causes extends WorkbenchElement {
   static properties = ['made'];
+  static listens = { pointerdown: 'grab' };
 
   // A tab keeps the mark until the search starts.
   changed() { this.box = null; this.span = null; this.chosen = ''; }
-  born() { this.addEventListener('pointerdown', (event) => this.grab(event)); }
   needs() { return { known: ['samples/known-causes', { id: this.made.id }] }; }
   get clock() { return `causes of ${this.made.id}`; }
   get found() { return this.known?.find(({ id }) => id === this.chosen) ?? this.known?.[0]; }
 
   view() {
     const { made, known, found } = this;
-    if (this.refused.known) return refusal(this.refused.known);
-    if (!known) return skeleton('height:160px');
+    if (!known || this.refused.known) return pending(this.refused.known, 'height:160px');
     return html`<section class="section causes" aria-label="Which clips caused this?"><div class="causes-grid"><div class="section">${this.marker(made)}</div><div class="section">
       ${known.length > 1 ? segments('causes', known.map((one) => [one.id, this.marked(one)]), found.id, 'choose', 'Which question') : ''}${found ? this.answer(found) : html`<p class="minor faint">The search compares what
       each clip of the run taught the LoRA with what this sample shows. Mark a fault to ask about it alone.</p>`}</div></div></section>`;
@@ -44,32 +43,28 @@ class Causes extends WorkbenchElement {
     const { width, height } = this.made;
     this.box = this.box ? null : [width / 4, height / 4, width / 2, height / 2].map(Math.round);
     if (this.box) Clock.named(this.clock).play(false);
-    this.redraw();
   }
 
   grab(event) {
     dragCorner(event, this.querySelector('.stage'), this.made, () => this.box, (box) => { this.box = box; this.redraw(); });
   }
 
-  boxed(target) { this.box = this.box.with(Number(target.name), Number(target.value)); this.redraw(); }
+  boxed(target) { this.box = this.box.with(Number(target.name), Number(target.value)); }
 
   spanned(target) {
     const { frames } = this.made, [first, last] = (this.span ?? [0, frames - 1]).with(Number(target.name), Number(target.value) - 1);
     this.span = first > 0 || last < frames - 1 ? [first, last] : null;
-    this.redraw();
   }
 
   async ask() {
     const asked = await this.act('samples/causes', { id: this.made.id, box: this.box ?? [], frames: this.span ?? [] });
-    if (asked) { this.chosen = asked.id; this.redraw(); }
+    if (asked) this.chosen = asked.id;
   }
 
   // ---- the answer
 
   answer(found) {
-    if (found.activity) {
-      return underWay(found.share, found.activity);
-    }
+    if (found.activity) return underWay(found.share, found.activity);
     if (!found.clips.length) return found.message ? alarm(found.message) : '';
     const caused = found.clips.filter(({ part }) => part === 'caused it'), against = found.clips.filter(({ part }) => part === 'against');
     const speak = found.clips.filter(({ part }) => part === 'for');
@@ -90,7 +85,7 @@ class Causes extends WorkbenchElement {
       Math.abs(one.score).toFixed(3)}</span></li>`;
   }
 
-  choose(target) { this.chosen = target.value; this.redraw(); }
+  choose(target) { this.chosen = target.value; }
   stop() { return this.act('samples/stop-causes', { id: this.found.id }); }
 
   // Train part of the run again without the named clips, and show what becomes of the mark.

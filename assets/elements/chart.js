@@ -77,6 +77,7 @@ function heightsOf(lines, [first, last], log) {
 // The legend shows the values at the cursor, or the newest. Arrow keys move the cursor, a drag or + and - zoom, Esc shows all.
 class Chart extends WorkbenchElement {
   static properties = ['chart', 'until', 'log'];
+  static listens = { pointermove: 'point', pointerdown: 'press', pointerup: 'release', pointercancel: 'cancel', pointerleave: 'leave', dblclick: 'all', keydown: 'key' };
   off = new Set();
   cursor = null;
   zoom = null;
@@ -88,16 +89,6 @@ class Chart extends WorkbenchElement {
       if (width && width !== this.width) { this.width = width; this.redraw(); }
     });
     this.sizes.observe(this);
-  }
-
-  born() {
-    this.addEventListener('pointermove', (event) => this.point(event));
-    this.addEventListener('pointerdown', (event) => this.press(event));
-    this.addEventListener('pointerup', (event) => this.release(event));
-    this.addEventListener('pointercancel', () => { this.drag = null; this.redraw(); });
-    this.addEventListener('pointerleave', () => { if (!this.drag) { this.cursor = null; this.redraw(); } });
-    this.addEventListener('dblclick', () => { this.zoom = null; this.redraw(); });
-    this.addEventListener('keydown', (event) => this.key(event));
   }
 
   left() { this.sizes.disconnect(); }
@@ -181,7 +172,6 @@ class Chart extends WorkbenchElement {
   toggle(target) {
     const name = target.dataset.value;
     if (!this.off.delete(name)) this.off.add(name);
-    this.redraw();
   }
 
   all() { this.zoom = null; this.redraw(); }
@@ -203,6 +193,9 @@ class Chart extends WorkbenchElement {
     this.drag = { from, to: from };
     this.setPointerCapture(event.pointerId);
   }
+
+  cancel() { this.drag = null; this.redraw(); }
+  leave() { if (!this.drag) { this.cursor = null; this.redraw(); } }
 
   release() {
     if (!this.drag) return;
@@ -266,7 +259,6 @@ class Charts extends WorkbenchElement {
     const log = preferences.read('log axes', []);
     const { value } = target.dataset;
     preferences.keep('log axes', log.includes(value) ? log.filter((title) => title !== value) : [...log, value]);
-    this.redraw();
   }
 }
 define('wb-charts', Charts);

@@ -19,12 +19,28 @@ function zoomed(frame, wanted, frames) {
   return { from, to: from + many };
 }
 
-// The base of a clip's page and its mask's. A subclass has `clock`, the name of the clock that its videos follow, and tick().
+// The base of a clip's page and its mask's. A subclass has `clock`, the name of the clock that its videos follow, `footage`, which
+// has `frames` and `fps` of these videos, and tick().
 class PlayedClip extends WorkbenchElement {
   static properties = ['path'];
   get name() { return this.path?.[0] ?? ''; }
   get clipId() { return this.path?.[2] ?? ''; }
   get of() { return { name: this.name, clip: this.clipId }; }
+
+  get frame() { return Math.max(0, Math.min(this.footage.frames - 1, Math.floor(Clock.named(this.clock).time * this.footage.fps + 0.001))); }
+
+  stopAt(frame) {
+    const clock = Clock.named(this.clock);
+    if (clock.playing) clock.play(false);
+    clock.seek((Math.max(0, Math.min(frame, this.footage.frames - 1)) + 0.5) / this.footage.fps);
+  }
+
+  // Shown in place of a clip that is not there yet, or not at all.
+  unready(problem, title) {
+    const { name } = this;
+    if (problem) return absent('Clip not found', problem, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
+    return html`<div class="head">${crumbs(address('dataset', name), name, title)}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+  }
 
   // Links to the clips before and after it. more: the rest of their address
   neighbors({ previous, next }, ...more) {
@@ -47,6 +63,7 @@ class PlayedClip extends WorkbenchElement {
 }
 
 class ClipPage extends PlayedClip {
+  static listens = { 'pointerdown': 'grab', 'caption-done': 'toNextCaption' };
   threshold = 2; // of a cut: factor by which a frame must differ more than its neighbors
   get heading() { return this.clip?.name ?? 'Clip'; }
 
@@ -54,6 +71,7 @@ class ClipPage extends PlayedClip {
   get where() { return `cut ${this.name} ${this.clipId}`; }
   keep() { drafts.keep(this.where, { part: this.chosenPart, box: this.box, cuts: this.cuts }); this.redraw(); }
   get clock() { return `clip ${this.clipId}`; }
+  get footage() { return this.source; }
   get shape() { return preferences.read(`shape ${this.name}`, preferences.read('shape', { model: '', frames: null })); }
 
   needs() {
@@ -62,11 +80,6 @@ class ClipPage extends PlayedClip {
     if (this.clip?.cuttable && this.clip.id === this.clipId) all.source = ['clips/source', of, 'once'];
     if (this.asked?.clip === this.clipId) all.back = ['clips/reconstruction', { id: this.asked.id }];
     return all;
-  }
-
-  born() {
-    this.addEventListener('caption-done', () => { if (this.clip.missing) this.open(this.clip.missing); else toast('Every clip has a caption.'); });
-    this.addEventListener('pointerdown', (event) => this.grab(event));
   }
 
   changed(name) {
@@ -80,12 +93,9 @@ class ClipPage extends PlayedClip {
   }
 
   view() {
-    const { name } = this;
-    if (this.refused.clip) return absent('Clip not found', this.refused.clip, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
-    const { clip } = this;
-    if (!clip) return html`<div class="head">${crumbs(address('dataset', name), name, 'Clip')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+    const { name, clip } = this;
+    if (!clip || this.refused.clip) return this.unready(this.refused.clip, 'Clip');
     if (clip.id !== this.clipId) { queueMicrotask(() => this.open(clip.id, true)); return html``; }
-    if (clip.cuttable && !this.watches.has('source')) this.follow();
     return html`<div class="head">${crumbs(address('dataset', name), name, clip.name)}<span class="faint minor tight">${
       clip.number.toLocaleString('en-US')} of ${clip.of.toLocaleString('en-US')}</span><div class="actions">${this.neighbors(clip)}${clip.cuttable ? linkTo('Paint a mask', address('dataset', name, 'clip', clip.id, 'mask'), { name: 'brush' }) : ''}${menu([
       ['Remove this clip', 'toBin', '', 'bin', 'danger']])}</div></div>
@@ -157,18 +167,10 @@ class ClipPage extends PlayedClip {
     if (clock.playing && clock.duration && (frame >= end - 0.01 || frame < start - 1)) clock.seek((start + 0.5) / source.fps);
   }
 
-  get frame() { return Math.min(this.source.frames - 1, Math.floor(Clock.named(this.clock).time * this.source.fps + 0.001)); }
-
-  show(frame) {
-    const clock = Clock.named(this.clock);
-    if (clock.playing) clock.play(false);
-    clock.seek((Math.max(0, Math.min(frame, this.source.frames - 1)) + 0.5) / this.source.fps);
-  }
-
   jump(target, event) {
     const edge = target.getBoundingClientRect();
     const { from, to } = this.strip;
-    this.show(from + Math.floor(((event.clientX - edge.left) / edge.width) * (to - from)));
+    this.stopAt(from + Math.floor(((event.clientX - edge.left) / edge.width) * (to - from)));
   }
 
   // ---- the strip: its range, and marks for splitting the clip
@@ -180,7 +182,6 @@ class ClipPage extends PlayedClip {
   zoomBy(factor) {
     const { from, to } = this.strip;
     this.shown = zoomed(this.frame, (to - from) * factor, this.source.frames);
-    this.redraw();
   }
 
   mark() {
@@ -195,9 +196,9 @@ class ClipPage extends PlayedClip {
   toMark(by) {
     const { frame, marks, source: { frames } } = this;
     const there = by < 0 ? Math.max(0, ...marks.filter((one) => one < frame)) : Math.min(frames - 1, ...marks.filter((one) => one > frame));
-    this.show(there);
+    this.stopAt(there);
     const { from, to } = this.strip;
-    if (there < from || there >= to) { this.shown = zoomed(there, to - from, frames); this.redraw(); }
+    if (there < from || there >= to) this.shown = zoomed(there, to - from, frames);
   }
 
   trim(target) {
@@ -205,12 +206,12 @@ class ClipPage extends PlayedClip {
     if (target.name === 'start') span.start = Math.min(span.start, span.end - 1); else span.end = Math.max(span.end, span.start + 1);
     target.value = span[target.name];
     this.setPart(span);
-    this.show(target.name === 'start' ? span.start : span.end - 1);
+    this.stopAt(target.name === 'start' ? span.start : span.end - 1);
   }
 
   setPart(span) { this.chosenPart = boundedPart(span, this.source.frames); this.keep(); }
-  forget() { drafts.forget(this.where); this.chosenPart = null; this.box = undefined; this.cropping = false; this.redraw(); }
-  startCrop() { this.cropping = !this.cropping; this.redraw(); }
+  forget() { drafts.forget(this.where); this.chosenPart = null; this.box = undefined; this.cropping = false; }
+  startCrop() { this.cropping = !this.cropping; }
 
   number(target) {
     this.box = this.shownCrop.with(Number(target.name), Number(target.value));
@@ -227,6 +228,8 @@ class ClipPage extends PlayedClip {
     const to = address('dataset', this.name, 'clip', id);
     if (instead) window.location.replace(to); else window.location.hash = to;
   }
+
+  toNextCaption() { if (this.clip.missing) this.open(this.clip.missing); else toast('Every clip has a caption.'); }
 
   async recut(operation, values, said) {
     const { name, clipId: id } = this;
@@ -291,17 +294,12 @@ class ClipPage extends PlayedClip {
 
   get wanted() { return Object.fromEntries(Object.entries(this.shape).filter(([, value]) => value)); }
 
-  async play() {
-    this.played = await this.act('clips/planned', { ...this.of, ...this.wanted });
-    this.redraw();
-  }
+  async play() { this.played = await this.act('clips/planned', { ...this.of, ...this.wanted }); }
 
   async reconstruct() {
     const asked = await this.act('clips/reconstruct', { ...this.of, ...this.wanted });
     if (!asked) return;
     this.asked = { clip: this.clipId, id: asked.id };
-    this.follow();
-    this.redraw();
   }
 
   // ---- the sidebar

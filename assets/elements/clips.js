@@ -23,6 +23,7 @@ function withSaved(before, now, saved) {
 
 class Clips extends WorkbenchElement {
   static properties = ['datasetName', 'trigger'];
+  static listens = { 'caption-done': 'next', 'caption-saving': 'keepInPlace' };
   query = { search: '', only: 'all', order: 'given' };
   first = 0;
   saved = new Set();
@@ -30,11 +31,6 @@ class Clips extends WorkbenchElement {
 
   needs() {
     return { cards: ['clips/cards', { name: this.datasetName, ...this.query, first: this.first, most: PAGE }] };
-  }
-
-  born() {
-    this.addEventListener('caption-done', ({ detail }) => this.next(detail));
-    this.addEventListener('caption-saving', ({ detail }) => { this.saved.add(detail); });
   }
 
   get chosen() { return chosenClips.of(this.datasetName); }
@@ -80,10 +76,7 @@ class Clips extends WorkbenchElement {
     return button('', 'hear', { kind: 'quiet small square', name: heard ? 'loud' : 'muted', label: heard ? 'Mute' : `Play the sound of ${clip.name}`, pressed: heard });
   }
 
-  hear(target) {
-    target.closest('article').querySelector('wb-video').hear();
-    this.redraw();
-  }
+  hear(target) { target.closest('article').querySelector('wb-video').hear(); }
 
   bulk() {
     const number = this.chosen.size;
@@ -109,21 +102,19 @@ class Clips extends WorkbenchElement {
     this.query = { ...this.query, ...query };
     this.saved.clear();
     this.first = 0;
-    this.follow();
     this.redraw();
   }
 
   page(target) { this.saved.clear(); turnPage(this, target); }
 
-  resize(target) {
-    preferences.keep('clip size', Number(target.value));
-    this.querySelector('.clips').style.setProperty('--tile', `${target.value}px`);
-  }
+  resize(target) { preferences.keep('clip size', Number(target.value)); }
 
   // ---- keys
 
+  keepInPlace({ detail: id }) { this.saved.add(id); }
+
   // Go to the next clip without a caption, if necessary on another page.
-  next(id) {
+  next({ detail: id }) {
     const at = this.list.findIndex((clip) => clip.id === id);
     const empty = (clip) => clip.id !== id && !(drafts.read(`caption ${this.datasetName} ${clip.id}`).text ?? clip.caption).trim();
     const clip = this.list.slice(at + 1).find(empty) ?? (this.seen.missing === null ? this.list.find(empty) : null);
@@ -133,7 +124,7 @@ class Clips extends WorkbenchElement {
     if (wanted === this.first) { const other = this.list.find(empty); if (other) this.focusOn(other.id, 'textarea'); return; }
     this.goingOn = true;
     this.first = wanted;
-    this.follow();
+    this.redraw();
   }
 
   focusOn(id, what) {
@@ -170,29 +161,26 @@ class Clips extends WorkbenchElement {
   pick(target) {
     if (target.checked) this.chosen.add(target.name); else this.chosen.delete(target.name);
     say(`${this.chosen.size} chosen`);
-    this.redraw();
   }
 
-  none() { this.chosen.clear(); this.asking = ''; this.redraw(); }
+  none() { this.chosen.clear(); this.asking = ''; }
 
   async all() {
     const found = await this.act('clips/cards', { name: this.datasetName, ...this.query, most: 1, ids: true });
     for (const id of found?.ids ?? []) this.chosen.add(id);
-    this.redraw();
   }
 
   choose() { chooseFiles((files) => importInto(this.datasetName, files)); }
   captions() { goTo('dataset', this.datasetName, 'captions'); }
   edit() { goTo('dataset', this.datasetName, 'edit'); }
   cut() { goTo('dataset', this.datasetName, 'split'); }
-  ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; this.redraw(); }
+  ask(target) { this.asking = this.asking === target.dataset.value ? '' : target.dataset.value; }
 
   // Change the chosen clips. Clips that are cut get new ids, so the selection is cleared unless `keep` is set.
   async toChosen(operation, values, said, keep = false) {
     const done = await changeDataset(operation, { name: this.datasetName, clips: [...this.chosen], ...values }, said);
     if (done && !keep) this.chosen.clear();
     this.asking = '';
-    this.redraw();
   }
 
   mark(form) { return this.toChosen('clips/mark', { word: form.word.value }, ({ changed }) => `${count(changed, 'clip')} marked “${form.word.value}”.`, true); }

@@ -9,6 +9,7 @@ const GRID_FIELDS = ['run', 'prompts', 'checkpoints', 'scales'];
 
 class Compare extends WorkbenchElement {
   static properties = ['path'];
+  static listens = { 'wb-chosen': 'keepWipe' };
 
   needs() {
     const [name = ''] = this.path ?? [];
@@ -24,16 +25,15 @@ class Compare extends WorkbenchElement {
   get heading() { return this.shown?.title ?? (this.path?.[0] === 'curves' && this.of.length ? this.of.join(', ') : 'Compare'); }
   get curves() { return Boolean(customElements.get('wb-run-comparison')); }
 
-  born() {
-    this.addEventListener('wb-chosen', ({ detail }) => { drafts.keep(`wipe ${this.path[0]}`, detail); this.redraw(); });
-  }
-
   changed(name) {
     if (name !== 'path') return;
     const [first, ...names] = this.path ?? [];
-    if (first !== 'new' || this.making) return;
-    this.making = { names };
-    window.location.replace(address('compare'));
+    if (first === 'new' && !this.making) {
+      this.making = { names };
+      window.location.replace(address('compare'));
+    } else if (first && first !== 'new') {
+      this.making = null; // its dialog belongs to the address before
+    }
   }
 
   view() {
@@ -79,7 +79,7 @@ class Compare extends WorkbenchElement {
     return html`<div class="head"><h1 tabindex="-1">Compare</h1><div class="actions">${button('New comparison', 'make', { name: 'plus', kind: 'primary' })}</div></div>${this.tabs('videos')}
       ${this.refused.grids ? refusal(this.refused.grids) : !grids ? skeleton('height:240px') : !grids.length ? empty(
         'Compare checkpoints, LoRAs and scales: the same prompts and seeds, side by side and in sync.', this.loras?.length === 0 && linkTo('Train a LoRA', address('train', 'new'))) : html`<div class="tiles">${each(grids, (one) => html`<div class="tile" data-id="${one.name}"><a href="${address('compare', one.name)}"
-        aria-label="${one.title}">${one.video ? video(one.video, one.title) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'no video yet'}</p></div>`}</a><b
+        aria-label="${one.title}">${one.video ? video(one.video, one.title) : html`<div class="coming" style="aspect-ratio:3/2"><p class="fine faint">${one.problem ? '' : 'No video yet'}</p></div>`}</a><b
         class="one-line" title="${one.title}">${one.title}</b>${one.problem ? html`<p class="minor bad">${one.problem}</p>` : html`<p class="about"><span class="one-line ${one.going && 'going'}">${
         one.going || one.done < one.videos ? one.progress : one.about}</span><span class="spacer"></span>${ago(one.changed)}</p>`}</div>`)}</div>`}`;
   }
@@ -109,15 +109,15 @@ class Compare extends WorkbenchElement {
 
   // ---- actions
 
-  make() { this.making = { names: [] }; this.redraw(); }
-  change() { this.making = { grid: this.grid }; this.redraw(); }
+  keepWipe({ detail }) { drafts.keep(`wipe ${this.path[0]}`, detail); this.redraw(); }
+  make() { this.making = { names: [] }; }
+  change() { this.making = { grid: this.grid }; }
   go(target) { goTo('compare', target.value, ...(this.mode === 'grid' ? [] : [this.mode])); }
 
   toggle(target) {
     const name = `compare ${target.dataset.value}`;
     preferences.keep(name, !preferences.read(name, false));
     if (this.mode !== 'grid') goTo('compare', this.path[0]);
-    this.redraw();
   }
 
   async generate() { await this.act('grids/generate', { name: this.path[0] }, { said: 'Requested.' }); }

@@ -162,6 +162,7 @@ function morphNode(node, model) {
 // The base class of elements. A subclass defines
 //   static properties  names of properties that templates set with `.name=`; each change redraws it. Properties and methods must
 //                      not have names that all elements have: `dataset`, `title`, `part`, `remove`, `before` ...
+//   static listens     more events than the four below and the methods that handle them: {keydown: 'key'}. They call redraw()
 //   needs()            operations to watch while it is in the document: {field: ['runs/show', {name: this.name}]}. With 'once'
 //                      as a third item the operation is called once. `this.field` is undefined until the answer arrives, and
 //                      `this.refused.field` is the Problem if it was refused
@@ -170,9 +171,11 @@ function morphNode(node, model) {
 //   arrived(), left()  called each time it is added to or removed from a document
 //   updated()          called after each drawing
 // In its template data-do="name" calls this.name(target, event) on click, data-input on every keystroke, data-change when a
-// field is done, data-submit when a form is submitted. During an asynchronous call its button is busy and ignores clicks.
+// field is done, data-submit when a form is submitted, and redraws it afterwards. During an asynchronous call its button is busy
+// and ignores clicks. Whatever else changes what it shows calls redraw().
 class WorkbenchElement extends HTMLElement {
   static properties = [];
+  static listens = {};
   refused = {};
   watches = new Map();
 
@@ -180,6 +183,7 @@ class WorkbenchElement extends HTMLElement {
     if (!this.listens) {
       this.listens = true;
       for (const [event, mark] of EVENTS) this.addEventListener(event, (found) => this.dispatch(found, mark));
+      for (const [event, name] of Object.entries(this.constructor.listens)) this.addEventListener(event, (found) => this[name](found));
       this.born?.();
     }
     this.present = true;
@@ -249,11 +253,16 @@ class WorkbenchElement extends HTMLElement {
     }
   }
 
-  // Draw soon, once for all changes.
+  // Draw soon, once for all changes, and watch what is needed now.
   redraw() {
     if (this.due || !this.present) return;
     this.due = true;
-    queueMicrotask(() => { this.due = false; if (this.present) this.draw(); });
+    queueMicrotask(() => {
+      this.due = false;
+      if (!this.present) return;
+      this.follow();
+      this.draw();
+    });
   }
 
   draw() {
@@ -261,13 +270,14 @@ class WorkbenchElement extends HTMLElement {
     this.updated?.();
   }
 
-  // Open the dialog in the template. closed(): called after it closes;  lightly: a click outside also closes it
+  // Open the dialog in the template. closed(): called after it closes, before a redraw;  lightly: a click outside also closes it
   modal(closed, lightly = false) {
     const dialog = this.querySelector('dialog');
     if (!dialog || dialog.open) return;
-    dialog.addEventListener('close', closed, { once: true });
+    dialog.addEventListener('close', () => { closed(); this.redraw(); }, { once: true });
     if (lightly) dialog.addEventListener('click', ({ target }) => { if (target === dialog) dialog.close(); });
     dialog.showModal();
+    (dialog.querySelector('[autofocus]') ?? dialog).focus(); // or the browser would focus the Close button
   }
 
   close() { this.querySelector('dialog[open]')?.close(); }
@@ -281,11 +291,17 @@ class WorkbenchElement extends HTMLElement {
     if (event.type === 'submit') event.preventDefault();
     target.closest('details.menu')?.removeAttribute('open');
     const done = this[target.dataset[mark]](target, event);
-    if (mark === 'do' && done instanceof Promise) {
+    this.redraw();
+    if (!(done instanceof Promise)) return;
+    if (mark === 'do') {
       (target.ours ??= new Set()).add('aria-busy');
       target.setAttribute('aria-busy', 'true');
-      done.finally(() => { target.ours.delete('aria-busy'); target.removeAttribute('aria-busy'); });
     }
+    done.finally(() => {
+      target.ours?.delete('aria-busy');
+      if (mark === 'do') target.removeAttribute('aria-busy');
+      this.redraw();
+    });
   }
 }
 

@@ -127,13 +127,11 @@ class Dataset extends WorkbenchElement {
     const typed = target.value.trim();
     const value = target.name === 'frames' ? (typed ? Number(typed) : null) : typed;
     if (target.name === 'frames' && typed && !Number.isInteger(value)) { toast('Frames must be a whole number, or empty for the model’s default.', null, 'bad'); return; }
-    const shape = { ...this.shape, [target.name]: value };
+    const shape = { ...this.shape, [target.name]: value }, { about } = this;
     preferences.keep(`shape ${this.name}`, shape);
     preferences.keep('shape', shape);
-    this.earlier = this.about;
     this.follow();
-    this.about ??= this.earlier; // show the old state until the answer arrives
-    this.redraw();
+    this.about ??= about; // show the old state until the answer arrives
   }
 
   trigger(target) {
@@ -252,7 +250,7 @@ class ModelInput extends WorkbenchElement {
     return html`<section class="section"><h3>${title}</h3><div class="bars">${rows.map(([name, number]) => html`<span class="one-line" title="${name}">${withTimes(name)}</span>${meter(number / most, name)}<b>${number}</b>`)}</div></section>`;
   }
 
-  most(target) { this.buckets = Number(target.value); this.follow(); this.redraw(); }
+  most(target) { this.buckets = Number(target.value); }
 }
 define('wb-model-input', ModelInput);
 
@@ -282,7 +280,7 @@ class DatasetHistory extends WorkbenchElement {
       one.undoable ? button('Undo', 'undo', { kind: 'small', value: one.number, label: `Undo: ${one.sentence}` }) : ''}</span>`;
   }
 
-  more() { this.shown += 200; this.redraw(); }
+  more() { this.shown += 200; }
 
   async undoTo(target) {
     const name = this.datasetName, undone = this.laterThan(Number(target.dataset.value));
@@ -354,7 +352,7 @@ class DatasetNotes extends WorkbenchElement {
     this.problem = '';
     const made = await this.act('datasets/rename', { name, title: target.value }, {
       said: (one) => `It is now called ${one.title}.`, undo: (one) => this.act('datasets/rename', { name: one.name, title }).then((back) => back && goTo('dataset', back.name, 'notes')),
-      refused: (problem) => { this.problem = problem.message; this.redraw(); },
+      refused: (problem) => { this.problem = problem.message; },
     });
     if (made && made.name !== name) goTo('dataset', made.name, 'notes');
   }
@@ -397,18 +395,17 @@ class AddClips extends WorkbenchElement {
       folder.files.map((name) => html`<li data-id="file-${name}">${box(name)}<span class="minor">${name}</span></li>`)}</ul>${folder.more ? html`<p class="fine faint">and ${folder.more} more</p>` : ''}</section>`;
   }
 
-  browse() { this.browsing = !this.browsing; this.follow(); this.redraw(); }
-  enter(target) { this.at = target.dataset.value; this.follow(); this.redraw(); }
+  browse() { this.browsing = !this.browsing; }
+  enter(target) { this.at = target.dataset.value; }
 
   take(target) {
     const others = (this.filling.get('sources') ?? []).filter((one) => one !== target.name);
     this.filling.set('sources', target.checked ? [...others, target.name] : others);
-    this.redraw();
   }
 
   // The title of a new dataset.
   get titled() { return drafts.read(`${this.where} title`).title ?? ''; }
-  name(target) { drafts.keep(`${this.where} title`, { title: target.value }); this.redraw(); }
+  name(target) { drafts.keep(`${this.where} title`, { title: target.value }); }
 
   // The values of the form, without some.
   valuesBut(...names) { return Object.fromEntries(Object.entries(this.values).filter(([name]) => !names.includes(name))); }
@@ -416,7 +413,6 @@ class AddClips extends WorkbenchElement {
   async preview() {
     const found = await this.act('datasets/preview', { paths: this.values.sources ?? [], ...this.valuesBut('sources', 'trigger_word', 'longest_side', 'keep_sound', 'own_source') });
     this.found = found?.sentences ?? null;
-    this.redraw();
   }
 
   // Upload files and import them with the settings of the form.

@@ -59,8 +59,8 @@ class Datasets extends WorkbenchElement {
 
   // ---- actions
 
-  search(target) { this.typed = target.value; this.shown = MOST_TILES; this.redraw(); }
-  more() { this.shown += MOST_TILES; this.redraw(); }
+  search(target) { this.typed = target.value; this.shown = MOST_TILES; }
+  more() { this.shown += MOST_TILES; }
   choose() { chooseFiles((files) => importInto(null, files)); }
   add() { goTo('dataset', '', 'add'); }
 
@@ -69,7 +69,7 @@ class Datasets extends WorkbenchElement {
     if (made) goTo('dataset', made.name);
   }
 
-  openBin() { this.binOpen = !this.binOpen; this.redraw(); }
+  openBin() { this.binOpen = !this.binOpen; }
 
   async restore(target) {
     const one = await this.act('datasets/restore', { id: target.dataset.value }, { said: (found) => `${found.title} restored.` });

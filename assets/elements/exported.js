@@ -31,6 +31,7 @@ class DataInside {
 // The grid of an exported page, in its read-only modes.
 class ExportedGrid extends WorkbenchElement {
   static properties = ['grid'];
+  static listens = { 'wb-chosen': 'keepWipe' };
   mode = 'grid';
 
   view() {
@@ -41,11 +42,8 @@ class ExportedGrid extends WorkbenchElement {
       ${gridIn(mode, grid, grid.grid)}`;
   }
 
-  arrived() {
-    this.addEventListener('wb-chosen', ({ detail }) => { drafts.keep(`wipe ${this.grid.grid}`, detail); this.redraw(); });
-  }
-
-  turn(target) { this.mode = target.value; this.redraw(); }
+  keepWipe({ detail }) { drafts.keep(`wipe ${this.grid.grid}`, detail); this.redraw(); }
+  turn(target) { this.mode = target.value; }
 
   press(key) {
     if (key !== 'w') return false;

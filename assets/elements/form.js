@@ -130,11 +130,13 @@ class Filling {
   get(name) { return name in this.values ? this.values[name] : this.setting(name)?.default; }
   differs(name) { return name in this.values; }
 
-  // Set a value. Values that equal the default are not stored.
+  // Values that equal the default are not stored.
+  put(name, value) { if (same(value, this.setting(name).default)) delete this.values[name]; else this.values[name] = value; }
+
+  // Set a value, as a person does.
   set(name, value) {
-    const setting = this.setting(name);
     this.touched.add(name);
-    if (same(value, setting.default)) delete this.values[name]; else this.values[name] = value;
+    this.put(name, value);
     for (const told of [this.problems, this.missing]) delete told[name];
     delete this.problems[''];
     this.filled.delete(name);
@@ -156,7 +158,7 @@ class Filling {
     for (const [name, value] of Object.entries(values)) {
       if (!this.setting(name)) continue;
       if (!same(this.get(name), value)) this.filled.add(name);
-      if (same(value, this.setting(name).default)) delete this.values[name]; else this.values[name] = value;
+      this.put(name, value);
     }
     this.problems = {};
     this.keep();
@@ -166,9 +168,7 @@ class Filling {
   // After a change of the model, reset what it does not support. `notes` says so.
   async adapt() {
     const { values, notes } = await page.transport.call('settings/adapt', { form: this.form, values: this.values }).catch(() => ({ values: {}, notes: [] }));
-    for (const [name, value] of Object.entries(values)) {
-      if (same(value, this.setting(name).default)) delete this.values[name]; else this.values[name] = value;
-    }
+    for (const [name, value] of Object.entries(values)) this.put(name, value);
     this.adapted = notes;
     this.keep();
     this.later(0);
@@ -287,8 +287,7 @@ class FillingElement extends WorkbenchElement {
   }
 
   chosen(target) {
-    if (target.value === OTHER) { this.typing = target.name; this.redraw(); return; }
-    this.typed(target);
+    if (target.value === OTHER) this.typing = target.name; else this.typed(target);
   }
 
   switched(target) { this.filling.set(target.name, target.checked); }
@@ -350,15 +349,11 @@ class FillingElement extends WorkbenchElement {
   async mix(target) {
     const name = target.dataset.value;
     this.mixing ??= {};
-    if (this.mixing[name]) delete this.mixing[name];
-    else {
-      this.mixing[name] = {};
-      this.redraw();
-      const found = await page.transport.call('loras/blocks', { lora: name }).catch((problem) => problem);
-      const groups = Array.isArray(found) && blockGroups(found);
-      this.mixing[name] = groups ? { groups, most: Math.max(...groups.map(({ share }) => share)) || 1 } : { problem: found.message };
-    }
-    this.redraw();
+    if (this.mixing[name]) { delete this.mixing[name]; return; }
+    this.mixing[name] = {};
+    const found = await page.transport.call('loras/blocks', { lora: name }).catch((problem) => problem);
+    const groups = Array.isArray(found) && blockGroups(found);
+    this.mixing[name] = groups ? { groups, most: Math.max(...groups.map(({ share }) => share)) || 1 } : { problem: found.message };
   }
 
   blockScale(target) {
@@ -498,7 +493,7 @@ class SettingsList extends FillingElement {
   differs && button('Default', 'reset', { kind: 'quiet small', value: setting.name, label: `${setting.title}: back to ${valueInWords(setting, setting.default)}` })}</div></div>`;
   }
 
-  find(target) { this.search = target.value; this.redraw(); }
+  find(target) { this.search = target.value; }
 }
 define('wb-settings', SettingsList);
 

@@ -52,16 +52,9 @@ function pairsToVote(grid) {
 
 class GridPlayer extends WorkbenchElement {
   static properties = ['grid', 'edits', 'measured', 'difference'];
+  static listens = { keydown: 'key', focusin: 'reach' };
   at = [0, 0];
   size = preferences.read('compare size', null); // width of a column in pixels; null: columns share the window
-
-  born() {
-    this.addEventListener('keydown', (event) => this.key(event));
-    this.addEventListener('focusin', ({ target }) => {
-      const cell = target.closest('.cell');
-      if (cell) this.at = [Number(cell.dataset.row), Number(cell.dataset.column)];
-    });
-  }
 
   view() {
     const { grid } = this;
@@ -111,8 +104,8 @@ class GridPlayer extends WorkbenchElement {
       again ? button(cell.state === 'failed' ? 'Try again' : 'Generate', 'generate', { kind: 'small', value: cell.key }) : ''}</div>`;
   }
 
-  resize(target) { this.size = Number(target.value); preferences.keep('compare size', this.size); this.redraw(); }
-  fit() { this.size = null; preferences.keep('compare size', null); this.redraw(); }
+  resize(target) { this.size = Number(target.value); preferences.keep('compare size', this.size); }
+  fit() { this.size = null; preferences.keep('compare size', null); }
 
   // ---- one video large
 
@@ -128,7 +121,7 @@ class GridPlayer extends WorkbenchElement {
   }
 
   updated() {
-    this.modal(() => { this.large = null; this.redraw(); this.focusCell(...this.at); }, true);
+    this.modal(() => { this.large = null; this.focusCell(...this.at); }, true);
   }
 
   open(target) {
@@ -193,6 +186,7 @@ class GridPlayer extends WorkbenchElement {
 
   // ---- keys
 
+  reach({ target }) { if (target.closest('.cell')) this.at = this.placeOf(target); }
   focusCell(row, column) { this.at = [row, column]; this.draw(); this.querySelector(`[data-id="${row}-${column}"]`)?.focus(); }
 
   key(event) {
@@ -248,10 +242,7 @@ class GridWipe extends WorkbenchElement {
     this.dispatchEvent(new CustomEvent('wb-chosen', { detail, bubbles: true }));
   }
 
-  move(target) {
-    this.share = Number(target.value);
-    target.parentNode.style.setProperty('--x', `${this.share}%`);
-  }
+  move(target) { this.share = Number(target.value); }
 }
 define('wb-wipe', GridWipe);
 
@@ -300,8 +291,8 @@ class GridVote extends WorkbenchElement {
     this.redraw();
   }
 
-  end() { this.over = true; this.redraw(); }
-  more() { Object.assign(this, { over: false, pairs: null, done: 0 }); this.redraw(); }
+  end() { this.over = true; }
+  more() { Object.assign(this, { over: false, pairs: null, done: 0 }); }
 
   press(key) {
     const better = { ArrowLeft: 'A', ArrowRight: 'B', ArrowDown: '' }[key];
@@ -336,8 +327,8 @@ class GridFilm extends WorkbenchElement {
       <p class="fine faint">One frame per column. Drag to see when the effect appears.</p></div>`;
   }
 
-  choose(target) { this[target.name] = Number(target.value); this.redraw(); }
-  move(target) { this.at = Number(target.value); this.redraw(); }
-  jump(target) { this.at = Number(target.dataset.value); this.redraw(); }
+  choose(target) { this[target.name] = Number(target.value); }
+  move(target) { this.at = Number(target.value); }
+  jump(target) { this.at = Number(target.dataset.value); }
 }
 define('wb-film', GridFilm);

@@ -33,7 +33,7 @@ class Example extends WorkbenchElement {
       <p class="minor faint one-line" title="${example.prompt}">“${example.prompt}”</p>`;
   }
 
-  scrub(target) { this.at = Number(target.value); this.redraw(); }
+  scrub(target) { this.at = Number(target.value); }
 }
 define('wb-example', Example);
 

@@ -51,10 +51,8 @@ class OneLora extends WorkbenchElement {
   async check() {
     const { name } = this;
     this.checked = { name };
-    this.redraw();
     const found = await this.act('loras/check', { lora: name });
     this.checked = found && { name, found };
-    this.redraw();
   }
 
   star() { return this.act('loras/star', { name: this.name, off: this.lora.marks.includes('starred') }); }
@@ -114,7 +112,7 @@ class LoraTask extends FillingElement {
     this.draw();
   }
 
-  updated() { this.modal(() => { this.kind = ''; this.follow(); this.redraw(); }); }
+  updated() { this.modal(() => { this.kind = ''; }); }
 
   view() {
     if (!this.kind) return html``;
@@ -161,7 +159,6 @@ class LoraTask extends FillingElement {
     for (const values of given) done = done && await this.act(`loras/${this.kind}`, values, { refused });
     if (done) { this.filling.forget(); this.close(); this.closest('wb-loras').scrollIntoView(); }
     this.busy = false;
-    this.redraw();
   }
 
   // Import a file of this computer at once, with the settings of the form.
@@ -177,7 +174,6 @@ class LoraTask extends FillingElement {
   async look(filling) {
     this.found = undefined;
     this.found = await page.transport.call('loras/to-clean', filling.values);
-    this.redraw();
     return { problems: {} };
   }
 
@@ -200,8 +196,7 @@ class LoraTask extends FillingElement {
   // ---- the bin
 
   removed() {
-    if (this.refused.bin) return refusal(this.refused.bin);
-    if (!this.bin) return skeleton('height:120px');
+    if (!this.bin || this.refused.bin) return pending(this.refused.bin, 'height:120px');
     if (!this.bin.length) return html`<p class="faint">The bin is empty.</p>`;
     const size = this.bin.reduce((sum, one) => sum + one.bytes, 0);
     return html`<div class="plan-files"><table class="table"><tbody>${this.bin.map((one) => html`<tr data-id="${one.id}"><td>${one.title}</td><td>${ago(one.time)}</td><td class="right">${bytes(one.bytes)}</td><td class="right">${
@@ -211,12 +206,11 @@ class LoraTask extends FillingElement {
   }
 
   restore(target) { return this.act('loras/restore', { id: target.dataset.value }, { said: (lora) => `${lora.title} restored.` }); }
-  ask() { this.sure = true; this.redraw(); }
+  ask() { this.sure = true; }
 
   async emptyBin() {
     await this.act('loras/empty-bin', {}, { said: ({ bytes: freed }) => `${bytes(freed)} freed.` });
     this.sure = false;
-    this.redraw();
   }
 }
 define('wb-lora-task', LoraTask);

@@ -83,7 +83,7 @@ class Loras extends WorkbenchElement {
       <a href="${to}" tabindex="-1" aria-hidden="true">${lora.video ? videoOf(lora, lora.video) : html`<div class="no-video faint fine">No video yet</div>`}</a>
       <div class="row tight"><input type="checkbox" value="${lora.name}" data-change="pick" aria-label="Choose ${lora.title}" ?checked=${this.chosen.has(lora.name)}>
         <a class="one-line" href="${to}" title="${lora.title}"><b>${lora.title}</b></a>${lora.marks.includes('starred') && icon('star', 'Starred')}</div>
-      <div>${verdictOf(lora)}</div><p class="fine faint">${[lora.model_title || 'Unknown model', lora.rank > 0 && `rank ${lora.strength}`].filter(Boolean).join(' · ')} · ${bytes(lora.bytes)}</p>
+      <div>${verdictOf(lora)}</div><p class="fine faint">${[lora.model_title || 'Unknown model', lora.rank > 0 && `rank ${lora.strength}`].filter(Boolean).join(' · ')} · <span class="tight">${bytes(lora.bytes)}</span></p>
       <p class="fine faint">${ago(lora.created)}${lora.trigger && html` · trigger <b>${lora.trigger}</b>`}${lora.published && ' · on the Hub'}</p></article>`;
   }
 
@@ -119,34 +119,28 @@ class Loras extends WorkbenchElement {
 
   // Names of the chosen LoRAs that still exist, in the order of the cards.
   names() { return this.known.map(({ name }) => name).filter((name) => this.chosen.has(name)); }
-  search(target) { this.typed = target.value; this.redraw(); }
+  search(target) { this.typed = target.value; }
 
   choose(target) {
     this[target.name] = target.value;
     if (target.name === 'order') preferences.keep('order of LoRAs', target.value);
-    this.redraw();
   }
 
-  showAll() { this.typed = ''; this.model = ''; this.redraw(); }
+  showAll() { this.typed = ''; this.model = ''; }
 
-  pick(target) {
-    if (target.checked) this.chosen.add(target.value); else this.chosen.delete(target.value);
-    this.redraw();
-  }
+  pick(target) { if (target.checked) this.chosen.add(target.value); else this.chosen.delete(target.value); }
 
-  clear() { this.chosen.clear(); this.redraw(); }
+  clear() { this.chosen.clear(); }
 
   toggleCheckpoints() {
     this.checkpoints = !this.checkpoints;
     preferences.keep('checkpoints of runs', this.checkpoints);
-    this.follow();
-    this.redraw();
   }
 
   begin(target) { this.querySelector('wb-lora-task').begin(target.dataset.value, this.names()); }
   async toBin() { if (await removeLoras(this, this.names())) this.clear(); }
   stopTask(target) { return this.act('loras/stop', { id: target.dataset.value }); }
-  dismiss(target) { this.dismissed.add(target.dataset.value); this.redraw(); }
+  dismiss(target) { this.dismissed.add(target.dataset.value); }
   download(target) { return saveFile(target.dataset.value); }
 
   // ---- dropped files: LoRAs are imported, others become a dataset

@@ -24,10 +24,12 @@ const OVERLAYS = [['#3b5bfd', 'Blue'], ['#e0218a', 'Pink'], ['#00a878', 'Green']
 const MOST_UNDONE = 20; // strokes
 
 class MaskPage extends PlayedClip {
+  static listens = { pointerdown: 'grab', keydown: 'move' };
   tool = 'paint';
   size = 36;
   get heading() { return this.mask ? `Mask of ${this.mask.name}` : 'Mask'; }
   get clock() { return `mask ${this.clipId}`; }
+  get footage() { return this.mask ?? { frames: 1, fps: 1 }; }
   get color() { return preferences.read('mask color', OVERLAYS[0][0]); }
   get model() { return preferences.read('mask model', ''); }
   needs() { return { mask: ['clips/mask', this.of], trackers: ['clips/list-trackers', {}, 'once'] }; }
@@ -40,17 +42,11 @@ class MaskPage extends PlayedClip {
     this.drawn = '';
   }
 
-  born() {
-    this.addEventListener('pointerdown', (event) => this.grab(event));
-    this.addEventListener('keydown', (event) => this.move(event));
-  }
-
   left() { super.left(); cancelAnimationFrame(this.next); }
 
   view() {
     const { name, mask } = this;
-    if (this.refused.mask) return absent('Clip not found', this.refused.mask, linkTo(`Back to ${name}`, address('dataset', name), { kind: 'primary' }));
-    if (!mask) return html`<div class="head">${crumbs(address('dataset', name), name, 'Mask')}</div>${skeleton('aspect-ratio:3/2;max-width:640px')}`;
+    if (!mask || this.refused.mask) return this.unready(this.refused.mask, 'Mask');
     return html`<div class="head">${crumbs(address('dataset', name), name, `Mask of ${mask.name}`)}<span class="faint minor tight">${mask.number} of ${mask.of}</span><div class="actions">${this.neighbors(mask, 'mask')}${linkTo('Done', address('dataset', name, 'clip', mask.clip))}</div></div>
       <div class="split"><div class="section">${this.stage(mask)}</div>${this.aside(mask)}</div>`;
   }
@@ -100,12 +96,10 @@ class MaskPage extends PlayedClip {
   async trackWith(target) {
     const model = target.value === 'another' ? await ask('Another model', MODEL_WANTED, { does: 'Use it' }) : target.value;
     if (model !== null) preferences.keep('mask model', model);
-    this.redraw();
   }
 
   // ---- the mask of the frame at the playhead
 
-  get frame() { return this.mask ? Math.max(0, Math.min(this.mask.frames - 1, Math.floor(Clock.named(this.clock).time * this.mask.fps + 0.001))) : 0; }
   get canvas() { return this.querySelector('canvas.paint'); }
   get source() { return this.querySelector('.mask-source video'); }
   get pen() { return this.canvas.getContext('2d', { willReadFrequently: true }); }
@@ -235,7 +229,6 @@ class MaskPage extends PlayedClip {
     this.strokes = [];
     await this.act('clips/paint', { ...this.of, frame });
     this.drawn = '';
-    this.redraw();
   }
 
   // Arrow keys move the brush, space paints.
@@ -255,23 +248,17 @@ class MaskPage extends PlayedClip {
     if (!by) { this.begin(); this.line(this.cursor, this.cursor); this.end(); say(`${this.tool === 'erase' ? 'Erased' : 'Painted'} at ${Math.round(this.cursor[0])}, ${Math.round(this.cursor[1])}`); }
   }
 
-  choose(target) { this.tool = target.value; this.redraw(); }
+  choose(target) { this.tool = target.value; }
   resize(target) { this.size = Number(target.value); }
   tint(target) { preferences.keep('mask color', target.value); this.drawn = ''; this.local.clear(); this.tick(); }
 
   // ---- frames
 
-  go(frame) {
-    const clock = Clock.named(this.clock);
-    if (clock.playing) clock.play(false);
-    clock.seek((frame + 0.5) / this.mask.fps);
-  }
-
-  jump(target) { this.go(Number(target.dataset.value)); }
+  jump(target) { this.stopAt(Number(target.dataset.value)); }
 
   pick(target, event) {
     const edge = target.getBoundingClientRect();
-    this.go(Math.max(0, Math.min(this.mask.frames - 1, Math.floor(((event.clientX - edge.left) / edge.width) * this.mask.frames))));
+    this.stopAt(Math.floor(((event.clientX - edge.left) / edge.width) * this.mask.frames));
   }
 
   // ---- actions
@@ -297,7 +284,6 @@ class MaskPage extends PlayedClip {
     const does = { '[': () => { this.size = Math.max(2, this.size - 4); }, ']': () => { this.size = Math.min(most, this.size + 4); }, e: () => { this.tool = this.tool === 'erase' ? 'paint' : 'erase'; }, t: () => { if (mask.painted.length && !mask.activity) this.track(); } }[key];
     if (!does) return false;
     does();
-    this.redraw();
     return true;
   }
 

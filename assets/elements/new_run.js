@@ -10,8 +10,8 @@ const MEASURED_MS = 1000; // between checks of a measurement
 const shapeText = ({ frames, height, width }) => `${frames} at ${width}×${height}`;
 const gigabytes = (gb) => (gb >= 0.95 ? `${gb.toFixed(1)} GB` : `${Math.round(1024 * gb)} MB`);
 
-class NewRun extends WorkbenchElement {
-  static properties = ['path'];
+class NewRun extends FillingElement {
+  static properties = ['path', 'filling'];
   heading = 'New run';
 
   // The run whose settings are copied, and the step to continue from, if any.
@@ -26,21 +26,22 @@ class NewRun extends WorkbenchElement {
     };
   }
 
-  changed(name) { if (name === 'path' && this.present) this.begin(); }
-  arrived() { this.begin(); }
-  left() { this.filling?.listeners.clear(); }
+  changed(name) {
+    super.changed(name);
+    if (name === 'path' && this.present) this.begin();
+  }
+
+  arrived() { super.arrived(); this.begin(); }
 
   async begin() {
     const { where, from, step } = this;
-    if (this.begun === where && this.filling) { this.filling.listeners.add(this.told); return; }
+    if (this.begun === where && this.filling) return;
     this.begun = where;
-    this.filling?.listeners.clear();
     this.recipe = this.reshaping = this.plan = null;
     const filling = new Filling('train', {
       where, several: true, beside: { name: '', subject: '', target: '', gpu: '', fork: step ? `${from}@${step}` : '', changed: [] }, check: (one) => this.look(one),
     });
     this.filling = filling;
-    filling.listeners.add(this.told ??= () => this.redraw());
     if (from && !filling.resumed) {
       const parent = await page.transport.call('progress/settings', { name: from }).catch((problem) => ({ problem }));
       if (this.filling !== filling) return;
@@ -130,7 +131,7 @@ class NewRun extends WorkbenchElement {
   }
 
   reshape(target) {
-    if (target.value === OTHER) { this.reshaping = true; this.redraw(); return; }
+    if (target.value === OTHER) { this.reshaping = true; return; }
     this.reshaping = false;
     const { filling } = this;
     const chosen = JSON.parse(target.value);
@@ -159,7 +160,6 @@ class NewRun extends WorkbenchElement {
     if (value === OTHER) {
       const file = await ask('Continue from', 'A .safetensors file on this machine, from this or another trainer', { value: filling.get('start_from') ?? '', does: 'Use it' });
       if (file !== null) { filling.beside.fork = ''; filling.set('start_from', file || null); }
-      this.redraw();
       return;
     }
     filling.note('fork', value.startsWith('fork ') ? value.slice(5) : '');
@@ -212,7 +212,6 @@ class NewRun extends WorkbenchElement {
     if (slider !== this.slider) this.exchange(slider ? OF_SLIDER : OF_CLIPS);
     if (!subject) return;
     this.teaching = true;
-    this.redraw();
     const undo = filling.backTo();
     const [recipe] = await this.act('settings/recipes', { subject, model: filling.get('model'), dataset: filling.get('dataset') ?? '', ...(filling.beside.gpu ? { gpu_memory: filling.beside.gpu } : {}) }) ?? [];
     this.teaching = false;
@@ -221,7 +220,6 @@ class NewRun extends WorkbenchElement {
       filling.fill(recipe.settings);
       toast(`The recipe filled in ${count(Object.keys(recipe.settings).length, 'setting')}.`, undo);
     }
-    this.redraw();
   }
 
   // ---- fit and start
@@ -276,7 +274,6 @@ class NewRun extends WorkbenchElement {
   async start() {
     if (this.starting) return;
     this.starting = true;
-    this.redraw();
     const { filling } = this;
     const { name, fork, target } = filling.beside, { waits } = this;
     const made = await this.act('runs/create', { settings: filling.single, tried: filling.tried, name: name.trim() || null, fork, target }, {
@@ -289,7 +286,6 @@ class NewRun extends WorkbenchElement {
       goTo('train', made.created[0]);
     }
     this.starting = false;
-    this.redraw();
   }
 
   async fitIn() {
@@ -301,7 +297,6 @@ class NewRun extends WorkbenchElement {
       toast(this.fitting.why, undo);
       this.fitting = null;
     }
-    this.redraw();
   }
 
   useGpus() { this.filling.fill(this.plan.gpus.settings); toast(this.plan.gpus.sentence); }

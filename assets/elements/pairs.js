@@ -26,25 +26,24 @@ const ways = (makers) => makers.flatMap(({ id, title, does, models, numbers }) =
 // The partners of one clip.
 class Pairs extends WorkbenchElement {
   static properties = ['datasetName', 'clipId'];
+  static listens = { dragover: 'drag', drop: 'dropOn' };
   get wanted() { return { role: 'every', clips: [this.clipId] }; }
   needs() { return { list: ['clips/pairs', { name: this.datasetName, ...this.wanted }], makers: ['clips/list-makers', {}, 'once'], ...(this.clipId ? { making: ['datasets/job', { id: `${this.datasetName}/make` }] } : {}) }; }
 
-  born() {
-    this.addEventListener('dragover', (event) => { if (event.target.closest('[data-kind]')) event.preventDefault(); });
-    this.addEventListener('drop', (event) => {
-      const { kind, clip } = event.target.closest('[data-kind]')?.dataset ?? {};
-      const [file] = event.dataTransfer?.files ?? [];
-      if (!kind || !file) return;
-      event.preventDefault();
-      event.stopPropagation();
-      attachFile(this.datasetName, clip, kind, file);
-    });
+  drag(event) { if (event.target.closest('[data-kind]')) event.preventDefault(); }
+
+  dropOn(event) {
+    const { kind, clip } = event.target.closest('[data-kind]')?.dataset ?? {};
+    const [file] = event.dataTransfer?.files ?? [];
+    if (!kind || !file) return;
+    event.preventDefault();
+    event.stopPropagation();
+    attachFile(this.datasetName, clip, kind, file);
   }
 
   view() {
-    if (this.refused.list) return refusal(this.refused.list);
     const [pair] = this.list?.pairs ?? [];
-    if (!pair) return skeleton('height:120px');
+    if (!pair || this.refused.list) return pending(this.refused.list, 'height:120px');
     return html`<section class="section"><header><h2>Linked files</h2><span class="minor faint">A pair is two clips side by side. Drop a file on an empty half.</span></header>${this.making?.activity || (this.making && this.making.state !== 'finished') ? html`<wb-task data-id="making" .task=${this.making} .datasetName=${this.datasetName}></wb-task>` : ''}<div class="partners">${PARTNERS.map(([kind, title, does]) => this.pair(pair, kind, title, does))}</div></section>`;
   }
 
@@ -62,9 +61,10 @@ class Pairs extends WorkbenchElement {
       : dropSlot('choose', `Drop its ${title.toLowerCase()}`, { value: `${clip.id} ${kind}`, label: `Drop its ${title.toLowerCase()}: ${clip.name}`, style: `aspect-ratio:${clip.width}/${clip.height}` });
   }
 
-  // named: name a missing partner
+  // named: name a missing partner. It is a warning if other clips have one
   state(kind, partner, named = true) {
-    if (!partner) return state(named ? 'warn' : 'idle', named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None');
+    const words = named ? `No ${partnerTitle(kind).toLowerCase()}` : 'None';
+    if (!partner) return named && this.list?.has[kind] ? state('warn', words) : html`<span class="minor faint">${words}</span>`;
     return state(partner.fits ? partner.finding ? 'warn' : 'good' : 'bad', withTimes(partner.state));
   }
 
@@ -150,7 +150,7 @@ class PairsTab extends Pairs {
   }
 
   play(target) { goTo('dataset', this.datasetName, 'pairs', target.value); }
-  filter(target) { this.only = target.value; this.first = 0; this.follow(); this.redraw(); }
+  filter(target) { this.only = target.value; this.first = 0; }
   page(target) { turnPage(this, target); }
   makeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role }); }
   remakeAll(target) { return this.makeFor(target.dataset.value.split(' '), { kind: this.list.role, again: true }); }

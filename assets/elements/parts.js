@@ -167,7 +167,6 @@ const dropSlot = (does, text, { value = '', name = 'upload', label = '', style =
 // Show another page of an element's list, from the top of its tools.
 function turnPage(element, target) {
   element.first = Math.max(0, Number(target.dataset.value));
-  element.follow();
   element.querySelector('.tools').scrollIntoView({ block: 'start' });
 }
 
@@ -185,6 +184,8 @@ const empty = (text, ...actions) => html`<div class="empty"><p>${text}</p><div c
 // A reason why something cannot be shown.
 const alarm = (text) => html`<p class="state bad" role="alert">${icon('bad')}<span>${prose(text)}</span></p>`;
 const refusal = (problem) => alarm(problem.message);
+// In place of an answer: why it was refused, or else a placeholder of its size.
+const pending = (problem, style) => (problem ? refusal(problem) : skeleton(style));
 const warning = (text) => html`<p class="state warn">${icon('warn')}<span>${prose(text)}</span></p>`;
 
 // Shown for an address whose object does not exist.
@@ -194,7 +195,7 @@ const absent = (title, problem, link) => html`<div class="empty"><h1 tabindex="-
 const crumbs = (to, text, title, more = '') => html`<a class="faint" href="${to}">${text}</a><span class="faint">/</span><h1 tabindex="-1" class="one-line" title="${title}">${title}</h1>${more}`;
 
 // A dialog that `close` closes. submit: method of its form;  more: buttons before Close
-const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}" tabindex="-1" autofocus><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
+const sheet = (kind, title, body, { submit = '', more = '' } = {}) => html`<dialog class="${kind}" aria-label="${title}" tabindex="-1"><form class="content" data-submit="${submit || 'stay'}"><div class="row tight"><h2
   class="one-line">${title}</h2><span class="spacer"></span>${more}${button('', 'close', { kind: 'quiet small square', name: 'close', label: 'Close' })}</div>${body}</form></dialog>`;
 
 // Follow the pointer until it is released. move(event): while it moves;  end(): afterwards

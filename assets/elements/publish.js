@@ -64,10 +64,9 @@ class Publish extends WorkbenchElement {
 
   view() {
     const { known } = this;
-    if (this.refused.known) return refusal(this.refused.known);
-    if (!known) return skeleton('height:160px');
+    if (!known || this.refused.known) return pending(this.refused.known, 'height:160px');
     const { account, login } = known;
-    const who = !known.known ? 'Asking the Hub who is logged in on this machine …' : login || account.problem || `Logged in as ${account.name}.`;
+    const who = !known.known ? 'Checking which Hub account is logged in on this machine…' : login || account.problem || `Logged in as ${account.name}.`;
     return html`<div class="task-fields"><p class="minor ${known.known && !account.name ? 'warn' : 'faint'}" role="status">${prose(who)}</p>
       <wb-push data-id="lora ${this.name}" class="task-fields" .name=${this.name} .what=${'lora'} .known=${known}></wb-push>
       <details><summary class="minor">Make a Space: a demo page to generate videos with it</summary>${known.lora.url

@@ -34,17 +34,16 @@ class Replay extends WorkbenchElement {
   }
 
   left() { clearInterval(this.timer); }
-  scrub(target) { this.stop(); this.at = Number(target.value); this.redraw(); }
+  scrub(target) { this.stop(); this.at = Number(target.value); }
 
   toggle() {
     if (this.timer) { this.stop(); return; }
     const last = this.replay.steps.length - 1;
     if (this.at === last) this.at = 0;
     this.timer = setInterval(() => { this.at += 1; if (this.at >= last) this.stop(); this.redraw(); }, REPLAY_MS / Math.max(1, last));
-    this.redraw();
   }
 
-  stop() { clearInterval(this.timer); this.timer = 0; this.redraw(); }
+  stop() { clearInterval(this.timer); this.timer = 0; }
 }
 define('wb-replay', Replay);
 
@@ -53,8 +52,7 @@ class ExampleRun extends WorkbenchElement {
   needs() { return { replay: ['home/replay', {}, 'once'] }; }
 
   view() {
-    if (this.refused.replay) return refusal(this.refused.replay);
-    return this.replay ? html`<wb-replay .replay=${this.replay}></wb-replay>` : skeleton('height:240px');
+    return this.replay ? html`<wb-replay .replay=${this.replay}></wb-replay>` : pending(this.refused.replay, 'height:240px');
   }
 }
 define('wb-example-run', ExampleRun);

@@ -45,7 +45,7 @@ class RunPage extends WorkbenchElement {
     const running = runs.find(isRunning);
     const waiting = runs.filter(isWaiting).length;
     const [before, after] = this.neighbors;
-    return html`<div class="run-bar"><button type="button" class="button quiet" data-do="list" aria-expanded="${String(this.listed)}">${icon('list')}${count(runs.length, 'run')}</button>${
+    return html`<div class="run-bar"><button type="button" class="button quiet" data-do="list" aria-expanded="${String(this.listed)}">${icon('list')}${this.runs ? count(runs.length, 'run') : 'Runs'}</button>${
       running && running.name !== this.name ? html`<a class="state going" href="${address('train', running.name)}">${ring(running.share)}<span class="live">${percent(running.share ?? 0)}</span></a>` : ''}<span class="faint minor">${
       waiting ? `${waiting} waiting` : ''}</span><span class="spacer"></span>${linkTo('', before, { kind: 'quiet square', name: 'left', label: 'Previous run' })}${
       linkTo('', after, { kind: 'quiet square', name: 'right', label: 'Next run' })}${linkTo('New run', address('train', 'new'), { name: 'plus' })}</div>`;
@@ -207,7 +207,6 @@ class RunPage extends WorkbenchElement {
   list() {
     if (WIDE.matches) preferences.keep('runs beside', !this.listed);
     else this.opened = !this.opened;
-    this.redraw();
   }
 
   async first() {
@@ -256,10 +255,9 @@ class RunPage extends WorkbenchElement {
   async showStacks() {
     const found = await this.act('runs/stacks', { name: this.name });
     this.stacks = found?.stacks ?? null;
-    this.redraw();
   }
 
-  closeStacks() { this.stacks = null; this.redraw(); }
+  closeStacks() { this.stacks = null; }
 
   async rename() {
     const { name } = this;
@@ -317,8 +315,7 @@ class RunComparison extends WorkbenchElement {
   view() {
     const { charts, tables } = this;
     const refused = this.refused.charts ?? this.refused.tables;
-    if (refused) return refusal(refused);
-    if (!charts || !tables) return skeleton('height:220px');
+    if (!charts || !tables || refused) return pending(refused, 'height:220px');
     const table = (title, rows) => (Object.keys(rows).length ? html`<section class="section"><h2>${title}</h2><div class="table-frame"><table class="table"><thead><tr><th scope="col"></th>${tables.names.map((name) => html`<th scope="col"><a
       class="link" href="${address('train', name)}">${name}</a></th>`)}</tr></thead><tbody>${Object.entries(rows).map(([row, texts]) => html`<tr><td class="faint">${capital(row)}</td>${texts.map((text) => html`<td>${text}</td>`)}</tr>`)}</tbody></table></div></section>` : '');
     return html`${charts.note && html`<p class="faint">${charts.note}</p>`}<div class="compared"><wb-charts .charts=${charts.charts}></wb-charts></div>${

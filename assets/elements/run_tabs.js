@@ -33,7 +33,7 @@ class RunOverview extends RunTab {
       this.detailed ? this.more ? html`<wb-charts .charts=${this.more.charts} .until=${this.now.alive ? this.now.steps : 0}></wb-charts>` : skeleton('height:120px') : ''}</section>`;
   }
 
-  detail() { this.detailed = !this.detailed; this.follow(); this.redraw(); }
+  detail() { this.detailed = !this.detailed; }
 
   // The steps to show, and upcoming steps with previews.
   get columns() {
@@ -88,7 +88,6 @@ class RunOverview extends RunTab {
   sampleSettings() {
     this.settingUp = !this.settingUp;
     this.filling();
-    this.redraw();
   }
 
   filling() {
@@ -102,14 +101,12 @@ class RunOverview extends RunTab {
   async sampleNow(form) {
     if (this.asking) return;
     this.asking = true;
-    this.redraw();
     const input = form.querySelector('[name=prompt]');
     const done = await this.act('runs/live-sample', { name: this.name, ...this.sample?.values, prompt: input.value.trim() }, {
       said: 'The preview will be generated after this step. It appears here and in Sample.', refused: (problem) => this.filling().refuse(problem, this),
     });
     if (done) input.value = '';
     this.asking = false;
-    this.redraw();
   }
 
   scaled() {
@@ -135,7 +132,7 @@ class RunOverview extends RunTab {
       twoLines(one.caption)}</figcaption></figure>`)}</div></details>`;
   }
 
-  everyStep() { this.every = !this.every; this.redraw(); }
+  everyStep() { this.every = !this.every; }
   async decode() { await this.act('runs/decode', { name: this.name }, { said: 'Decoding the previews in the background. They appear one by one.' }); }
 }
 define('wb-run-overview', RunOverview);
@@ -183,19 +180,17 @@ class RunCheckpoints extends RunTab {
     const { settings } = await page.transport.call('progress/settings', { name: this.name });
     this.keeping = settings.keep_checkpoints ?? 3;
     this.listed = await this.act('runs/to-prune', { name: this.name, keep: this.keeping });
-    this.redraw();
   }
 
-  keep() { this.listed = null; this.redraw(); }
+  keep() { this.listed = null; }
 
   async prune() {
     const wanted = this.listed.map(({ step }) => step);
     const now = await this.act('runs/to-prune', { name: this.name, keep: this.keeping });
     // Remove only what was listed.
-    if (!now || now.some(({ step }) => !wanted.includes(step))) { this.listed = now; this.redraw(); return; }
+    if (!now || now.some(({ step }) => !wanted.includes(step))) { this.listed = now; return; }
     const gone = await this.act('runs/prune', { name: this.name, keep: this.keeping }, { said: (found) => `${count(found.length, 'checkpoint')} removed, ${bytes(found.reduce((sum, one) => sum + one.bytes, 0))}.` });
     if (gone) this.listed = null;
-    this.redraw();
   }
 
   async download(target) {
@@ -215,8 +210,7 @@ class RunSettingsTab extends RunTab {
   }
 
   view() {
-    if (this.refused.given) return refusal(this.refused.given);
-    if (!this.given || !this.settings) return skeleton('height:220px');
+    if (!this.given || !this.settings || this.refused.given) return pending(this.refused.given, 'height:220px');
     const values = this.given.settings;
     const changed = (setting) => setting.name in values;
     const found = foundSettings(this.settings, this.typed).filter((setting) => !this.only || changed(setting));
@@ -229,8 +223,8 @@ class RunSettingsTab extends RunTab {
       address('train', name)}">${name}</a>`)}.</p>` : ''}`;
   }
 
-  find(target) { this.typed = target.value; this.redraw(); }
-  turn(target) { this.only = target.checked; this.redraw(); }
+  find(target) { this.typed = target.value; }
+  turn(target) { this.only = target.checked; }
 }
 define('wb-run-settings', RunSettingsTab);
 
@@ -280,7 +274,6 @@ class RunNotes extends RunTab {
     this.saving = true;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.save(target.value), KEPT_MS);
-    this.redraw();
   }
 
   // Save what was typed just before a reload.

@@ -51,12 +51,8 @@ const compareAddress = (names) => address('compare', 'curves', [...names].join('
 //   runs: from runs/list;  current: name of the run beside it;  choose: show checkboxes;  chosen: Set of chosen names
 class RunTable extends WorkbenchElement {
   static properties = ['runs', 'current', 'chosen', 'choose'];
+  static listens = { dragstart: 'lift', dragover: 'drag', dragleave: 'dragOut', dragend: 'letGo', drop: 'dropOn', keydown: 'key' };
   folded = new Set();
-
-  born() {
-    for (const event of ['dragstart', 'dragover', 'dragleave', 'dragend', 'drop']) this.addEventListener(event, (found) => this[event](found));
-    this.addEventListener('keydown', (event) => this.key(event));
-  }
 
   view() {
     const rows = arranged(this.runs ?? []).filter(({ inside }) => !this.folded.has(inside));
@@ -115,12 +111,11 @@ class RunTable extends WorkbenchElement {
     return html`<span class="faint">${run.headline}${run.headline === 'paused' && run.share !== null ? ` at ${percent(run.share)}` : ''}</span>`;
   }
 
-  all() { this.every = true; this.redraw(); }
+  all() { this.every = true; }
 
   fold(target) {
     const { value } = target.dataset;
     if (!this.folded.delete(value)) this.folded.add(value);
-    this.redraw();
   }
 
   pick(target) {
@@ -149,7 +144,7 @@ class RunTable extends WorkbenchElement {
     row?.classList.add('drop-here');
   }
 
-  dragstart(event) {
+  lift(event) {
     const row = this.rowOf(event);
     if (!row) return;
     this.dragged = row.dataset.name;
@@ -157,20 +152,20 @@ class RunTable extends WorkbenchElement {
     event.dataTransfer.setData('text/plain', this.dragged);
   }
 
-  dragover(event) {
+  drag(event) {
     const row = this.rowOf(event);
     if (!this.dragged || !row) return;
     event.preventDefault();
     this.markDrop(row);
   }
 
-  dragleave(event) { if (!this.contains(event.relatedTarget)) this.markDrop(null); }
-  dragend() { this.dragged = null; this.markDrop(null); }
+  dragOut(event) { if (!this.contains(event.relatedTarget)) this.markDrop(null); }
+  letGo() { this.dragged = null; this.markDrop(null); }
 
-  drop(event) {
+  dropOn(event) {
     const row = this.rowOf(event);
     const { dragged } = this;
-    this.dragend();
+    this.letGo();
     if (!dragged || !row) return;
     event.preventDefault();
     event.stopPropagation();
@@ -191,16 +186,13 @@ define('wb-run-table', RunTable);
 
 class Runs extends WorkbenchElement {
   static properties = ['path'];
+  static listens = { picked: 'redraw' };
   typed = '';
   chosen = new Set();
   get order() { return preferences.read('order of runs', 'newest'); }
 
   needs() {
     return { runs: ['runs/list', { sort: this.order }], ...(this.bin ? { removed: ['runs/bin', {}] } : {}) };
-  }
-
-  born() {
-    this.addEventListener('picked', () => this.redraw());
   }
 
   // Runs that contain every typed word.
@@ -255,11 +247,11 @@ class Runs extends WorkbenchElement {
     return true;
   }
 
-  find(target) { this.typed = target.value; this.redraw(); }
-  clear() { this.typed = ''; this.redraw(); }
-  sort(target) { preferences.keep('order of runs', target.value); this.follow(); this.redraw(); }
-  choose() { this.choosing = !this.choosing; this.chosen.clear(); this.redraw(); }
-  openBin() { this.bin = !this.bin; this.follow(); this.redraw(); }
+  find(target) { this.typed = target.value; }
+  clear() { this.typed = ''; }
+  sort(target) { preferences.keep('order of runs', target.value); }
+  choose() { this.choosing = !this.choosing; this.chosen.clear(); }
+  openBin() { this.bin = !this.bin; }
   compare() { window.location.hash = compareAddress(this.chosen); }
 
   async group() {
@@ -339,7 +331,6 @@ class NotificationSwitch extends WorkbenchElement {
     preferences.keep(NOTIFY, on);
     target.checked = on;
     document.dispatchEvent(new CustomEvent('workbench-notify'));
-    this.redraw();
   }
 }
 define('wb-notification-switch', NotificationSwitch);

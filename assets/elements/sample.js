@@ -127,7 +127,7 @@ class Sample extends FillingElement {
     return [videos > 1 ? `Generate ${videos}` : 'Generate', seconds && duration(seconds)].filter(Boolean).join(' · ');
   }
 
-  updated() { this.modal(() => { this.adding = false; this.redraw(); }); }
+  updated() { this.modal(() => { this.adding = false; }); }
 
   // ---- the form
 
@@ -212,8 +212,8 @@ class Sample extends FillingElement {
 
   // The model's default is shown but counts as not set.
   negative(target) { this.filling.set('negative_prompt', target.value === (this.plan?.own.negative_prompt ?? '') ? null : target.value); }
-  add() { this.adding = true; this.wanted = ''; this.filling.lists.clear(); this.reread('library'); this.redraw(); }
-  find(target) { this.wanted = target.value; this.redraw(); }
+  add() { this.adding = true; this.wanted = ''; this.filling.lists.clear(); this.reread('library'); }
+  find(target) { this.wanted = target.value; }
   take(target) { this.filling.set('loras', [...this.filling.get('loras'), target.dataset.value]); this.close(); }
   insert() { this.filling.set('prompt', this.plan.with_words); }
 
@@ -299,7 +299,6 @@ class Sample extends FillingElement {
     drafts.keep('sample requests', { ids: this.submitted });
     say(`${count(1 + answer.more.length, 'video')} requested.`);
     if (this.opened) goTo('sample');
-    this.redraw();
   }
 
   commands() { return [{ title: 'Generate a video', icon: 'sample', run: () => this.querySelector('[data-do=generate]').click() }]; }
@@ -331,12 +330,10 @@ class Enhancer extends FillingElement {
   unfold() {
     if (this.opened) return;
     this.opened = true;
-    this.follow();
     page.transport.call('samples/enhanced').then(({ settings }) => {
       this.filling = new Filling('enhancer', { where: 'enhancer', start: settings, check: async () => ({ problems: {} }) });
       this.filling.load();
     });
-    this.redraw();
   }
 
   edit(target) { this.text = target.value; }

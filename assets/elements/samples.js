@@ -16,7 +16,7 @@ class SampleQueue extends WorkbenchElement {
       button('Cancel', 'cancel', { kind: 'small quiet', value: one.id, label: `Cancel: ${one.title}` })}<span class="fine ${one.state === 'waiting' ? 'faint' : 'going'}" title="${one.message}">${
       one.state === 'waiting' ? one.message || 'waiting' : one.status}</span>${one.share === null ? '' : progress(one.share, one.title)}</li>`)}</ul>` : ''}
       ${requests.length > 1 || more || grids ? html`<p class="row minor faint">${more ? html`<span>and ${more} more</span>` : ''}${grids ? html`<a class="link" href="${address('compare')}">${
-        count(grids, 'video')} of comparisons ${grids === 1 ? 'waits' : 'wait'}</a>` : ''}${requests.length > 1 ? button('Cancel all', 'cancelAll', { kind: 'small quiet' }) : ''}</p>` : ''}
+        count(grids, 'video')} for comparisons in the queue</a>` : ''}${requests.length > 1 ? button('Cancel all', 'cancelAll', { kind: 'small quiet' }) : ''}</p>` : ''}
       ${failed.map((one) => html`<div class="verdict" role="alert" data-id="failed-${one.id}"><span class="bad">${icon('bad')}</span><div class="text"><b>${one.title}</b> <span class="bad">${one.message}</span></div>${
         one.can_force ? button('Use it anyway', 'force', { kind: 'small', value: one.id, title: 'Leave out what does not fit' }) : ''}${
         one.can_retry ? button('Try again', 'again', { kind: 'small', value: one.id }) : ''}${button('', 'dismiss', { kind: 'small quiet square', name: 'close', value: one.id, label: 'Dismiss' })}</div>`)}`;
@@ -30,8 +30,6 @@ class SampleQueue extends WorkbenchElement {
   dismiss(target) {
     this.dismissed.add(target.dataset.value);
     drafts.keep('sample dismissed', { ids: [...this.dismissed].slice(-100) });
-    this.follow();
-    this.redraw();
   }
 }
 define('wb-queue', SampleQueue);
@@ -53,7 +51,6 @@ class SampleResult extends WorkbenchElement {
   }
 
   view() {
-    this.follow(); // the newest sample may have changed
     const { shown } = this;
     if (this.refused.shown) return html`${refusal(this.refused.shown)}<div class="row">${linkTo('Newest sample', address('sample'))}</div>`;
     if (!shown) {
@@ -78,7 +75,7 @@ class SampleResult extends WorkbenchElement {
           shown.loras.map((one) => html`<tr>${['name', 'scale', 'fits', 'rank', 'alpha', 'made_for'].map((name) => html`<td>${one[name] || '-'}</td>`)}</tr>`)}</tbody></table></div>` : ''}</details></figcaption></figure>${this.explained === shown.id ? html`<wb-causes data-id="causes-${shown.id}" .made=${shown}></wb-causes>` : ''}`;
   }
 
-  explain() { this.explained = this.explained === this.shown.id ? '' : this.shown.id; this.redraw(); }
+  explain() { this.explained = this.explained === this.shown.id ? '' : this.shown.id; }
 
   async reuse(target) {
     const found = await this.act('samples/reuse', { id: this.shown.id, what: target.dataset.value });
@@ -126,13 +123,10 @@ const SIDE_BY_SIDE = [2, 4]; // fewest and most samples
 // opened: id of the large sample
 class SampleHistory extends WorkbenchElement {
   static properties = ['opened'];
+  static listens = { keydown: 'key' };
   asked = { search: '', show: 'all', since: '', until: '', page: 0 };
   chosen = new Set();
   needs() { return { found: ['samples/page', this.asked] }; }
-
-  born() {
-    this.addEventListener('keydown', (event) => this.key(event));
-  }
 
   get binned() { return this.asked.show === 'removed'; }
 
@@ -171,7 +165,6 @@ class SampleHistory extends WorkbenchElement {
 
   change(values) {
     this.asked = { ...this.asked, page: 0, ...values };
-    this.follow();
     this.redraw();
   }
 
@@ -190,10 +183,9 @@ class SampleHistory extends WorkbenchElement {
   choose(target, event) {
     this.chosen = choosing(this.chosen, this.found.samples.map(({ id }) => id), target.value, target.checked, event.shiftKey ? this.anchor : null);
     this.anchor = target.value;
-    this.redraw();
   }
 
-  chooseAll() { for (const { id } of this.found.samples) this.chosen.add(id); this.redraw(); }
+  chooseAll() { for (const { id } of this.found.samples) this.chosen.add(id); }
   none() { this.chosen.clear(); this.redraw(); }
 
   // ---- actions

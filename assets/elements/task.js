@@ -33,13 +33,13 @@ const uploadPlan = ({ sentence, sizes, notes = [] }) => html`<details class="upl
 //   form: name for `settings/show`;  first: settings to show at the top;  without: settings to hide;  labels: replace the settings' titles
 //   does: operation that starts it;  values: its other inputs;  label: text of its button;  said: message after the start
 //   lists: operation that returns the files to upload, for `uploadPlan`
-class TaskForm extends WorkbenchElement {
-  static properties = ['form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun', 'lists'];
+class TaskForm extends FillingElement {
+  static properties = ['filling', 'form', 'where', 'first', 'labels', 'without', 'does', 'values', 'label', 'said', 'begun', 'lists'];
 
   arrived() {
+    super.arrived();
     if (this.filling) return;
-    this.filling = new Filling(this.form, { where: this.where, start: this.start ?? {}, check: this.lists ? (filling) => this.look(filling) : null });
-    this.filling.listeners.add(() => this.redraw());
+    this.filling = new Filling(this.form, { where: this.where, check: this.lists ? (filling) => this.look(filling) : null });
     this.filling.load();
   }
 

@@ -224,6 +224,7 @@ class WorkbenchVideo extends WorkbenchElement {
     WorkbenchVideo.loaded[video ? 'add' : 'delete'](this);
     if (!video) return;
     video.muted = true;
+    video.addEventListener('loadeddata', () => this.classList.add('ready'));
     for (const event of ['loadeddata', 'timeupdate']) video.addEventListener(event, () => { if (video === this.video) this.listen(); });
     if (this.still !== undefined && this.still !== null) {
       video.addEventListener('loadedmetadata', () => { video.currentTime = this.still; });
@@ -277,7 +278,7 @@ class WorkbenchScrubber extends WorkbenchElement {
   }
 
   rate(target) { this.of.setSpeed(Number(target.value)); }
-  pingPong() { this.of.bounce(!this.of.bounces); this.redraw(); }
+  pingPong() { this.of.bounce(!this.of.bounces); }
 }
 define('wb-scrubber', WorkbenchScrubber);
 

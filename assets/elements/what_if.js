@@ -12,9 +12,9 @@ class RunWhatIf extends RunTab {
   get found() { return this.known.find(({ id }) => id === this.chosen) ?? this.known[0]; }
 
   view() {
-    const { known, found } = { known: this.known, found: this.known && this.found };
-    if (this.refused.known) return refusal(this.refused.known);
-    if (!known) return skeleton('height:160px');
+    const { known } = this;
+    if (!known || this.refused.known) return pending(this.refused.known, 'height:160px');
+    const { found } = this;
     return html`<section class="section what-if" aria-label="What if"><form class="section" data-submit="ask"><div class="fields-row">${ASKED.map(([name, title, example, hint]) =>
       field(title, html`<input class="input" name="${name}" placeholder="${example}" value="${drafts.read(this.draft)[name] ?? ''}" autocomplete="off" data-input="type">`, hint))}</div><div class="row"><button class="button primary" type="submit" ?disabled=${
       this.asking}>Try it</button><span class="minor faint">Trains part of the run again, with and without, four times each. This takes about as long as the run.</span></div>${
@@ -24,9 +24,7 @@ class RunWhatIf extends RunTab {
 
   answer(found) {
     const title = html`<h2 class="one-line">${capital(found.asked.join('; '))}?</h2>`;
-    if (found.activity) {
-      return html`${title}${underWay(found.share, found.activity)}`;
-    }
+    if (found.activity) return html`${title}${underWay(found.share, found.activity)}`;
     if (!found.changes.length) return html`${title}${alarm(`${found.message || 'It has not finished.'} Ask the same question again to continue.`)}`;
     const first = found.changes[0].measures.map(({ name }) => name), points = (name, value) => (name === 'held_out_loss' ? value.toFixed(4) : `${(100 * value).toFixed(1)}%`);
     return html`${title}${found.changes.map(({ sentence: said, verdict }) => html`<div class="verdict ${verdict === 'told' ? '' : 'idle'}"><span class="${verdict === 'told' ? 'warn' : 'faint'}">${icon(verdict === 'told' ? 'warn' : 'wait')}</span><div class="text">${said}</div></div>`)}
@@ -46,7 +44,7 @@ class RunWhatIf extends RunTab {
   }
 
   type(target) { drafts.keep(this.draft, { [target.name]: target.value }); }
-  choose(target) { this.chosen = target.value; this.redraw(); }
+  choose(target) { this.chosen = target.value; }
   stop() { return this.act('runs/stop-what-if', { id: this.found.id }); }
 
   async ask() {
@@ -56,7 +54,6 @@ class RunWhatIf extends RunTab {
     const asked = await this.act('runs/what-if', { name: this.name, ...Object.fromEntries(given.map(([name, text]) => [name, [text]])) }, { refused: ({ message }) => { this.problem = message; } });
     if (asked) { this.chosen = asked.id; drafts.forget(this.draft); }
     this.asking = false;
-    this.redraw();
   }
 }
 define('wb-run-what-if', RunWhatIf);

@@ -78,7 +78,7 @@ def test_an_image_is_for_shapes_of_one_frame() -> None:
     found = plan(image, Shape(1, 480, 720, 8))
     assert (found.dropped, found.indices, found.time_share) == (None, (0,), 1.0)
     assert found.sentence == "an image, 720x480, cut from 720x540"
-    assert found.use == "89% of its picture"
+    assert found.use == "89% of the frame"
     assert plan(image, Shape(49, 480, 720, 8)).sentence == (
         "left out: an image: it has 1 frame, but 49 are needed: train it in a bucket of 1 frame"
     )
@@ -87,9 +87,9 @@ def test_an_image_is_for_shapes_of_one_frame() -> None:
 def test_a_plan_says_how_much_of_the_clip_it_uses() -> None:
     found = plan(clip(240, 24, 1920, 1080), Shape(49, 480, 720, 8))
     assert (found.time_share, found.picture_share) == pytest.approx((6.125 / 10, 1.5 / (16 / 9)))
-    assert found.use == "61% of its time, 84% of its picture"
+    assert found.use == "61% of the length, 84% of the frame"
     assert found.warnings == ()
-    assert plan(clip(49, 8), Shape(49, 480, 720, 8)).use == "all of its time, all of its picture"
+    assert plan(clip(49, 8), Shape(49, 480, 720, 8)).use == "full length, full frame"
 
 
 def test_what_is_used_badly_is_said() -> None:
@@ -347,7 +347,7 @@ def test_a_clip_of_unfit_length_says_what_is_used_of_it(toy: Any, name: str) -> 
     shape = shape_for(model)
     longer = plan(clip_of(frames + 2, fps), shape)
     assert longer.sentence.startswith(f"frames 1 to {frames}: {frames} at {fps} fps ")
-    assert longer.use == f"{frames / (frames + 2):.0%} of its time, all of its picture"
+    assert longer.use == f"{frames / (frames + 2):.0%} of the length, full frame"
     # Two frames too short: the remedy is the next lower legal count, not the number of frames in the clip.
     (finding,) = check_plans([clip_of(frames - 2, fps)], shape, model.title)
     legal = frames - between

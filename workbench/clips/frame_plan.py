@@ -91,8 +91,8 @@ class FramePlan:
         """How much of the clip the model sees, in words; empty if the clip is left out."""
         if self.dropped:
             return ""
-        of_picture = f"{_percent(self.picture_share)} of its picture"
-        return of_picture if self.clip.is_image else f"{_percent(self.time_share)} of its time, {of_picture}"
+        of_frame = _share_of("frame", self.picture_share)
+        return of_frame if self.clip.is_image else f"{_share_of('length', self.time_share)}, {of_frame}"
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -329,8 +329,8 @@ def cover(clip: Clip, height: int, width: int) -> tuple[float, float]:
     return tall * wide / (scale * scale), scale
 
 
-def _percent(share: float) -> str:
-    return "all" if share > 0.995 else f"{share:.0%}"
+def _share_of(what: str, share: float) -> str:
+    return f"full {what}" if share > 0.995 else f"{share:.0%} of the {what}"
 
 
 # ---- images among clips ----------------------------------------------------------------------------------------------
