@@ -34,23 +34,17 @@ DAMAGED = "it is not a complete safetensors file ({}): write or copy it again"
 
 @dataclass(frozen=True)
 class LatentsFacts:
-    """What a file says about its latents.
+    """What a file says about its latents."""
 
-    model: id of the model whose VAE made them, or only its family's name.
-    fps, frames, height, width: of the video they decode to.
-    caption: the file's caption, or "".
-    embeddings: the file also holds the caption's embeddings.
-    notes: remarks for the user.
-    """
-
-    model: str
+    model: str  # id of the model whose VAE made them, or only its family's name
+    # fps, frames, height, width: of the video they decode to
     fps: float
     frames: int
     height: int
     width: int
-    caption: str
-    embeddings: bool
-    notes: tuple[str, ...]
+    caption: str  # the file's caption, or ""
+    embeddings: bool  # the file also holds the caption's embeddings
+    notes: tuple[str, ...]  # remarks for the user
 
 
 def _header(path: Path) -> Header:

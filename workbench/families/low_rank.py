@@ -48,13 +48,11 @@ class RankLimit:
 
 @dataclass(frozen=True)
 class LowRankProduct:
-    """A low-rank approximation, up [outputs, rank] @ down [rank, inputs].
-
-    lost, total: sums of squares of the error and of the original.
-    """
+    """A low-rank approximation, up [outputs, rank] @ down [rank, inputs]."""
 
     up: torch.Tensor
     down: torch.Tensor
+    # lost, total: sums of squares of the error and of the original
     lost: float
     total: float
 

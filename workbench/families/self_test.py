@@ -30,18 +30,13 @@ LARGEST_WEIGHT = 1 << 26  # values of a base weight that is projected; larger on
 
 @dataclass(frozen=True)
 class SelfTestFacts:
-    """What a test says besides the LoRA's layers.
+    """What a test says besides the LoRA's layers."""
 
-    model: None if unknown. folder: of the model's files; None if they are not available.
-    base_model: the model's name in the file. expert: "" for a model with one transformer.
-    shift: of the noise levels in samples; None for the model's own.
-    """
-
-    base_model: str = ""
-    model: Model | None = None
-    folder: Path | None = None
-    expert: str = ""
-    shift: float | None = None
+    base_model: str = ""  # the model's name in the file
+    model: Model | None = None  # None if unknown
+    folder: Path | None = None  # of the model's files; None if they are not available
+    expert: str = ""  # "" for a model with one transformer
+    shift: float | None = None  # of the noise levels in samples; None for the model's own
     outputs: Outputs | None = None
 
 

@@ -30,7 +30,6 @@ runs them in bfloat16 on a GPU, with the autoencoder in float32. Latents stay fl
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,7 +44,15 @@ from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import ClipSize, Model, Shape, Shapes
 from workbench.families.model_files import INDEX, index, part_folder
-from workbench.families.model_inputs import CallInputs, Given, ModelInputs, PromptEncoder, Tensors, umt5_parts
+from workbench.families.model_inputs import (
+    CallInputs,
+    Given,
+    ModelInputs,
+    PromptEncoder,
+    Tensors,
+    prompt_clean,
+    umt5_parts,
+)
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
@@ -102,14 +109,10 @@ FORMATS = (
         replace(lora_writing.PORTABLE, readers=("diffusers", "ai-toolkit")),
         replace(lora_writing.FINETRAINERS, readers=("finetrainers", "diffusers", "ai-toolkit")),
     ),
-    LoraFormat(
-        "comfyui",
-        "ComfyUI",
-        "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha per layer, which ai-toolkit ignores.",
-        lora_writing.comfyui,
-        ("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
-        "ComfyUI",
-        lokr="ComfyUI",
+    replace(
+        lora_writing.COMFYUI,
+        help="The authors' names (diffusion_model.blocks.0.self_attn.q), alpha per layer, which ai-toolkit ignores.",
+        readers=("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
     ),
     *(
         LoraFormat(
@@ -122,15 +125,11 @@ FORMATS = (
         )
         for id, program in WITHOUT_ALPHA.items()
     ),
-    LoraFormat(
-        "kohya",
-        "kohya, musubi-tuner",
-        "Flat names (lora_unet_blocks_0_self_attn_q), alpha per layer. diffusers refuses such a file unless it has "
-        "every layer of every block.",
-        lora_writing.kohya,
-        ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
-        "ComfyUI",
-        lokr="musubi-tuner and ComfyUI",
+    replace(
+        lora_writing.KOHYA,
+        help="Flat names (lora_unet_blocks_0_self_attn_q), alpha per layer. diffusers refuses such a file unless it "
+        "has every layer of every block.",
+        readers=("musubi-tuner", "ComfyUI", "VideoX-Fun"),
     ),
     *lora_writing.passed_over_by_comfyui("Wan", lora_writing.LYCORIS),
 )
@@ -272,13 +271,12 @@ class Wan(Family):
         if part == "vae":
             renamed = {name: _in_wan22_vae(name) for name in tensors}
             blocks = {ours: tensors.pop(name) for name, ours in renamed.items() if ours}
-            found: dict[str, Tensor] = {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
-        elif part.startswith("transformer"):
-            found = diffusers.convert_wan_transformer_to_diffusers(tensors)
-            if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
-                found["condition_embedder.image_embedder.pos_embed"] = places
-        else:
-            found = super().from_file(part, tensors, shapes)
+            return {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
+        if not part.startswith("transformer"):
+            return super().from_file(part, tensors, shapes)
+        found: dict[str, Tensor] = diffusers.convert_wan_transformer_to_diffusers(tensors)
+        if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
+            found["condition_embedder.image_embedder.pos_embed"] = places
         return found
 
     # ---- captions
@@ -289,10 +287,7 @@ class Wan(Family):
         return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
     def cleaned(self, caption: str) -> str:
-        import ftfy
-
-        text = html.unescape(html.unescape(ftfy.fix_text(caption)))
-        return re.sub(r"\s+", " ", text).strip()
+        return prompt_clean(caption)
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
         """Return {"prompt_embeds": [B, 512, D]}, zero for padding, which the encoder does not attend to."""
