@@ -172,19 +172,15 @@ FileContent = Path | bytes | WeightsUpload
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """What to upload to a repository.
-
-    files: name in the repository -> content.
-    notes: what to know before the upload, in sentences.
-    unchanged: name -> SHA-256 of files that must not have changed when they are uploaded.
-    """
+    """What to upload to a repository."""
 
     kind: Kind
     repo_id: str
     private: bool
     message: str
-    files: Mapping[str, FileContent]
-    notes: tuple[str, ...] = field(default=())
+    files: Mapping[str, FileContent]  # name in the repository -> content
+    notes: tuple[str, ...] = field(default=())  # what to know before the upload, in sentences
+    # Name -> SHA-256 of files that must not have changed when they are uploaded
     unchanged: Mapping[str, str] = field(default_factory=dict)
 
     @property
