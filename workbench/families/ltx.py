@@ -40,7 +40,7 @@ from workbench.families.base import Family, ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
-from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
+from workbench.families.model import ClipSize, Frames, Model, Shapes
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
@@ -438,18 +438,28 @@ class LTXVideo(Family):
             found["mask"] = known_latents(told.mask, found["shown mean"].shape[2:])
         return found
 
+    def told(
+        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        return self._laid_out(tensors, latents_shape, noise, dtype)
+
     def told_to_sample(
-        self, folder: Path, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         import torch
 
         if not is_condition(folder):
-            return self.told(tensors, latents_shape, noise, dtype)
+            return self._laid_out(tensors, latents_shape, noise, dtype)
         first = torch.randn(1, *latents_shape, generator=noise)  # the pipeline draws the video's noise first
-        return replace(self.told(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
+        return replace(self._laid_out(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
 
-    def told(
-        self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype, redrawn: bool = False
+    def _laid_out(
+        self,
+        tensors: Tensors,
+        latents_shape: tuple[int, ...],
+        noise: torch.Generator,
+        dtype: torch.dtype,
+        redrawn: bool = False,
     ) -> Given:
         """Lay out what `encode_told` returned: in the latents and, in front of them, the reference, then other frames.
 

@@ -59,7 +59,7 @@ from workbench.families.denoising import (
 )
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
-from workbench.families.model import ClipSize, Frames, Model, Shapes
+from workbench.families.model import Frames, Model, Shapes
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
     ALONE,
@@ -684,7 +684,9 @@ class LTX2(Family):
 
     # ---- model cards
 
-    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
+    def usage_extras(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
+    ) -> UsageExtras:
         arguments = f", frame_rate={model.fps:g}"
         arguments += ", image_crf=0" if model.task == "image-to-video" else ""
         if model.guidance_scale > 1:
