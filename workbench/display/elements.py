@@ -106,7 +106,6 @@ def exported(
     """Yield the pieces of a self-contained document that shows an element. Files are read as their piece is requested.
 
     Args:
-        title: The document's title.
         element: The element's tag.
         properties: The element's properties as JSON values. Numbers must be finite.
         files: Videos and pictures by their name in the data.

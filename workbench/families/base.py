@@ -114,7 +114,7 @@ class Family(ABC):
 
     text_tokens: ClassVar[int]  # tokens per caption, with padding, where the transformer's config does not say
     text_mask: ClassVar[bool] = False  # `encode_text` also returns a mask
-    second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0: there is none
+    second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0 without one
     more_text: ClassVar[tuple[str, ...]] = ()  # what else `encode_text` returns, as for a second text encoder
     caption_lengths_differ: ClassVar[bool] = False  # blocks get captions without padding, so their shapes differ
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
@@ -581,7 +581,7 @@ class Family(ABC):
         return 0
 
     def load_sound_encoder(self, folder: Path, device: torch.device) -> Any:
-        """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`, like the next."""
+        """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`."""
         raise NotImplementedError
 
     def encode_sound(self, encoder: Any, samples: Tensor) -> Tensors:
@@ -603,11 +603,11 @@ class Family(ABC):
         return {"latents": self.channels_first(latents)[0].contiguous().cpu()}
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> Tensor:
-        """Convert such a file's tensors to latents [1, ...] for `decode`."""
+        """Convert a file's tensors to latents [1, ...] for `decode`."""
         return self.channels_first(tensors["latents"][None]).contiguous()
 
     def moments_from_file(self, folder: Path, tensors: Tensors) -> Tensors:
-        """Convert such a file's tensors to moments, as from `encode_video`. It may hold "mean" and "std" instead."""
+        """Convert a file's tensors, latents or "mean" and "std", to moments as from `encode_video`."""
         import torch
 
         if "mean" in tensors:
@@ -617,7 +617,7 @@ class Family(ABC):
         return {"mean": mean, "std": torch.zeros_like(mean)}
 
     def text_from_file(self, tensors: Tensors, dtype: torch.dtype) -> Tensors:
-        """Convert such a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns.
+        """Convert a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns.
 
         Other tensors, `more_text`, have their own names in the file.
         """

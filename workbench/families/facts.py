@@ -119,9 +119,9 @@ class ModelFacts:
     on_disk: bool  # the sizes were read from the model's files
     # Value of the setting `sound` -> pattern for layers that are not trained
     unreached: Mapping[str, str] = field(default_factory=dict)
-    # Value of the setting `sound` -> the sizes of a run that learns it, where they are others
+    # Value of the setting `sound` -> the sizes of a run that learns it, where they differ
     learning: Mapping[str, ModelFacts] = field(default_factory=dict)
-    sound_tokens: float = 0.0  # tokens per second, of sizes in which a sound takes the video's place
+    sound_tokens: float = 0.0  # tokens per second, in sizes where a sound takes the video's place
     # Self-attention runs over caption and video tokens together; else cross-attention reads the caption
     text_joint: bool = True
     # Bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for one timestep
@@ -181,7 +181,7 @@ class ModelFacts:
 
     @property
     def side(self) -> tuple[Linear, ...]:
-        """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption alone are none."""
+        """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption do not count."""
         lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}
         beside = [one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks]
         of_video = {one.name.partition(".")[0] for one in beside if one.on == "video"}

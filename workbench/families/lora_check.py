@@ -63,7 +63,7 @@ def words(text: str, count: int) -> Array:
 
 
 def signs(text: str, count: int) -> Array:
-    """Return numbers -1 and 1, float32: the bits of the words, lowest first, where 1 stands for 1."""
+    """Return numbers -1 and 1, float32: the bits of the words, lowest first, with a 0 bit as -1."""
     raw = words(text, -(-count // 64)).astype("<u8").view(np.uint8)
     return np.unpackbits(raw, bitorder="little")[:count].astype(np.float32) * 2 - 1
 
@@ -674,10 +674,11 @@ def _without_test(
     if broken:
         return Verdict("damaged", f"the file is damaged: {broken[0][:80]} holds numbers that are not finite")
     zero = sum(one.norm == 0 for one in found.values())
-    said = any(name.endswith(".alpha") for name in tensors) or alphas(metadata)(next(iter(found))) is not None
+    known = any(name.endswith(".alpha") for name in tensors) or alphas(metadata)(next(iter(found))) is not None
+    layers = "1 layer" if len(found) == 1 else f"{len(found)} layers"
     notes = [
-        f"It holds {len(found)} layers of rank {_span(one.rank for one in found.values())}",
-        f"Alpha is in the file: {_span(one.alpha for one in found.values())}" if said else "It says no alpha",
+        f"It holds {layers} of rank {_span(one.rank for one in found.values())}",
+        f"Alpha is in the file: {_span(one.alpha for one in found.values())}" if known else "It has no alpha",
     ]
     notes += [f"{zero} of {len(found)} layers change nothing"] if zero else []
     where = "the other file" if other else "it"

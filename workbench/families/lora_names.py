@@ -5,7 +5,7 @@ metadata key), ComfyUI, kohya and diffusers' conversions for it, LyCORIS (alpha 
 full weight differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth,
 VideoX-Fun, lightx2v (full differences of weights and biases beside the matrices), and alpha in any metadata under its
 usual names. Ranks and alphas may differ between layers, and layers may be missing. Adapters that cannot become a LoRA
-are refused by name, and so are files with a LoRA for each of two experts, which `lora_files.by_expert` splits.
+are refused by name. Files with a LoRA for each of two experts are refused, too: `lora_files.by_expert` splits them.
 
 The report on how a file fits is stored with an imported LoRA, in a conversion's result and in a sample's record.
 """
@@ -243,7 +243,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         left_out, lost = left_out | more, share if full else lost
         converted = "a file of whole weights' differences (LyCORIS full)" if full else converted
         if not ranks(found.named):
-            raise ConfigError("the LoRA changes only norms, biases and tables, which is not supported")
+            raise ConfigError("the LoRA changes only norms, biases and tables: use one that changes linear layers")
         if full:
             alphas = {layer: float(rank) for layer, rank in ranks(found.named).items()}
     lora = weights(found.named, alphas, _origin(tensors, metadata, bool(alpha_from)), alpha_known=bool(alphas))

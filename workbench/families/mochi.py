@@ -163,7 +163,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
 
 
 def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, Tensor]:
-    """Convert such a file to our names, with the strength multiplied in, and keep other tensors. Raises ConfigError."""
+    """Convert the fine-tuner's file to our names, the strength multiplied in. Others stay. Raises ConfigError."""
     try:
         noted = json.loads(metadata.get(KWARGS, "{}"))
         scales = {

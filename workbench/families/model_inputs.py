@@ -114,7 +114,7 @@ class SoundInputs:
 
     latents: torch.Tensor  # clean [B, tokens, channels]
     noise: torch.Tensor  # [B, tokens, channels]
-    timesteps: torch.Tensor  # [B], from the model's noise schedule for so many tokens; 0 for a given sound
+    timesteps: torch.Tensor  # [B], from the noise schedule for this number of tokens; 0 for a given sound
     learned: str = "picture+sound"  # the run's setting `sound`. With "sound", neither stream attends to the other.
 
     @classmethod

@@ -222,7 +222,7 @@ def environment_checks(remote: Mapping[str, Any], local: Mapping[str, Any], free
     ]
     for name in PACKAGES:
         found = theirs[name] or "missing"
-        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot resume there)"
+        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run started here cannot resume there)"
         checks.append(Check.of(name, found + note, "" if theirs[name] else f"pip install {name} there"))
     gpus = "; ".join(remote["gpus"])
     remedy = "" if gpus else "fine for the built-in model, too slow for others"

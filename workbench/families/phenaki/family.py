@@ -66,7 +66,7 @@ class Phenaki(Family):
 
     name = "phenaki"
     title = "Phenaki"
-    remedy = "create it again"  # there is none to download
+    remedy = "create it again"  # no model can be downloaded
     models = known.MODELS
     layer_names = known.NAMES
     lora_formats = known.FORMATS
