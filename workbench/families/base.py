@@ -195,7 +195,7 @@ class Family(ABC):
         if folder is None:
             texts = ("text_encoder", "text_encoder_2") if self.second_text_tokens else ("text_encoder",)
             return *texts, *(expert.part for expert in model.experts), "vae"
-        return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
+        return tuple(part for part in WEIGHTED if model_files.has_part(folder, part))
 
     def fetch(self, model: Model, report: Report = print) -> Path:
         """Return the folder of a model's files, downloading them at the pinned revision if needed.

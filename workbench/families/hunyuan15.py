@@ -45,7 +45,7 @@ from workbench.families.hunyuan15_loras import (
 from workbench.families.lora_files import LoraWeights
 from workbench.families.mochi import FEED_FORWARD_LAYERS, JointAttention, lengths
 from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
-from workbench.families.model_files import config, index, part_folder
+from workbench.families.model_files import config, has_part, index, part_folder
 from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.usage import UsageExtras
@@ -284,7 +284,7 @@ class HunyuanVideo15(Family):
         return 0 * one, one / vae.config.scaling_factor
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
-        if not index(folder).get("image_encoder", [None])[0]:
+        if not has_part(folder, "image_encoder"):
             return None
         processor = self.part_class(folder, "feature_extractor").from_pretrained(
             part_folder(folder, "feature_extractor")

@@ -108,10 +108,8 @@ def _weights(folder: Path, part: str, layers: tuple[str, ...]) -> dict[str, Any]
     """Return the numbers of a part's weights of these layers, reading no other tensor."""
     from safetensors import safe_open
 
-    homes = [model_files.part_folder(folder, part)]
-    if model_files.is_layered(folder, part):
-        homes.append(model_files.shared_parts(folder)[part])
     wanted, found = {f"{layer}.weight": layer for layer in layers}, dict[str, Any]()
+    homes = model_files.part_homes(folder, part)
     for path in (path for home in homes for path in sorted(home.glob("*.safetensors"))):
         with safe_open(path, framework="pt") as file:
             for name in set(file.keys()) & set(wanted):

@@ -43,7 +43,7 @@ from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import ClipSize, Model, Shape, Shapes
-from workbench.families.model_files import INDEX, index, part_folder
+from workbench.families.model_files import INDEX, has_part, index, part_folder
 from workbench.families.model_inputs import (
     CallInputs,
     Given,
@@ -237,8 +237,8 @@ class Wan(Family):
         shared = FIVE if pipeline.get("expand_timesteps") else FIRST
         shared = VACE if pipeline.get("_class_name") == wan_vace.PIPELINE else shared
         # Only a second transformer means two experts: exports of 2.1 may have a boundary, too.
-        has_two = (pipeline.get("transformer_2") or [None])[0] is not None
-        boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
+        two = has_part(folder, "transformer_2")
+        boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if two else 0.0
         return replace(shared, boundary=boundary, flow_shift=None)
 
     def vae_facts(self, vae: Part) -> VaeFacts:
@@ -303,7 +303,7 @@ class Wan(Family):
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
         if index(folder).get("_class_name") == wan_vace.PIPELINE:
             return wan_vace.Vace()
-        if not _has_image_encoder(folder):
+        if not has_part(folder, "image_encoder"):  # 2.1 encodes its first frame with CLIP, too
             return None
         import transformers
 
@@ -487,7 +487,7 @@ class Wan(Family):
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        told = super().own_settings(model)
+        common = super().own_settings(model)
         scale = OwnSetting(model.guidance_scale_2 or model.guidance_scale, "as the authors generate")
         own, small = model.flow_shift_at(model.height, model.width), model.small_flow_shift
         sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
@@ -496,7 +496,7 @@ class Wan(Family):
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
         side = {"conditioning_scale": OwnSetting()} if self.told_as_one(model) else {}
         return {  # a reference must be as large as the clip, to have the same positions
-            **{name: own for name, own in told.items() if name != "reference_downscale"},
+            **{name: own for name, own in common.items() if name != "reference_downscale"},
             **side,
             **experts,
             "flow_shift": shift,
@@ -583,7 +583,7 @@ class Wan(Family):
         load = 'vae = AutoencoderKLWan.from_pretrained(SOURCE, subfolder="vae", torch_dtype=torch.float32)\n'
         own = model.flow_shift_at(*shape[1:])
         changes = "" if own is None else SHIFTED.format(shift=own)
-        known = _has_image_encoder(folder) if (folder / INDEX).exists() else "Wan2.1" in model.source
+        known = has_part(folder, "image_encoder") if (folder / INDEX).exists() else "Wan2.1" in model.source
         looks = model.task == "image-to-video" and known
         return UsageExtras(
             classes=("AutoencoderKLWan",),
@@ -729,11 +729,6 @@ def _in_wan22_vae(name: str) -> str:
     for theirs, ours in RESIDUAL.items():
         rest = rest.replace(theirs, ours)
     return f"{coder}.{side}_blocks.{block}.resnets.{layer}.{rest}"
-
-
-def _has_image_encoder(folder: Path) -> bool:
-    """Return whether the model encodes its first frame with CLIP, too (2.1)."""
-    return bool(index(folder).get("image_encoder", [None])[0])
 
 
 FAMILY = Wan()

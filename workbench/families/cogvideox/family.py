@@ -402,9 +402,9 @@ class CogVideoX(Family):
     # ---- sampling
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
-        told = inputs.given is not None and inputs.given.beside is not None
+        shown = inputs.given is not None and inputs.given.beside is not None
         own, of_image = transformer.config, self.pipelines[index(inputs.folder)["_class_name"]] == "image-to-video"
-        if own.in_channels != own.out_channels and not (told or of_image):
+        if own.in_channels != own.out_channels and not (shown or of_image):
             # Fun models need no conditioning: `call` fills in zeros. Pass a dummy to satisfy the check.
             inputs = replace(inputs, given=Given(beside=next(iter(inputs.text.values()))))
         super().check_inputs(transformer, inputs)
