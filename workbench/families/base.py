@@ -262,7 +262,7 @@ class Family(ABC):
             own |= dict.fromkeys(("sound", "sound_weight", "given_sound", "given_video"), OwnSetting())
         if self.own_first_frames is not None and model.task == "text-to-video":
             own["first_frame_share"] = self.own_first_frames
-        return own | {name: OwnSetting() for name in sorted(supported)} | self.own_defaults
+        return {**own, **{name: OwnSetting() for name in sorted(supported)}, **self.own_defaults}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         """Return which kinds of conditioning a model supports: see `told`.
