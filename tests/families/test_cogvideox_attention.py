@@ -107,5 +107,5 @@ def test_b25_the_kernel_that_is_chosen_computes_the_attention(toy: Any, kernel: 
 
 
 def test_b25_a_kernel_that_is_not_there_is_refused(toy: Any) -> None:
-    with pytest.raises(ConfigError, match="attention is cudnn, which only an NVIDIA GPU has"):
+    with pytest.raises(ConfigError, match="attention is cudnn, which needs an NVIDIA GPU"):
         transformer(toy("rotary"), "cudnn")

@@ -166,7 +166,7 @@ def test_flash_attention_refuses_padding(case: Case) -> None:
         block.attn1.processor = JointAttention(BACKENDS["flash"])
     with pytest.raises(ConfigError, match="attention is flash, which cannot mask padding: choose auto"):
         case.loss(transformer, case.text)
-    with pytest.raises(ConfigError, match="attention is flash, which only an NVIDIA GPU has"):
+    with pytest.raises(ConfigError, match="attention is flash, which needs an NVIDIA GPU"):
         FAMILY.use_attention(transformer, "flash", CPU)
 
 

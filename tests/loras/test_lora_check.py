@@ -270,7 +270,7 @@ def test_a_file_without_a_test_says_what_can_be_said(tmp_path: Path) -> None:
     save_file({f"blocks.0.attn.lora_{one}.weight": torch.ones(2, 2) for one in "AB"}, path)
     found = check(path)
     assert found.code == "no test"
-    assert found.details == ("It holds 1 layers of rank 2", "It says no alpha")
+    assert found.details == ("It holds 1 layer of rank 2", "It has no alpha")
 
 
 def test_the_operation_and_its_exit_codes(file: Path, workspace: Workspace) -> None:

@@ -15,12 +15,7 @@ ENDED = ("done", "failed", "cancelled")  # final states of a sample
 
 
 class Refused(Exception):
-    """The server refused a request. The message is the server's.
-
-    Attributes:
-        status: The HTTP status.
-        problems: Setting -> what is wrong with it.
-    """
+    """The server refused a request with the HTTP `status`. The message and `problems`, by setting, are the server's."""
 
     def __init__(self, status: int, sentence: str, problems: dict[str, str]) -> None:
         super().__init__(sentence)

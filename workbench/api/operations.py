@@ -76,8 +76,8 @@ def _events(
 def _parse_body(op: Operation, body: bytes) -> dict[str, Any]:
     """Parse a request's body.
 
-    It may be empty if the operation takes nothing else than the path, or if the path has inputs and all others are
-    optional. An operation whose path has no inputs never runs on its defaults alone. Raises ConfigError.
+    It may be empty if all inputs are in the path, or if some are and the others are optional. An operation whose path
+    has no inputs never runs on its defaults alone. Raises ConfigError.
     """
     fields = op.inputs.model_fields
     in_body = [name for name in fields if f"{{{name}}}" not in op.path]

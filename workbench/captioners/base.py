@@ -107,24 +107,15 @@ class NoAnswer(ModelUnavailable):
 
 
 class Captioner(ABC):
-    """Frames in, words out.
+    """Frames in, words out."""
 
-    id: the module's name, also stored as a clip's `caption_by`.
-    title: the name shown to users.
-    needs: memory, download and other requirements, in one sentence.
-    extra: the extra of this package that installs its dependencies, or "".
-    imports: the packages that the extra installs.
-    reads: names of the settings it reads, besides those shared by all captioners.
-    choices: models it offers by name.
-    """
-
-    id: ClassVar[str]
-    title: ClassVar[str]
-    needs: ClassVar[str]
-    extra: ClassVar[str] = ""
-    imports: ClassVar[tuple[str, ...]] = ()
-    reads: ClassVar[tuple[str, ...]]
-    choices: ClassVar[tuple[KnownModel, ...]] = ()
+    id: ClassVar[str]  # the module's name, also stored as a clip's `caption_by`
+    title: ClassVar[str]  # the name shown to users
+    needs: ClassVar[str]  # memory, download and other requirements, in one sentence
+    extra: ClassVar[str] = ""  # the extra of this package that installs its dependencies, or ""
+    imports: ClassVar[tuple[str, ...]] = ()  # the packages that the extra installs
+    reads: ClassVar[tuple[str, ...]]  # names of the settings it reads, besides those shared by all captioners
+    choices: ClassVar[tuple[KnownModel, ...]] = ()  # models it offers by name
 
     @abstractmethod
     def __init__(self, settings: CaptionerSettings, workspace: Workspace) -> None:

@@ -58,7 +58,7 @@ class Endpoint(Captioner):
         if not variable or find_key(variable, self._settings.base_url) or (is_near(host) and variable in USUAL):
             return
         if sentence := refusal(variable, self._settings.base_url):
-            raise ConfigError(sentence, {"key_variable": sentence})
+            raise ConfigError.of("key_variable", sentence)
         if not is_near(host):
             known = "" if USUAL.get(variable) == host else f" (and {HOSTS}={variable}={host})"
             raise ConfigError(

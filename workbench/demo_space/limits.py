@@ -79,33 +79,19 @@ HUB_ID = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(:[^@]+)?(@[\w./-]+)?")
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the demo.
+    """Limits of the demo."""
 
-    Attributes:
-        sessions: Sessions at once.
-        per_address: Sessions at once from one address.
-        spare: Sessions that are started ahead.
-        idle: Seconds without a request after which a session is removed.
-        longest: Seconds after which a session is removed in any case.
-        job: Seconds after which a visitor's job is ended.
-        size: Bytes of a session.
-        total: Bytes of all sessions.
-        upload: Bytes of one upload.
-        files: Uploaded files per visitor.
-        uploads: Uploads at once per visitor.
-    """
-
-    sessions: int = 12
-    per_address: int = 4
-    spare: int = 1
-    idle: float = 900.0
-    longest: float = 7200.0
-    job: float = 600.0
-    size: int = 200 * MEGABYTE
-    total: int = 4000 * MEGABYTE
-    upload: int = 40 * MEGABYTE
-    files: int = 200
-    uploads: int = 4
+    sessions: int = 12  # sessions at once
+    per_address: int = 4  # sessions at once from one address
+    spare: int = 1  # sessions that are started ahead
+    idle: float = 900.0  # seconds without a request after which a session is removed
+    longest: float = 7200.0  # seconds after which a session is removed in any case
+    job: float = 600.0  # seconds after which a visitor's job is ended
+    size: int = 200 * MEGABYTE  # bytes of a session
+    total: int = 4000 * MEGABYTE  # bytes of all sessions
+    upload: int = 40 * MEGABYTE  # bytes of one upload
+    files: int = 200  # uploaded files per visitor
+    uploads: int = 4  # uploads at once per visitor
 
     def variables(self, home: Path) -> dict[str, str]:
         """Return the environment variables that restrict a page and its jobs to a visitor's folder and quota."""

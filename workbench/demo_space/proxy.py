@@ -62,13 +62,10 @@ background:#111827}a{color:#6aa3f5}}"
 
 
 class SessionProxy:
-    """The proxy in front of all sessions.
+    """The proxy in front of all visitors' sessions.
 
-    Attributes:
-        sessions: The visitors' sessions.
-        framed: Whether another site shows the demo in a frame, as for a Space. Its cookies must be marked for that.
-        is_owner: Returns whether a request comes from the owner, who gets `owner_session`.
-        owner_session: Returns the owner's session.
+    framed: Whether another site shows the demo in a frame, as for a Space. Its cookies must be marked for that.
+    is_owner: Returns whether a request comes from the owner, who gets the session that `owner_session` returns.
     """
 
     def __init__(

@@ -42,26 +42,21 @@ SESSION = re.compile(r"[0-9a-f]{32}")
 
 @dataclass
 class DemoSession:
-    """The session of one visitor.
-
-    Attributes:
-        born, seen: When it was handed out and last used, in monotonic seconds.
-        address: The visitor's network address.
-        uploading: Bytes of each upload in progress.
-        port: The port of its page, or None while it starts.
-    """
+    """The session of one visitor."""
 
     folder: Path
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     process: subprocess.Popen[bytes] | None = None
+    # born, seen: when it was handed out and last used, in monotonic seconds
     born: float = field(default_factory=time.monotonic)
     seen: float = field(default_factory=time.monotonic)
-    address: str = ""
-    uploading: list[int] = field(default_factory=list)
+    address: str = ""  # the visitor's network address
+    uploading: list[int] = field(default_factory=list)  # bytes of each upload in progress
     _port: int | None = None
 
     @property
     def port(self) -> int | None:
+        """The port of its page; None while it starts."""
         if self._port is None and (self.folder / "address.json").exists():
             self._port = int(read_json(self.folder / "address.json")["port"])
         return self._port

@@ -19,14 +19,8 @@ from workbench.paths import ASSETS
 
 FOLDER = ASSETS / "elements"
 START = "start"  # the file that starts the page
-LATER = (
-    "clip",
-    "mask",
-    "what_if",
-    "new_run",
-    "grid",
-    "compare",
-)  # what the page loads when it is shown, or when idle
+# What the page loads when it is shown, or when idle.
+LATER = ("clip", "mask", "what_if", "new_run", "grid", "compare")
 EXPORTED = ("report", "exported")  # what only exported files show
 FOR_READERS = re.compile(r"^[ \t]*//.*\n|^[ \t]+|^\n|(?<=[;,{})\]]) +// .*$", re.MULTILINE)  # comments and indentation
 STYLE_COMMENT = re.compile(r"/\*.*?\*/\n?|^[ \t]+", re.DOTALL | re.MULTILINE)
@@ -112,7 +106,6 @@ def exported(
     """Yield the pieces of a self-contained document that shows an element. Files are read as their piece is requested.
 
     Args:
-        title: The document's title.
         element: The element's tag.
         properties: The element's properties as JSON values. Numbers must be finite.
         files: Videos and pictures by their name in the data.

@@ -54,7 +54,6 @@ def video(path: Path, width: int = 192, source_width: int | None = None, label: 
     """Return a silent video that loops, or a line of text if it cannot be embedded.
 
     Args:
-        path: The video.
         width: Width on the page in pixels.
         source_width: The video's own width. Tiny videos keep sharp edges.
         label: Label for screen readers.

@@ -1,4 +1,4 @@
-"""Video model families, one module or package each. Facts need no torch; methods import torch and diffusers when run.
+"""Video model families, one module or package each. Facts need no torch; methods import torch and diffusers.
 
 `families()` finds every module and package here that has a `FAMILY`, and those that installed packages name under the
 entry point "video_lora_workbench.families". A model's name is looked up once, where it comes in: `find_model` and, for
@@ -29,13 +29,10 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class ModelName:
-    """A parsed model name: BASE:VARIANT@REVISION.
+    """A parsed model name: BASE:VARIANT@REVISION."""
 
-    base: a known id, or OWNER/NAME.
-    variant, revision: "" if missing.
-    """
-
-    base: str
+    base: str  # a known id, or OWNER/NAME
+    # variant, revision: "" if missing
     variant: str = ""
     revision: str = ""
 
@@ -114,11 +111,10 @@ def find_model(name: str) -> ResolvedModel:
         raise _unknown(name)
     here = model_files.find_configs(named.base, named.revision or None)
     if here is None:
-        sentence = (
+        raise ConfigError.about(
             f"model is {name}, which is not on this disk and none of {_known()}: if it is on the Hub, start a run with "
             f"it, or run `workbench fit --model {name}`, to download its configs"
         )
-        raise ConfigError(sentence, {"model": sentence})
     family, model = _described(here, name)
     commit = named.revision if named.settled else here.name
     full = str(ModelName(named.base, named.variant, commit))
@@ -206,8 +202,7 @@ def _described(folder: Path, name: str) -> ResolvedModel:
             return ResolvedModel(family, model)
     title = other_families.family_of_pipeline(str(model_files.index(folder).get("_class_name", "")))
     why = other_families.reason(title)
-    sentence = f"model is {name}, a model of {title}, which is not supported{why}: choose {_known()}"
-    raise ConfigError(sentence, {"model": sentence})
+    raise ConfigError.about(f"model is {name}, a model of {title}, which is not supported{why}: choose {_known()}")
 
 
 def _refuse_file(name: str) -> None:
@@ -215,8 +210,7 @@ def _refuse_file(name: str) -> None:
     if "\0" in name or not name.endswith(other_families.FILES) or not named_paths.names_file(name):
         return
     if (path := named_paths.resolve(name, "model")).is_file():
-        sentence = other_families.single_file(path, families())
-        raise ConfigError(sentence, {"model": sentence})
+        raise ConfigError.about(other_families.single_file(path, families()))
 
 
 def _refuse_unsupported(base: str) -> None:
@@ -224,8 +218,7 @@ def _refuse_unsupported(base: str) -> None:
     found = other_families.unsupported(base)
     if found is not None and all(family.title != found.title for family in families()):
         why = other_families.reason(found.title)
-        sentence = f"model is {base}, {found.title}, which is not supported{why}: choose {_known()}"
-        raise ConfigError(sentence, {"model": sentence})
+        raise ConfigError.about(f"model is {base}, {found.title}, which is not supported{why}: choose {_known()}")
 
 
 def _is_folder(name: str) -> bool:
@@ -234,11 +227,10 @@ def _is_folder(name: str) -> bool:
 
 
 def _unknown(name: str) -> ConfigError:
-    sentence = (
+    return ConfigError.about(
         f"model is {name[:200]!r}, which is neither known, nor a folder with a model_index.json, nor OWNER/NAME on the "
         f"Hub: choose {_known()}"
     )
-    return ConfigError(sentence, {"model": sentence})
 
 
 def convert(source: str, target: str, like: str | None = None, report: Report = print) -> str:

@@ -74,14 +74,10 @@ PRESERVATION_PROMPTS = (
 
 @dataclass(frozen=True)
 class OwnSetting:
-    """A setting that only some models have.
+    """A setting that only some models have."""
 
-    default: the value that an empty field stands for; None: the setting's own default applies.
-    source: where that value comes from, for people: "as the authors generate".
-    """
-
-    default: Any = None
-    source: str = ""
+    default: Any = None  # the value that an empty field stands for; None: the setting's own default applies
+    source: str = ""  # where that value comes from, for people: "as the authors generate"
 
     def __str__(self) -> str:
         """Return the value and its source, as forms show them in an empty field."""
@@ -118,7 +114,7 @@ class Family(ABC):
 
     text_tokens: ClassVar[int]  # tokens per caption, with padding, where the transformer's config does not say
     text_mask: ClassVar[bool] = False  # `encode_text` also returns a mask
-    second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0: there is none
+    second_text_tokens: ClassVar[int] = 0  # tokens per caption of a second text encoder; 0 without one
     more_text: ClassVar[tuple[str, ...]] = ()  # what else `encode_text` returns, as for a second text encoder
     caption_lengths_differ: ClassVar[bool] = False  # blocks get captions without padding, so their shapes differ
     text_joint: ClassVar[bool] = False  # self-attention runs over caption and video tokens together
@@ -141,6 +137,10 @@ class Family(ABC):
     # Mean and std of log sigma, the noise added to a first frame at each step; None: encode each picture once.
     image_noise: ClassVar[tuple[float, float] | None] = None
     image_dropout: ClassVar[float] = 0.05  # share of clips trained without their picture, as in CogVideoX
+    # The setting first_frame_share, for families whose text-to-video runs can see their clips' own first frame.
+    own_first_frames: ClassVar[OwnSetting | None] = None
+
+    own_defaults: ClassVar[Mapping[str, OwnSetting]] = {}  # more of `own_settings`, the same for all models
 
     # ---- sampling
 
@@ -195,7 +195,7 @@ class Family(ABC):
         if folder is None:
             texts = ("text_encoder", "text_encoder_2") if self.second_text_tokens else ("text_encoder",)
             return *texts, *(expert.part for expert in model.experts), "vae"
-        return tuple(part for part in WEIGHTED if index(folder).get(part, [None])[0])
+        return tuple(part for part in WEIGHTED if model_files.has_part(folder, part))
 
     def fetch(self, model: Model, report: Report = print) -> Path:
         """Return the folder of a model's files, downloading them at the pinned revision if needed.
@@ -260,7 +260,9 @@ class Family(ABC):
         own = {"regularization_target": OwnSetting(), "loss_mask": OwnSetting()}
         if len(self.unreached_layers) > 1:
             own |= dict.fromkeys(("sound", "sound_weight", "given_sound", "given_video"), OwnSetting())
-        return own | {name: OwnSetting() for name in sorted(supported)}
+        if self.own_first_frames is not None and model.task == "text-to-video":
+            own["first_frame_share"] = self.own_first_frames
+        return {**own, **{name: OwnSetting() for name in sorted(supported)}, **self.own_defaults}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         """Return which kinds of conditioning a model supports: see `told`.
@@ -487,8 +489,7 @@ class Family(ABC):
     def _attention_backend(self, kernel: str, device: torch.device) -> str:
         check_kernel(kernel, device)
         if kernel not in BACKENDS:
-            sentence = f"attention is {kernel}, which {self.title} does not support: choose auto"
-            raise ConfigError(sentence, {"attention": sentence})
+            raise ConfigError.about(f"attention is {kernel}, which {self.title} does not support: choose auto")
         return BACKENDS[kernel]
 
     def join_projections(self, transformer: Any) -> None:  # noqa: B027
@@ -580,7 +581,7 @@ class Family(ABC):
         return 0
 
     def load_sound_encoder(self, folder: Path, device: torch.device) -> Any:
-        """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`, like the next."""
+        """Load the autoencoder of sound, frozen. Only for families with a `sound_rate`."""
         raise NotImplementedError
 
     def encode_sound(self, encoder: Any, samples: Tensor) -> Tensors:
@@ -602,11 +603,11 @@ class Family(ABC):
         return {"latents": self.channels_first(latents)[0].contiguous().cpu()}
 
     def latents_from_file(self, folder: Path, tensors: Tensors) -> Tensor:
-        """Convert such a file's tensors to latents [1, ...] for `decode`."""
+        """Convert a file's tensors to latents [1, ...] for `decode`."""
         return self.channels_first(tensors["latents"][None]).contiguous()
 
     def moments_from_file(self, folder: Path, tensors: Tensors) -> Tensors:
-        """Convert such a file's tensors to moments, as from `encode_video`. It may hold "mean" and "std" instead."""
+        """Convert a file's tensors, latents or "mean" and "std", to moments as from `encode_video`."""
         import torch
 
         if "mean" in tensors:
@@ -616,7 +617,7 @@ class Family(ABC):
         return {"mean": mean, "std": torch.zeros_like(mean)}
 
     def text_from_file(self, tensors: Tensors, dtype: torch.dtype) -> Tensors:
-        """Convert such a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns.
+        """Convert a file's "embeddings" [tokens, D] and "mask" [tokens] to what `encode_text` returns.
 
         Other tensors, `more_text`, have their own names in the file.
         """
@@ -671,6 +672,8 @@ class Family(ABC):
     def own_first_frame(self, latents: Tensor, kept: Tensor) -> Given | None:
         """Build the conditioning of a text-to-video model on its training clips' own first latent frame.
 
+        By default that frame of the clip's latents, which a causal VAE makes of its first picture alone.
+
         Args:
             latents: Clean, [B, ...].
             kept: [B] bool, True for clips that see theirs.
@@ -678,7 +681,9 @@ class Family(ABC):
         Returns:
             None for models not trained that way, and for clips of one latent frame.
         """
-        return None
+        if self.own_first_frames is None or latents.shape[self.frame_axis] == 1:
+            return None
+        return Given(known=latents.narrow(self.frame_axis, 0, 1), kept=kept)
 
     # ---- conditioning on given frames, masks, control and reference clips: see workbench.families.told
 
@@ -861,11 +866,7 @@ class Family(ABC):
     def check_given(self, transformer: Any, given: Given | None) -> None:
         """Refuse a picture that the model cannot take, or a missing one that it needs. Raises ConfigError."""
         own = transformer.config
-        takes = own.in_channels != (own.out_channels or own.in_channels)
-        if takes and (given is None or given.beside is None):
-            raise ConfigError("this model starts from a first frame: add an image")
-        if given is not None and given.beside is not None and not takes:
-            raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
+        check_picture(own.in_channels != (own.out_channels or own.in_channels), given)
 
     def as_prefix(self, latents: Tensor, latents_shape: Shape) -> Tensor:
         """Lay out the latents of a clip to continue as they begin the latents of a longer clip."""
@@ -1025,11 +1026,21 @@ class ResolvedModel(NamedTuple):
         return own_files.written_out(self.family, self.model, folder) if self.model.files else model_files.whole(folder)
 
 
+def check_picture(needed: bool, given: Given | None) -> None:
+    """Refuse a missing picture if the model needs one, and any picture if it does not. Raises ConfigError."""
+    there = given is not None and given.beside is not None
+    if needed and not there:
+        raise ConfigError("this model starts from a first frame: add an image")
+    if there and not needed:
+        raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
+
+
 def check_kernel(kernel: str, device: torch.device) -> None:
     """Refuse an attention kernel that the device does not have. Raises ConfigError."""
     if device.type != "cuda" and kernel not in ("auto", "stock", "math"):
-        sentence = f"attention is {kernel}, which only an NVIDIA GPU has, and this is the {device.type}: choose auto"
-        raise ConfigError(sentence, {"attention": sentence})
+        raise ConfigError.about(
+            f"attention is {kernel}, which needs an NVIDIA GPU, and the device is {device.type}: choose auto"
+        )
 
 
 def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from workbench.errors import ConfigError
 from workbench.families.model_inputs import CallInputs, Given, Tensors
 
 if TYPE_CHECKING:
@@ -31,24 +32,19 @@ Curve = Literal["off", "cosine", "stock"]
 
 @dataclass(frozen=True)
 class Guidance:
-    """Classifier-free guidance of one video.
+    """Classifier-free guidance of one video."""
 
-    scale: 1 or less turns guidance off.
-    curve: "off": the same scale at every step. "cosine": the scale rises from 1 to 1 + scale. "stock": the authors' and
-        diffusers' version of it, which passes the timestep (999 to 0) instead of the step, so that the scale jumps
-        between 1 and 1 + scale.
-    begin, end: the guided part of the steps, 0 to 1.
-    rescale: how much of the std that guidance adds to the prediction is removed, 0 to 1.
-    zero_star: first scale the negative prediction to fit the prompt's best (CFG-Zero*).
-    second, below: scale at timesteps below `below`, for models with two experts; None: the same.
-    """
-
-    scale: float
+    scale: float  # 1 or less turns guidance off
+    # "off": the same scale at every step. "cosine": the scale rises from 1 to 1 + scale. "stock": the authors' and
+    # diffusers' version of it, which passes the timestep (999 to 0) instead of the step, so that the scale jumps
+    # between 1 and 1 + scale.
     curve: Curve = "off"
+    # begin, end: the guided part of the steps, 0 to 1
     begin: float = 0.0
     end: float = 1.0
-    rescale: float = 0.0
-    zero_star: bool = False
+    rescale: float = 0.0  # how much of the std that guidance adds to the prediction is removed, 0 to 1
+    zero_star: bool = False  # first scale the negative prediction to fit the prompt's best (CFG-Zero*)
+    # second, below: scale at timesteps below `below`, for models with two experts; None: the same
     second: float | None = None
     below: float = 0.0
 
@@ -108,14 +104,10 @@ def no_step(done: int, steps: int, clean: torch.Tensor) -> None:
 
 
 class SamplerSteps(Protocol):
-    """The steps of one `denoise` call.
+    """The steps of one `denoise` call."""
 
-    timesteps: one per step, most noise first.
-    adds_noise: a step adds fresh noise.
-    """
-
-    timesteps: torch.Tensor
-    adds_noise: bool
+    timesteps: torch.Tensor  # one per step, most noise first
+    adds_noise: bool  # a step adds fresh noise
 
     def begin(self, index: int) -> None:
         """Start at this step instead of the first."""
@@ -154,66 +146,72 @@ class FlowSteps(SamplerSteps):
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of the steps from noise to latents.
-
-    latents_shape: without the batch axis.
-    scheduler: one of the family's `schedulers`, or "model" for the model's own.
-    shift: shift of the noise levels, for models with the setting `flow_shift`; None: the scheduler's own.
-    """
+    """Options of the steps from noise to latents."""
 
     folder: Path
     steps: int
-    latents_shape: tuple[int, ...]
+    latents_shape: tuple[int, ...]  # without the batch axis
     device: torch.device
-    scheduler: str = "model"
+    scheduler: str = "model"  # one of the family's `schedulers`, or "model" for the model's own
+    # Shift of the noise levels, for models with the setting `flow_shift`; None: the scheduler's own
     shift: float | None = None
+
+
+def steps_shifted_by_tokens(scheduler: Any, options: StepOptions, title: str) -> FlowSteps:
+    """Return evenly spaced noise levels, shifted by the number of tokens as the scheduler's config says.
+
+    Raises ConfigError for too few steps.
+    """
+    import numpy as np
+
+    steps, values = options.steps, scheduler.config
+    if values.shift_terminal:
+        check_two_levels(steps, title)
+    slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
+    mu = values.base_shift + slope * (math.prod(options.latents_shape[1:]) - values.base_image_seq_len)
+    return FlowSteps(scheduler, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+
+
+def check_two_levels(steps: int, title: str) -> None:
+    """Refuse a single step. Raises ConfigError. `title` is the family's."""
+    if steps < 2:
+        raise ConfigError.about(f"steps is {steps}, {title} needs at least two noise levels: use 2 or more")
 
 
 @dataclass(frozen=True)
 class DenoiseInputs:
-    """Inputs of `Family.denoise`, for one clip.
+    """Inputs of `Family.denoise`, for one clip."""
 
-    folder: the model's.
-    text, negative_text: encodings of one caption each, on the transformer's device and in its dtype. The negative one
-        may be None without guidance.
-    latents_shape: without the batch axis.
-    noise: CPU generator. `given_to_sample` draws from it first, as the pipelines do.
-    scheduler, flow_shift: see StepOptions.
-    on_step: called after each step.
-    given: conditioning, for a batch of one.
-    prefix: latents of the clip to continue, from `sample_latents`, of one frame or a legal number of frames. They are
-        put back at every step, noised to its level, and clean at the end.
-    source: latents of the clip to change.
-    strength: how far to change it: the part of the steps that runs.
-    sequential_guidance: predict for the two prompts one after the other, which takes less memory.
-    skip_steps: compute only `computed_steps`, and extrapolate the clean latents of the others from earlier ones.
-    at_timestep: returns the transformer for a timestep, for models with two experts.
-    temperature: temperature of the first step, for models that sample codes; None: the family's own.
-    conditioning_scale: factor on a side branch's output, for models that have one.
-    sound, picture: clean latents of a sound [1, tokens, channels] that the picture is made for, or of a picture that
-        the sound is made for, for models that make both.
-    """
-
-    folder: Path
+    folder: Path  # the model's
+    # text, negative_text: encodings of one caption each, on the transformer's device and in its dtype. The negative one
+    # may be None without guidance.
     text: Tensors
     negative_text: Tensors | None
-    latents_shape: tuple[int, ...]
+    latents_shape: tuple[int, ...]  # without the batch axis
     steps: int
     guidance: Guidance
-    noise: torch.Generator
+    noise: torch.Generator  # CPU generator. `given_to_sample` draws from it first, as the pipelines do.
+    # scheduler, flow_shift: see StepOptions
     scheduler: str = "model"
     flow_shift: float | None = None
-    on_step: OnStep = no_step
-    given: Given | None = None
+    on_step: OnStep = no_step  # called after each step
+    given: Given | None = None  # conditioning, for a batch of one
+    # Latents of the clip to continue, from `sample_latents`, of one frame or a legal number of frames. They are put
+    # back at every step, noised to its level, and clean at the end.
     prefix: torch.Tensor | None = None
-    source: torch.Tensor | None = None
-    strength: float = 1.0
-    sequential_guidance: bool = False
+    source: torch.Tensor | None = None  # latents of the clip to change
+    strength: float = 1.0  # how far to change it: the part of the steps that runs
+    sequential_guidance: bool = False  # predict for the two prompts one after the other, which takes less memory
+    # Compute only `computed_steps`, and extrapolate the clean latents of the others from earlier ones
     skip_steps: bool = False
     fps: float = 8.0
+    # Returns the transformer for a timestep, for models with two experts
     at_timestep: Callable[[float], Any] | None = None
+    # Temperature of the first step, for models that sample codes; None: the family's own
     temperature: float | None = None
-    conditioning_scale: float = 1.0
+    conditioning_scale: float = 1.0  # factor on a side branch's output, for models that have one
+    # sound, picture: clean latents of a sound [1, tokens, channels] that the picture is made for, or of a picture that
+    # the sound is made for, for models that make both
     sound: torch.Tensor | None = None
     picture: torch.Tensor | None = None
 

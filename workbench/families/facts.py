@@ -39,19 +39,15 @@ ALL_LINEAR = "all-linear"  # value of `targets`, named as in peft: every linear 
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear layer of the transformer, or one that every block has.
+    """A linear layer of the transformer, or one that every block has."""
 
-    name: its name in the transformer, with BLOCK for a block's number.
-    on: what it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
-        vector per clip, such as the timestep.
-    shared: another layer before it reads the same input.
-    """
-
-    name: str
+    name: str  # its name in the transformer, with BLOCK for a block's number
     inputs: int
     outputs: int
+    # What it runs on: the video's tokens (and the caption's in joint attention), the caption's, a picture's, or one
+    # vector per clip, such as the timestep
     on: On = "video"
-    shared: bool = False
+    shared: bool = False  # another layer before it reads the same input
 
     @property
     def in_blocks(self) -> bool:
@@ -71,98 +67,79 @@ class Linear:
 
 @dataclass(frozen=True)
 class VaeFacts:
-    """Sizes of the video autoencoder.
+    """Sizes of the video autoencoder."""
 
-    values: number of parameters.
-    encoder_width, decoder_width: most channels at full resolution.
-    frames_at_once: frames processed at a time.
-    tile: (height, width) of a tile, with tiling on.
-    encoder_tensors, decoder_tensors: tensors of that width in memory at the peak.
-    tiled_encoder_tensors: the same while encoding in tiles, if it differs much.
-    encoder_operations, decoder_operations: operations per pixel, divided by the width squared.
-    """
-
-    values: int
+    values: int  # number of parameters
+    # encoder_width, decoder_width: most channels at full resolution
     encoder_width: int
     decoder_width: int
-    frames_at_once: int
-    tile: tuple[int, int]
+    frames_at_once: int  # frames processed at a time
+    tile: tuple[int, int]  # (height, width) of a tile, with tiling on
     # Measured on CogVideoX: 8.3, and 9.9 if a tensor has more than 2 GB, which diffusers convolves in pieces.
+    # encoder_tensors, decoder_tensors: tensors of that width in memory at the peak
     encoder_tensors: float = 9.1
     decoder_tensors: float = 10.0
+    # encoder_operations, decoder_operations: operations per pixel, divided by the width squared
     encoder_operations: float = 540.0
     decoder_operations: float = 400.0
-    tiled_encoder_tensors: float | None = None
+    tiled_encoder_tensors: float | None = None  # encoder_tensors while encoding in tiles, if it differs much
 
 
 @dataclass(frozen=True)
 class ModelFacts:
     """Sizes of one model.
 
-    stored: the transformer's dtype on disk: "float32", "float16" or "bfloat16".
-    blocks, width, heads: of the transformer.
-    text_tokens, text_width: shape of a caption's embeddings.
-    second_text_width: the same width of a second text encoder; 0 without one.
     values, text_encoder_values, image_encoder_values: number of parameters, of all TEXT_PARTS; 0 without an image
         encoder.
-    spatial, temporal: pixels per latent side, frames per latent frame.
-    patch, patch_frames: latent pixels per side and latent frames of one token.
-    channels, in_channels: channels of the latents, and of the transformer's input with its conditioning.
-    presets: value of the setting `targets` -> endings of layer names, without ALL_LINEAR.
-    unreached: value of the setting `sound` -> pattern for layers that are not trained.
-    learning: value of the setting `sound` -> the sizes of a run that learns it, where they are others.
-    sound_tokens: tokens per second, of sizes in which a sound takes the video's place.
-    on_disk: the sizes were read from the model's files.
-    text_joint: self-attention runs over caption and video tokens together; else cross-attention reads the caption.
-    position_bytes: bytes of position embeddings, per token and unit of width.
-    saved_bytes: bytes that a block keeps for its backward pass beyond the rates of fit.constants, in the same units.
-    picture_tokens: tokens of a picture from the image encoder.
-    timed_bytes: bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for
-        one timestep per clip.
-    shown_bytes: the same for text-to-video runs that see their own first frame (first_frame_share).
-    told_bytes: the same for runs with given frames that replace latents (given).
-    reference_bytes: the same for runs with references, whose tokens are at timestep 0.
-    reference_frames: latent frames of a reference; 0: as many as its clip.
-    guided_passes: passes of the transformer in a guided step of a sample.
-    auto: GPU dtype of the transformer under precision `auto`; "": the stored one.
-    float32_vae: VAE and image encoder run in float32.
     """
 
-    stored: str
+    stored: str  # the transformer's dtype on disk: "float32", "float16" or "bfloat16"
+    # blocks, width, heads: of the transformer
     blocks: int
     width: int
     heads: int
+    # text_tokens, text_width: shape of a caption's embeddings
     text_tokens: int
     text_width: int
     values: int
     linears: tuple[Linear, ...]
     text_encoder_values: int
     vae: VaeFacts
+    # spatial, temporal: pixels per latent side, frames per latent frame
     spatial: int
     temporal: int
+    # patch, patch_frames: latent pixels per side and latent frames of one token
     patch: int
     patch_frames: int
+    # channels, in_channels: channels of the latents, and of the transformer's input with its conditioning
     channels: int
     in_channels: int
+    # Value of the setting `targets` -> endings of layer names, without ALL_LINEAR
     presets: Mapping[str, tuple[str, ...]]
-    on_disk: bool
+    on_disk: bool  # the sizes were read from the model's files
+    # Value of the setting `sound` -> pattern for layers that are not trained
     unreached: Mapping[str, str] = field(default_factory=dict)
+    # Value of the setting `sound` -> the sizes of a run that learns it, where they differ
     learning: Mapping[str, ModelFacts] = field(default_factory=dict)
-    sound_tokens: float = 0.0
+    sound_tokens: float = 0.0  # tokens per second, in sizes where a sound takes the video's place
+    # Self-attention runs over caption and video tokens together; else cross-attention reads the caption
     text_joint: bool = True
+    # Bytes per number of the timestep embeddings if each token has one, as with a known first frame; 0 for one timestep
+    # per clip
     timed_bytes: int = 0
-    position_bytes: int = 0
+    position_bytes: int = 0  # bytes of position embeddings, per token and unit of width
+    # Bytes that a block keeps for its backward pass beyond the rates of fit.constants, in the same units
     saved_bytes: float = 0.0
-    picture_tokens: int = 0
+    picture_tokens: int = 0  # tokens of a picture from the image encoder
     image_encoder_values: int = 0
-    shown_bytes: int = 0
-    told_bytes: int = 0
-    reference_bytes: int = 0
-    reference_frames: int = 0
-    second_text_width: int = 0
-    guided_passes: int = 2
-    auto: str = ""
-    float32_vae: bool = False
+    shown_bytes: int = 0  # timed_bytes of text-to-video runs that see their own first frame (first_frame_share)
+    told_bytes: int = 0  # timed_bytes of runs with given frames that replace latents (given)
+    reference_bytes: int = 0  # timed_bytes of runs with references, whose tokens are at timestep 0
+    reference_frames: int = 0  # latent frames of a reference; 0: as many as its clip
+    second_text_width: int = 0  # text_width of a second text encoder; 0 without one
+    guided_passes: int = 2  # passes of the transformer in a guided step of a sample
+    auto: str = ""  # GPU dtype of the transformer under precision `auto`; "": the stored one
+    float32_vae: bool = False  # VAE and image encoder run in float32
 
     def vae_bytes(self, number: int) -> int:
         """Return the VAE's bytes per number, given the transformer's."""
@@ -204,7 +181,7 @@ class ModelFacts:
 
     @property
     def side(self) -> tuple[Linear, ...]:
-        """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption alone are none."""
+        """Linear layers of a side branch's blocks, each under its own name. Blocks for the caption do not count."""
         lists = {one.name.partition(".")[0] for one in self.linears if one.in_blocks}
         beside = [one for one in self.linears if IN_BLOCK.fullmatch(one.name) and not one.in_blocks]
         of_video = {one.name.partition(".")[0] for one in beside if one.on == "video"}
@@ -255,12 +232,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         second_text_width=_text_width(second) if second else 0,
         values=transformer.values,
         linears=tuple(
-            Linear(
-                name,
-                *shape,
-                input_of(name),
-                shared=re.fullmatch(family.shared_layers, name) is not None,
-            )
+            Linear(name, *shape, input_of(name), shared=bool(re.fullmatch(family.shared_layers, name)))
             for name, shape in transformer.layers.items()
             if not name.endswith("embed")  # a lookup table
         ),
@@ -287,6 +259,7 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         told_bytes=family.timed_number * (in_channels == channels and any(kinds.get(name) == "" for name in NAMES)),
         reference_bytes=family.timed_number * (kinds.get("reference") == ""),
         reference_frames=int(family.told_as_one(model)),
+        shown_bytes=family.timed_number * (family.own_first_frames is not None and model.task == "text-to-video"),
     )
 
 
@@ -305,17 +278,12 @@ PATIENCE = 300.0  # seconds
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a pipeline, such as the transformer.
+    """One part of a pipeline, such as the transformer."""
 
-    config: as diffusers or transformers writes it.
-    values: number of parameters.
-    blocks: number of equal blocks.
-    layers: name of a linear layer or convolution, with BLOCK for a block's number -> (inputs, outputs).
-    """
-
-    config: Mapping[str, Any]
-    values: int
-    blocks: int
+    config: Mapping[str, Any]  # as diffusers or transformers writes it
+    values: int  # number of parameters
+    blocks: int  # number of equal blocks
+    # Name of a linear layer or convolution, with BLOCK for a block's number -> (inputs, outputs)
     layers: Mapping[str, tuple[int, int]]
 
 

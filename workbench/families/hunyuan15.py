@@ -13,7 +13,7 @@ The noisy latents are joined by the latents of a first frame and a mask, both ze
 Qwen2.5-VL inside a chat template, and what they quote by ByT5, for text in the picture; SigLIP sees the first frame.
 All of these are tokens with layers of their own beside the video's, joined in attention, without positions, so their
 order does not matter. diffusers' transformer attends with a mask of tokens by tokens (12 GB at 720p), padding included.
-Here the forward pass is another one, with the padding cut as in Mochi.
+The forward pass here cuts the padding instead, as in Mochi.
 
 diffusers rounds timesteps to the transformer's dtype; like the authors, this does not. Latents stay float32 between
 steps, as in the authors' scheduler. Its pipelines load no LoRA, but their transformer does.
@@ -32,21 +32,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.base import Family, ImageScale, OwnSetting, check_picture
 from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.hunyuan15_loras import (
     ATTENTION_LAYERS,
-    FEED_FORWARD_LAYERS,
     FORMATS,
     NAMES,
     transformer_to_diffusers,
     with_parts_apart,
 )
 from workbench.families.lora_files import LoraWeights
-from workbench.families.mochi import JointAttention, lengths
+from workbench.families.mochi import FEED_FORWARD_LAYERS, JointAttention, lengths
 from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
-from workbench.families.model_files import config, index, part_folder
+from workbench.families.model_files import config, has_part, index, part_folder
 from workbench.families.model_inputs import CallInputs, CaptionTokens, Given, PromptEncoder, Tensors
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.usage import UsageExtras
@@ -139,7 +138,7 @@ class Attention(JointAttention):
         image_rotary_emb: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         assert image_rotary_emb is not None
-        cos, sin = (one[:, None, ::2] for one in image_rotary_emb)  # each angle stands there twice
+        cos, sin = (one[:, None, ::2] for one in image_rotary_emb)  # each angle is there twice
         return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask, (cos, sin))
 
 
@@ -172,6 +171,10 @@ class HunyuanVideo15(Family):
     image_dropout = 0.0  # like musubi-tuner
     float32_latents = True
     auto_for_float32 = "bfloat16"
+    own_defaults = {
+        "timestep_density": OwnSetting("logit-normal", "as the authors' trainer"),
+        "timestep_shift": OwnSetting(SHIFT, "as the authors' trainer"),
+    }
 
     # ---- facts
 
@@ -214,13 +217,7 @@ class HunyuanVideo15(Family):
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
         own = model.flow_shift
         shift = OwnSetting(own, "as the authors generate") if own else OwnSetting("the scheduler's own")
-        return {
-            **super().own_settings(model),
-            "flow_shift": shift,
-            "preview_flow_shift": shift,
-            "timestep_density": OwnSetting("logit-normal", "as the authors' trainer"),
-            "timestep_shift": OwnSetting(SHIFT, "as the authors' trainer"),
-        }
+        return {**super().own_settings(model), "flow_shift": shift, "preview_flow_shift": shift}
 
     # ---- single files
 
@@ -287,7 +284,7 @@ class HunyuanVideo15(Family):
         return 0 * one, one / vae.config.scaling_factor
 
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
-        if not index(folder).get("image_encoder", [None])[0]:
+        if not has_part(folder, "image_encoder"):
             return None
         processor = self.part_class(folder, "feature_extractor").from_pretrained(
             part_folder(folder, "feature_extractor")
@@ -325,12 +322,7 @@ class HunyuanVideo15(Family):
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
         super().check_inputs(transformer, inputs)
-        task = self.pipelines.get(index(inputs.folder).get("_class_name", ""))
-        shown = inputs.given is not None and inputs.given.beside is not None
-        if task == "image-to-video" and not shown:
-            raise ConfigError("this model starts from a first frame: add an image")
-        if task == "text-to-video" and shown:
-            raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
+        check_picture(self.pipelines[index(inputs.folder)["_class_name"]] == "image-to-video", inputs.given)
 
     # ---- training and sampling
 
@@ -352,7 +344,7 @@ class HunyuanVideo15(Family):
         return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
     def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
-        """Call the transformer with `_forward` as its forward pass, so that hooks on it, such as FSDP's, work."""
+        """Call the transformer with `_forward` as its forward pass, so that its hooks, such as FSDP's, run."""
         transformer.forward = partial(self._forward, transformer)
         try:
             predicted: Tensor = transformer(inputs)
@@ -364,13 +356,10 @@ class HunyuanVideo15(Family):
         """Compute the transformer's forward pass, with padding cut and masked only where captions differ in length."""
         import torch
 
-        latents, given = inputs.latents, inputs.given
-        if given is None or given.beside is None:
-            beside = latents.new_zeros(
-                len(latents), transformer.config.in_channels - latents.shape[1], *latents.shape[2:]
-            )
-        else:
-            beside = given.beside
+        latents, beside = inputs.latents, None if inputs.given is None else inputs.given.beside
+        if beside is None:
+            more = transformer.config.in_channels - latents.shape[1]
+            beside = latents.new_zeros(len(latents), more, *latents.shape[2:])
         joined = torch.cat([latents, beside], dim=1)
         text, mask = self._text(transformer, inputs)
         positions = transformer.rope(joined)
@@ -405,9 +394,7 @@ class HunyuanVideo15(Family):
         ]
         if given is not None and "image" in given.tokens:
             picture = given.tokens["image"]
-            shown = (
-                torch.ones(len(picture), dtype=torch.bool, device=picture.device) if given.kept is None else given.kept
-            )
+            shown = picture.new_ones(len(picture), dtype=torch.bool) if given.kept is None else given.kept
             kinds.append((2, picture, shown[:, None].expand(picture.shape[:2])))
         whole = True
         for kind, states, mask in kinds:

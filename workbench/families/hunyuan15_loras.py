@@ -1,7 +1,7 @@
 """LoRA files of HunyuanVideo 1.5: names of layers, and the files of its authors' trainer, ComfyUI and musubi-tuner.
 
-The authors have query, key and value in three matrices in the blocks and in one in the refiner of captions; ComfyUI has
-them in one everywhere. The last layer's shift and scale stand in another order in diffusers.
+The authors keep query, key and value as three matrices in the blocks and as one in the caption refiner; ComfyUI keeps
+one everywhere. diffusers has the last layer's shift and scale in the opposite order.
 
 Sources: scripts/convert_hunyuan_video1_5_to_diffusers.py of diffusers; the authors' train.py (save_lora_adapter);
 musubi-tuner's networks/lora_hv_1_5.py and convert_hunyuan_video_1_5_lora_to_comfy.py; ComfyUI's supported_models.py.
@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.lora_files import DOWN, UP, LoraWeights, refuse_more_than_matrices, without_alpha
+from workbench.families.lora_files import (
+    DOWN,
+    UP,
+    LoraWeights,
+    Pair,
+    refuse_more_than_matrices,
+    stacked,
+    unstacked,
+    without_alpha,
+)
 from workbench.families.lora_names import ATTENTION, LayerNames
 from workbench.families.lora_writing import LoraFormat, Written, passed_over_by_comfyui
-from workbench.families.mochi import halves_swapped
+from workbench.families.mochi import CAPTION, halves_swapped
 from workbench.families.model_inputs import Tensors
 
 if TYPE_CHECKING:
     import torch
 
-CAPTION = ("add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")  # attention layers of the caption's tokens
 ATTENTION_LAYERS = tuple(f"attn.{name}" for name in (*ATTENTION, *CAPTION))
-FEED_FORWARD_LAYERS = tuple(f"{ff}.{name}" for ff in ("ff", "ff_context") for name in ("net.0.proj", "net.2"))
 IN_BLOCK = {  # diffusers' name -> the authors'
     **{f"attn.to_{one}": f"img_attn_{one}" for one in "qkv"},
     **{f"attn.add_{one}_proj": f"txt_attn_{one}" for one in "qkv"},
@@ -106,39 +113,24 @@ NAMES = LayerNames(
 )
 
 
-def with_authors_names(
-    lora: LoraWeights, names: LayerNames, join: bool
-) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+def with_authors_names(lora: LoraWeights, names: LayerNames, join: bool) -> dict[str, Pair]:
     """Return the two matrices of each layer under the authors' names, the strength multiplied in.
 
-    Query, key and value become one pair with a block-diagonal B where the authors have one matrix and, with `join`,
-    everywhere. Raises ConfigError for a layer that the authors' model lacks.
+    Query, key and value become one pair where the authors have one matrix and, with `join`, everywhere. Raises
+    ConfigError for a layer that the authors' model lacks.
     """
-    import torch
-
     one = without_alpha(lora)
-    found, joined = dict[str, tuple[torch.Tensor, torch.Tensor]](), dict[str, dict[str, str]]()
+    found: dict[str, Pair] = {}
+    joined: dict[str, dict[int, Pair]] = {}  # an attention layer -> place in "qkv" -> pair
     for layer in one.layers:
         if (theirs := names.authors_name(layer)) is None:
             raise ConfigError(f"the LoRA changes {layer[:80]}, which the authors' model lacks: choose portable")
-        match = PART.fullmatch(theirs)
+        match, down, up = PART.fullmatch(theirs), one.tensors[f"{layer}.{DOWN}"], one.tensors[f"{layer}.{UP}"]
         if match is not None and (join or match[1].endswith("self_attn")):
-            joined.setdefault(match[1], {})[match[2]] = layer
-            continue
-        up = one.tensors[f"{layer}.{UP}"]
-        found[theirs] = one.tensors[f"{layer}.{DOWN}"], halves_swapped(up) if layer == LAST else up
-    for attention, layers in joined.items():
-        downs = [one.tensors[f"{layer}.{DOWN}"] for layer in layers.values()]
-        ups = [one.tensors[f"{layer}.{UP}"] for layer in layers.values()]
-        rows = ups[0].shape[0]
-        whole = ups[0].new_zeros(3 * rows, sum(up.shape[1] for up in ups))
-        at = 0
-        for letter, up in zip(layers, ups, strict=True):
-            first = rows * "qkv".index(letter)
-            whole[first : first + rows, at : at + up.shape[1]] = up
-            at += up.shape[1]
-        found[f"{attention}_qkv"] = torch.cat(downs), whole
-    return found
+            joined.setdefault(match[1], {})["qkv".index(match[2])] = down, up
+        else:
+            found[theirs] = down, halves_swapped(up) if layer == LAST else up
+    return found | {f"{attention}_qkv": stacked(pairs, 3) for attention, pairs in joined.items()}
 
 
 def for_comfyui(lora: LoraWeights, names: LayerNames) -> Written:
@@ -189,17 +181,11 @@ def with_parts_apart(tensors: Tensors) -> dict[str, torch.Tensor]:
         if down is None or up is None or up.shape[0] % 3 or up.shape[1] != down.shape[0]:
             raise ConfigError(f"the LoRA's matrices of {attention[:80]}_qkv are incomplete: export it again")
         scale = float(pair["alpha"]) / down.shape[0] if "alpha" in pair else 1.0
-        for letter, part in zip("qkv", up.chunk(3), strict=True):
-            used = part.any(dim=0)  # columns of the other two are zero
-            if not used.any():
-                if up.any():
-                    continue
-                used = torch.ones_like(used)
-            layer = f"{attention}_{letter}"
-            found[f"{layer}.lora_down.weight"] = down[used].contiguous()
-            found[f"{layer}.lora_up.weight"] = (part[:, used] * scale).contiguous()
+        for place, (own_down, own_up) in unstacked(down, up, 3).items():
+            layer = f"{attention}_{'qkv'[place]}"
+            found[f"{layer}.lora_down.weight"], found[f"{layer}.lora_up.weight"] = own_down, own_up * scale
             if "alpha" in pair:
-                found[f"{layer}.alpha"] = torch.tensor(float(used.sum()))
+                found[f"{layer}.alpha"] = torch.tensor(float(own_down.shape[0]))
     return found
 
 

@@ -19,7 +19,6 @@ The 10 s checkpoints attend to a part of the tokens (NABLA) that depends on thei
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,12 +28,12 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.base import Family, ImageScale, OwnSetting, device_and_dtype
+from workbench.families.base import Family, ImageScale, OwnSetting, check_picture, device_and_dtype
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import LayerNames
-from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
-from workbench.families.model import Frames, Model
+from workbench.families.lora_writing import passed_over_by_comfyui
+from workbench.families.model import ClipSize, Frames, Model
 from workbench.families.model_files import config
 from workbench.families.model_inputs import (
     CallInputs,
@@ -43,6 +42,7 @@ from workbench.families.model_inputs import (
     PromptEncoder,
     Tensors,
     clip_parts,
+    prompt_clean,
     qwen_parts,
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
@@ -116,23 +116,14 @@ NAMES = LayerNames(
 )
 FORMATS = (
     *passed_over_by_comfyui("Kandinsky 5", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
-    LoraFormat(
-        "comfyui",
-        "ComfyUI",
-        "diffusion_model. and the authors' names, which are diffusers', alpha per layer.",
-        lora_writing.comfyui,
-        ("ComfyUI",),
-        "ComfyUI",
-        lokr="ComfyUI",
+    replace(
+        lora_writing.COMFYUI,
+        help="diffusion_model. and the authors' names, which are diffusers', alpha per layer.",
     ),
-    LoraFormat(
-        "kohya",
-        "kohya, musubi-tuner",
-        "Flat names (lora_unet_visual_transformer_blocks_0_self_attention_to_query), alpha per layer.",
-        lora_writing.kohya,
-        ("musubi-tuner", "ComfyUI"),
-        "ComfyUI",
-        lokr="musubi-tuner and ComfyUI",
+    replace(
+        lora_writing.KOHYA,
+        help="Flat names (lora_unet_visual_transformer_blocks_0_self_attention_to_query), alpha per layer.",
+        readers=("musubi-tuner", "ComfyUI"),
     ),
     *passed_over_by_comfyui("Kandinsky 5", lora_writing.LYCORIS),
 )
@@ -206,6 +197,12 @@ class Kandinsky5(Family):
     text_layers = r"text_(embeddings|transformer_blocks\.\w+\.(self|feed)_\w+)\..+|.*\.cross_attention\.to_(key|value)"
     shared_layers = r".*\.self_attention\.to_(key|value)"
     auto_for_float32 = "bfloat16"
+    own_defaults = {
+        "flow_shift": OwnSetting("the scheduler's own"),
+        "preview_flow_shift": OwnSetting("the scheduler's own"),
+        "timestep_density": OwnSetting("logit-normal", "as the authors' LoRA trainer"),
+        "timestep_shift": OwnSetting(SHIFT, "as the authors' LoRA trainer"),
+    }
 
     # ---- facts
 
@@ -240,25 +237,13 @@ class Kandinsky5(Family):
             decoder_operations=2318.0,
         )
 
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        shift = OwnSetting("the scheduler's own")
-        return {
-            **super().own_settings(model),
-            "flow_shift": shift,
-            "preview_flow_shift": shift,
-            "timestep_density": OwnSetting("logit-normal", "as the authors' LoRA trainer"),
-            "timestep_shift": OwnSetting(SHIFT, "as the authors' LoRA trainer"),
-        }
-
     # ---- captions
 
     def text_shapes(self, facts: ModelFacts) -> dict[str, tuple[int, ...]]:
         return super().text_shapes(facts) | {"pooled": (facts.second_text_width,)}
 
     def cleaned(self, caption: str) -> str:
-        import ftfy
-
-        return re.sub(r"\s+", " ", html.unescape(html.unescape(ftfy.fix_text(caption)))).strip()
+        return prompt_clean(caption)
 
     def caption_tokens(self, folder: Path, captions: Sequence[str]) -> list[CaptionTokens]:
         """Count the tokens that Qwen reads after the template's first ones. CLIP reads 77 at most."""
@@ -322,8 +307,7 @@ class Kandinsky5(Family):
         return replace(super().given_to_sample(folder, image, latents_shape, noise, dtype), first=first)
 
     def check_given(self, transformer: Any, given: Given | None) -> None:
-        if given is not None and given.beside is not None:
-            raise ConfigError("this model takes text only: remove the image, or choose an image-to-video model")
+        check_picture(False, given)
 
     # ---- training and sampling
 
@@ -380,9 +364,7 @@ class Kandinsky5(Family):
 
     # ---- model cards
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         return UsageExtras(before="# Qwen2.5-VL's processor needs torchvision: pip install torchvision\n")
 
     # ---- a random miniature, for tests

@@ -34,23 +34,17 @@ DAMAGED = "it is not a complete safetensors file ({}): write or copy it again"
 
 @dataclass(frozen=True)
 class LatentsFacts:
-    """What a file says about its latents.
+    """What a file says about its latents."""
 
-    model: id of the model whose VAE made them, or only its family's name.
-    fps, frames, height, width: of the video they decode to.
-    caption: the file's caption, or "".
-    embeddings: the file also holds the caption's embeddings.
-    notes: remarks for the user.
-    """
-
-    model: str
+    model: str  # id of the model whose VAE made them, or only its family's name
+    # fps, frames, height, width: of the video they decode to
     fps: float
     frames: int
     height: int
     width: int
-    caption: str
-    embeddings: bool
-    notes: tuple[str, ...]
+    caption: str  # the file's caption, or ""
+    embeddings: bool  # the file also holds the caption's embeddings
+    notes: tuple[str, ...]  # remarks for the user
 
 
 def _header(path: Path) -> Header:
@@ -92,9 +86,9 @@ def read_facts(path: Path) -> LatentsFacts:
         "width": width * facts.spatial,
     }
     for side, pixels in size.items():
-        if (said := header.metadata.get(side, "")) and said != str(pixels):
+        if (noted := header.metadata.get(side, "")) and noted != str(pixels):
             raise DataError(
-                f"its metadata says that {side} is {said[:20]}, but its latents decode to {pixels}: correct it, or "
+                f"its metadata says that {side} is {noted[:20]}, but its latents decode to {pixels}: correct it, or "
                 f"leave it out"
             )
     # A family's name may mean any of its models: each run checks its own.
@@ -171,16 +165,16 @@ def _latents(header: Header, family: Family, model: Model, facts: ModelFacts) ->
 
 
 def _fps(header: Header, model: Model) -> tuple[float, list[str]]:
-    said = header.metadata.get("fps", "").strip()
-    if not said:
+    noted = header.metadata.get("fps", "").strip()
+    if not noted:
         return float(model.fps), [f"its metadata has no fps: using {model.fps:g}, as for {model.title}"]
     try:
-        fps = float(said)
+        fps = float(noted)
     except ValueError:
         fps = 0.0
     if not 0 < fps <= FASTEST:
         raise DataError(
-            f"its metadata says that fps is {said[:20]}, must be above 0 and at most {FASTEST:g}: correct it"
+            f"its metadata says that fps is {noted[:20]}, must be above 0 and at most {FASTEST:g}: correct it"
         )
     return fps, []
 

@@ -63,7 +63,7 @@ def words(text: str, count: int) -> Array:
 
 
 def signs(text: str, count: int) -> Array:
-    """Return numbers -1 and 1, float32: the bits of the words, lowest first, where 1 stands for 1."""
+    """Return numbers -1 and 1, float32: the bits of the words, lowest first, with a 0 bit as -1."""
     raw = words(text, -(-count // 64)).astype("<u8").view(np.uint8)
     return np.unpackbits(raw, bitorder="little")[:count].astype(np.float32) * 2 - 1
 
@@ -154,18 +154,15 @@ PREFIX = re.compile(
 
 @dataclass(frozen=True)
 class Change:
-    """What a file adds to one layer's weight.
-
-    project: returns u @ change @ v for sign vectors u [outputs] and v [inputs].
-    lengths, bias: of a DoRA's rows and of the added bias; None without.
-    """
+    """What a file adds to one layer's weight."""
 
     outputs: int
     inputs: int
     rank: int
     alpha: float
     norm: float
-    project: Callable[[Array, Array], float]
+    project: Callable[[Array, Array], float]  # returns u @ change @ v for sign vectors u [outputs] and v [inputs]
+    # lengths, bias: of a DoRA's rows and of the added bias; None without
     lengths: Array = None
     bias: Array = None
 
@@ -319,18 +316,14 @@ def _unpacked(text: str, *shape: int) -> Array:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The model's output for seeded inputs, projected to OUTPUTS numbers without and with the LoRA.
+    """The model's output for seeded inputs, projected to OUTPUTS numbers without and with the LoRA."""
 
-    timestep: 0 to 1000. shape: of the noisy latents [1, ...]. text: name of each text input -> shape [1, ...].
-    rounding: the smallest relative step of the numbers that the model computes with.
-    """
-
-    timestep: float
-    shape: tuple[int, ...]
-    text: Mapping[str, tuple[int, ...]]
+    timestep: float  # 0 to 1000
+    shape: tuple[int, ...]  # of the noisy latents [1, ...]
+    text: Mapping[str, tuple[int, ...]]  # name of each text input -> its shape [1, ...]
     without: Array = None
     with_lora: Array = None
-    rounding: float = 2.0**-23
+    rounding: float = 2.0**-23  # the smallest relative step of the numbers that the model computes with
 
     def latents(self) -> Array:
         return normals("latents", self.shape)
@@ -361,25 +354,19 @@ class Outputs:
 
 @dataclass(frozen=True)
 class SelfTest:
-    """What a LoRA's file says about the LoRA that was trained.
+    """What a LoRA's file says about the LoRA that was trained."""
 
-    layers: diffusers' names. authors: the authors' names, which ComfyUI keeps; "" where there is none.
-    numbers: [layers, COLUMNS], see Change.numbers.
-    base_model, family: what it was made for. expert: for which transformer of two; "" for one.
-    shift: of the noise levels, with which it is sampled; None if its scheduler says.
-    base: expert -> layer -> numbers of the base weights [PROBES + 1].
-    outputs: None if the model was not available.
-    """
-
-    layers: tuple[str, ...]
-    authors: tuple[str, ...]
-    numbers: Array
+    layers: tuple[str, ...]  # diffusers' names
+    authors: tuple[str, ...]  # the authors' names, which ComfyUI keeps; "" where there is none
+    numbers: Array  # [layers, COLUMNS], see Change.numbers
+    # base_model, family: what it was made for
     base_model: str = ""
     family: str = ""
-    expert: str = ""
-    shift: float | None = None
+    expert: str = ""  # for which transformer of two; "" for one
+    shift: float | None = None  # of the noise levels, with which it is sampled; None if its scheduler says
+    # Expert -> layer -> numbers of the base weights [PROBES + 1]
     base: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
-    outputs: Outputs | None = None
+    outputs: Outputs | None = None  # None if the model was not available
 
     @property
     def by_name(self) -> dict[str, str]:
@@ -468,39 +455,27 @@ def base_numbers(layer: str, weight: Array) -> Array:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a program loaded from a LoRA file, to be compared with the file's test.
+    """What a program loaded from a LoRA file, to be compared with the file's test."""
 
-    numbers: layer -> numbers, by the test's names.
-    unknown: layers of the file that the test does not name.
-    expert: the transformer that it is used for; "" if unknown.
-    base: layer -> numbers of the base weights; {} if they are not available.
-    shift: of the noise levels; None if unknown.
-    strength: what a person set.
-    outputs: None if the model did not run.
-    """
-
-    numbers: Mapping[str, Array]
-    unknown: Sequence[str] = ()
-    expert: str = ""
+    numbers: Mapping[str, Array]  # layer -> numbers, by the test's names
+    unknown: Sequence[str] = ()  # layers of the file that the test does not name
+    expert: str = ""  # the transformer that it is used for; "" if unknown
+    # Layer -> numbers of the base weights; {} if they are not available
     base: Mapping[str, Array] = field(default_factory=dict)
-    shift: float | None = None
-    strength: float = 1.0
-    outputs: Outputs | None = None
+    shift: float | None = None  # of the noise levels; None if unknown
+    strength: float = 1.0  # what a person set
+    outputs: Outputs | None = None  # None if the model did not run
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the check found.
+    """What the check found."""
 
-    code: "whole", "other shift", "other strength", "changed", "alpha lost", "layers missing", "wrong base",
-        "wrong expert", "not loaded", "damaged" or "no test".
-    sentence: for people, without a period.
-    details: more sentences: what else was found, and what was not compared.
-    """
-
+    # "whole", "other shift", "other strength", "changed", "alpha lost", "layers missing", "wrong base", "wrong expert",
+    # "not loaded", "damaged" or "no test"
     code: str
-    sentence: str
-    details: tuple[str, ...] = ()
+    sentence: str  # for people, without a period
+    details: tuple[str, ...] = ()  # more sentences: what else was found, and what was not compared
 
     @property
     def good(self) -> bool:
@@ -699,10 +674,11 @@ def _without_test(
     if broken:
         return Verdict("damaged", f"the file is damaged: {broken[0][:80]} holds numbers that are not finite")
     zero = sum(one.norm == 0 for one in found.values())
-    said = any(name.endswith(".alpha") for name in tensors) or alphas(metadata)(next(iter(found))) is not None
+    known = any(name.endswith(".alpha") for name in tensors) or alphas(metadata)(next(iter(found))) is not None
+    layers = "1 layer" if len(found) == 1 else f"{len(found)} layers"
     notes = [
-        f"It holds {len(found)} layers of rank {_span(one.rank for one in found.values())}",
-        f"Alpha is in the file: {_span(one.alpha for one in found.values())}" if said else "It says no alpha",
+        f"It holds {layers} of rank {_span(one.rank for one in found.values())}",
+        f"Alpha is in the file: {_span(one.alpha for one in found.values())}" if known else "It has no alpha",
     ]
     notes += [f"{zero} of {len(found)} layers change nothing"] if zero else []
     where = "the other file" if other else "it"

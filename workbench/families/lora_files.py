@@ -82,47 +82,35 @@ DOWN, UP, UP_BIAS, LENGTHS = "lora_A.weight", "lora_B.weight", "lora_B.bias", "l
 
 @dataclass(frozen=True)
 class Factors:
-    """A LoKr's original factors.
+    """A LoKr's original factors."""
 
-    layers: layer -> LyCORIS' name -> factor, the first with the layer's strength multiplied in.
-    pairs: the LoRA matrices made from them. A LoRA with other tensors is no longer this LoKr.
-    """
-
+    # Layer -> LyCORIS' name -> factor, the first with the layer's strength multiplied in
     layers: Mapping[str, Mapping[str, torch.Tensor]]
+    # The LoRA matrices made from them. A LoRA with other tensors is no longer this LoKr.
     pairs: Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class LoraWeights:
-    """A LoRA from any known trainer, under our names.
+    """A LoRA from any known trainer, under our names."""
 
-    tensors: under peft's names, without the family's `lora_prefix`, as for `set_peft_model_state_dict`.
-    rank: of its matrices, the largest if layers differ.
-    alpha: trained scale times rank, also for rank-stabilized LoRAs; None if the file does not say: stock loaders then
-        use the rank.
-    origin: the program that wrote it: "diffusers", "SAT" ...
-    alphas: layer -> its alpha, if it differs from `alpha`.
-    expert: the expert it is for (families.model.Expert); "" if the file does not say.
-    left_out: layer, as the file names it -> why its tensors are not used.
-    alpha_from: where the file says alpha, in words; "" if it does not.
-    converted: what it was before its conversion to a LoRA ("a LoKr"); "" for a LoRA.
-    lost: relative error of the conversion.
-    wide: input layer -> number of inputs of its whole weights in the file (a control LoRA).
-    factors: the original factors, if every layer is a LoKr.
-    """
-
+    # Under peft's names, without the family's `lora_prefix`, as for `set_peft_model_state_dict`
     tensors: Mapping[str, torch.Tensor]
-    rank: int
+    rank: int  # of its matrices, the largest if layers differ
+    # Trained scale times rank, also for rank-stabilized LoRAs; None if the file does not say: stock loaders then use
+    # the rank
     alpha: float | None
-    origin: str
-    alphas: Mapping[str, float] = field(default_factory=dict)
-    expert: str = ""
+    origin: str  # the program that wrote it: "diffusers", "SAT" ...
+    alphas: Mapping[str, float] = field(default_factory=dict)  # layer -> its alpha, if it differs from `alpha`
+    expert: str = ""  # the expert it is for (families.model.Expert); "" if the file does not say
+    # Layer, as the file names it -> why its tensors are not used
     left_out: Mapping[str, str] = field(default_factory=dict)
-    alpha_from: str = ""
-    converted: str = ""
-    lost: float = 0.0
+    alpha_from: str = ""  # where the file says alpha, in words; "" if it does not
+    converted: str = ""  # what it was before its conversion to a LoRA ("a LoKr"); "" for a LoRA
+    lost: float = 0.0  # relative error of the conversion
+    # Input layer -> number of inputs of its whole weights in the file (a control LoRA)
     wide: Mapping[str, int] = field(default_factory=dict)
-    factors: Factors | None = None
+    factors: Factors | None = None  # the original factors, if every layer is a LoKr
 
     @property
     def lokr(self) -> Mapping[str, Mapping[str, torch.Tensor]]:
@@ -291,6 +279,44 @@ def even(lora: LoraWeights) -> LoraWeights:
             padded[f"{layer}.{DOWN}"] = torch.cat([down, down.new_zeros(missing, *down.shape[1:])])
             padded[f"{layer}.{UP}"] = torch.cat([up, up.new_zeros(up.shape[0], missing, *up.shape[2:])], dim=1)
     return replace(folded, tensors=padded)
+
+
+Pair = tuple["torch.Tensor", "torch.Tensor"]  # lora_A [rank, inputs] and lora_B [outputs, rank]
+
+
+def stacked(pairs: Mapping[int, Pair], count: int) -> Pair:
+    """Join the pairs of layers that another program stacks into one layer: its B is block-diagonal.
+
+    Args:
+        pairs: A layer's place in the stack -> its pair. All have as many outputs.
+        count: Number of layers in the stack.
+    """
+    import torch
+
+    ups = [up for _, up in pairs.values()]
+    rows, at = ups[0].shape[0], 0
+    whole = ups[0].new_zeros(count * rows, sum(up.shape[1] for up in ups))
+    for place, up in zip(pairs, ups, strict=True):
+        whole[place * rows : (place + 1) * rows, at : at + up.shape[1]] = up
+        at += up.shape[1]
+    return torch.cat([down for down, _ in pairs.values()]), whole
+
+
+def unstacked(down: torch.Tensor, up: torch.Tensor, count: int) -> dict[int, Pair]:
+    """Split a pair into those of its layers, by place, each without the ranks of the others.
+
+    Layers that the pair does not change are left out, unless it changes none.
+    """
+    import torch
+
+    found = {}
+    for place, part in enumerate(up.chunk(count)):
+        used = part.any(dim=0)  # the others' columns are zero here
+        if not used.any() and up.any():
+            continue
+        used = used if used.any() else torch.ones_like(used)
+        found[place] = down[used].contiguous(), part[:, used].contiguous()
+    return found
 
 
 def refuse_more_than_matrices(lora: LoraWeights, target: str) -> None:

@@ -5,7 +5,7 @@ metadata key), ComfyUI, kohya and diffusers' conversions for it, LyCORIS (alpha 
 full weight differences become the nearest LoRA), peft (alpha in adapter_config.json, or nowhere), DiffSynth,
 VideoX-Fun, lightx2v (full differences of weights and biases beside the matrices), and alpha in any metadata under its
 usual names. Ranks and alphas may differ between layers, and layers may be missing. Adapters that cannot become a LoRA
-are refused by name, and so are files with a LoRA for each of two experts, which `lora_files.by_expert` splits.
+are refused by name. Files with a LoRA for each of two experts are refused, too: `lora_files.by_expert` splits them.
 
 The report on how a file fits is stored with an imported LoRA, in a conversion's result and in a sample's record.
 """
@@ -101,29 +101,20 @@ def without_prefixes(name: str) -> str:
 
 @dataclass(frozen=True)
 class LayerNames:
-    """The names of a family's layers.
+    """The names of a family's layers."""
 
-    title: the family's.
-    blocks: diffusers' name for the list of blocks.
-    in_block: diffusers' name within a block -> the authors', which ComfyUI keeps.
-    outside: the same for layers outside the blocks.
-    readers: programs whose files are known, for messages.
-    authors_blocks: the authors' name for the list of blocks.
-    more_parts: other parts with layers that have the same names everywhere.
-    side: everyone's name for the blocks of a side branch, which have the other blocks' layers and more; "" for none.
-    in_side: the side branch's additional layers, diffusers' name -> the authors'.
-    also: another program's name of a layer -> diffusers' name, for reading.
-    """
-
-    title: str
-    blocks: str
-    in_block: Mapping[str, str]
-    outside: Mapping[str, str]
-    readers: str
-    authors_blocks: str = "blocks"
-    more_parts: tuple[str, ...] = ()
+    title: str  # the family's
+    blocks: str  # diffusers' name for the list of blocks
+    in_block: Mapping[str, str]  # diffusers' name within a block -> the authors', which ComfyUI keeps
+    outside: Mapping[str, str]  # in_block's for layers outside the blocks
+    readers: str  # programs whose files are known, for messages
+    authors_blocks: str = "blocks"  # the authors' name for the list of blocks
+    more_parts: tuple[str, ...] = ()  # other parts with layers that have the same names everywhere
+    # Everyone's name for the blocks of a side branch, which have the other blocks' layers and more; "" for none
     side: str = ""
+    # The side branch's additional layers, diffusers' name -> the authors'
     in_side: Mapping[str, str] = field(default_factory=dict)
+    # Another program's name of a layer -> diffusers' name, for reading
     also: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -176,28 +167,20 @@ class LayerNames:
 
 @dataclass
 class _Contents:
-    """A file's tensors by kind. Layers have our names unless stated otherwise.
+    """A file's tensors by kind. Layers have our names unless stated otherwise."""
 
-    named: pairs of matrices and lengths of rows, under peft's names.
-    cores: layer -> the matrix between the two (LoCon).
-    factors: layer -> its LoKr or LoHa factors.
-    alphas: layer -> alpha, from the layer's tensor.
-    whole: full weight differences, as matches of WHOLE.
-    called: layer -> its name in the file.
-    left_out, unknown: a layer's name in the file -> why it is not used.
-    wide: input layer -> number of inputs of its whole weights.
-    kept: layer -> factors with the strength multiplied in, for files with only LoKr layers.
-    """
-
+    # Pairs of matrices and lengths of rows, under peft's names
     named: dict[str, torch.Tensor] = field(default_factory=dict)
-    cores: dict[str, torch.Tensor] = field(default_factory=dict)
-    factors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
-    alphas: dict[str, float] = field(default_factory=dict)
-    whole: list[re.Match[str]] = field(default_factory=list)
-    called: dict[str, str] = field(default_factory=dict)
+    cores: dict[str, torch.Tensor] = field(default_factory=dict)  # layer -> the matrix between the two (LoCon)
+    factors: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)  # layer -> its LoKr or LoHa factors
+    alphas: dict[str, float] = field(default_factory=dict)  # layer -> alpha, from the layer's tensor
+    whole: list[re.Match[str]] = field(default_factory=list)  # full weight differences, as matches of WHOLE
+    called: dict[str, str] = field(default_factory=dict)  # layer -> its name in the file
+    # left_out, unknown: a layer's name in the file -> why it is not used
     left_out: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
-    wide: dict[str, int] = field(default_factory=dict)
+    wide: dict[str, int] = field(default_factory=dict)  # input layer -> number of inputs of its whole weights
+    # Layer -> factors with the strength multiplied in, for files with only LoKr layers
     kept: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
 
     def take(self, layer: str, match: re.Match[str], tensor: torch.Tensor) -> None:
@@ -260,7 +243,7 @@ def read(names: LayerNames, tensors: Tensors, metadata: Mapping[str, str]) -> Lo
         left_out, lost = left_out | more, share if full else lost
         converted = "a file of whole weights' differences (LyCORIS full)" if full else converted
         if not ranks(found.named):
-            raise ConfigError("the LoRA changes only norms, biases and tables, which is not supported")
+            raise ConfigError("the LoRA changes only norms, biases and tables: use one that changes linear layers")
         if full:
             alphas = {layer: float(rank) for layer, rank in ranks(found.named).items()}
     lora = weights(found.named, alphas, _origin(tensors, metadata, bool(alpha_from)), alpha_known=bool(alphas))
@@ -449,23 +432,16 @@ def _origin(tensors: Tensors, metadata: Mapping[str, str], alpha_known: bool) ->
 
 @dataclass(frozen=True)
 class _Notes:
-    """What a file's metadata, or adapter_config.json next to it, says about alpha.
+    """What a file's metadata, or adapter_config.json next to it, says about alpha."""
 
-    alpha: alpha of all layers; None if nothing says.
-    source: where it was found, in words.
-    patterns: pattern in a layer's name -> its alpha (peft).
-    rslora: the scale is alpha / sqrt(rank).
-    kron_rank, rank_patterns: ranks of peft's LoKr and LoHa, which the tensors do not always show.
-    folded: alpha has already been multiplied into the matrices.
-    """
-
-    alpha: float | None = None
-    source: str = ""
-    patterns: Mapping[str, Any] = field(default_factory=dict)
-    rslora: bool = False
+    alpha: float | None = None  # alpha of all layers; None if nothing says
+    source: str = ""  # where it was found, in words
+    patterns: Mapping[str, Any] = field(default_factory=dict)  # pattern in a layer's name -> its alpha (peft)
+    rslora: bool = False  # the scale is alpha / sqrt(rank)
+    # kron_rank, rank_patterns: ranks of peft's LoKr and LoHa, which the tensors do not always show
     kron_rank: float | None = None
     rank_patterns: Mapping[str, Any] = field(default_factory=dict)
-    folded: bool = False
+    folded: bool = False  # alpha has already been multiplied into the matrices
 
     def alpha_of(self, spellings: Sequence[str], rank: int) -> float:
         """Return a layer's scale times its rank. A pattern may match any of its `spellings`."""
@@ -625,21 +601,21 @@ def check_fit(
         first, why = next(iter(sorted(wrong.items())), (strange[0] if strange else "", UNKNOWN))
         remedy = f"it was made for {made_for[:80]}: choose that" if made_for else "choose the model it was made for"
         more = "" if matched == 0 else f", or take what fits with {FORCE}"
-        sentence = (
+        raise ConfigError.of(
+            "model",
             f"{title} does not fit {model}: {matched} of its {total} layers match, {FIT_LIMIT:.0%} are needed "
-            f"(not {first[:80]}: {why}); {remedy}{more}"
+            f"(not {first[:80]}: {why}); {remedy}{more}",
         )
-        raise ConfigError(sentence, {"model": sentence})
     inputs_of = {layer: lora.tensors[f"{layer}.{DOWN}"][0].numel() for layer in INPUT_LAYERS if layer in lora.layers}
     inputs_of |= lora.wide
     wider = (layer for layer, count in inputs_of.items() if layer in sizes and count > sizes[layer][1])
     if not force and (layer := next(wider, "")):
-        sentence = (
+        raise ConfigError.of(
+            "model",
             f"{title} is for a model with more inputs: its {layer} takes {inputs_of[layer]} values, that of {model} "
             f"{sizes[layer][1]}, so this is a control or image-to-video LoRA, which does not work without its input "
-            f"layer; choose the model it was made for, or take the other layers with {FORCE}"
+            f"layer; choose the model it was made for, or take the other layers with {FORCE}",
         )
-        raise ConfigError(sentence, {"model": sentence})
     return wrong
 
 

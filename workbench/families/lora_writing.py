@@ -44,27 +44,19 @@ PREFIX = "transformer"
 
 @dataclass(frozen=True)
 class LoraFormat:
-    """A file format of LoRAs.
+    """A file format of LoRAs."""
 
-    id: its name in settings.
-    title, help: for people.
-    write: returns a file's contents, given the family's layer names. Raises ConfigError for a LoRA that does not fit.
-    readers: programs that apply such a file exactly (measured in docs/loras.md).
-    outside: the reader that also applies layers outside the blocks; "" if none is known.
-    suffix: of its files.
-    warning: where such a file loads without an error and has no effect; "" if nothing is known.
-    lokr: programs that read a LoKr as one from such a file; "" if it becomes a LoRA.
-    """
-
-    id: str
+    id: str  # its name in settings
+    # title, help: for people
     title: str
     help: str
+    # Returns a file's contents, given the family's layer names. Raises ConfigError for a LoRA that does not fit.
     write: Callable[[LoraWeights, LayerNames], Written]
-    readers: tuple[str, ...] = ()
-    outside: str = ""
-    suffix: str = ".safetensors"
-    warning: str = ""
-    lokr: str = ""
+    readers: tuple[str, ...] = ()  # programs that apply such a file exactly (measured in docs/loras.md)
+    outside: str = ""  # the reader that also applies layers outside the blocks; "" if none is known
+    suffix: str = ".safetensors"  # of its files
+    warning: str = ""  # where such a file loads without an error and has no effect; "" if nothing is known
+    lokr: str = ""  # programs that read a LoKr as one from such a file; "" if it becomes a LoRA
 
     @property
     def read_by(self) -> str:
@@ -235,6 +227,9 @@ LYCORIS = LoraFormat(
     lokr="LyCORIS",
 )
 FORMATS = (DIFFUSERS, PORTABLE, FINETRAINERS)
+# Formats that families with names of their own adapt; they also write the help.
+COMFYUI = LoraFormat("comfyui", "ComfyUI", "", comfyui, ("ComfyUI",), "ComfyUI", lokr="ComfyUI")
+KOHYA = replace(COMFYUI, id="kohya", title="kohya, musubi-tuner", write=kohya, lokr="musubi-tuner and ComfyUI")
 
 
 def passed_over_by_comfyui(title: str, *formats: LoraFormat) -> tuple[LoraFormat, ...]:

@@ -7,7 +7,7 @@ LoRA matrices:
     LoHa     (w1_a @ w1_b) * (w2_a @ w2_b), by element  hada_w1_a, hada_w1_b, hada_w2_a, hada_w2_b; hada_t1, hada_t2
     LoCon    up @ core @ down                           lora_up, lora_mid, lora_down
 
-A LoCon with a core becomes an exact LoRA, and so do a LoKr and a LoHa of low rank. Others become the best approximation
+A LoCon with a core becomes an exact LoRA, as do a LoKr and a LoHa of low rank. Others become the best approximation
 of rank LARGEST, with the error reported. peft uses the same names.
 """
 
@@ -48,13 +48,11 @@ class RankLimit:
 
 @dataclass(frozen=True)
 class LowRankProduct:
-    """A low-rank approximation, up [outputs, rank] @ down [rank, inputs].
-
-    lost, total: sums of squares of the error and of the original.
-    """
+    """A low-rank approximation, up [outputs, rank] @ down [rank, inputs]."""
 
     up: torch.Tensor
     down: torch.Tensor
+    # lost, total: sums of squares of the error and of the original
     lost: float
     total: float
 

@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
 from workbench.families.base import Family, ImageScale, OwnSetting
-from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
+from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
-from workbench.families.model import Frames, Model
+from workbench.families.model import ClipSize, Frames, Model, Shapes
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
@@ -255,18 +255,16 @@ OUTSIDE = {
 }
 READERS = "this workbench, diffusers, finetrainers, ComfyUI, LTX-Video-Trainer or diffusion-pipe"
 NAMES = LayerNames("LTX-Video", "transformer_blocks", IN_BLOCK, OUTSIDE, READERS, "transformer_blocks")
+COMFYUI = replace(
+    lora_writing.COMFYUI,
+    help="The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
+    "weights.",
+    write=lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
+    readers=("ComfyUI", "diffusers"),
+)
 FORMATS = (
     *lora_writing.passed_over_by_comfyui("LTX-Video", *lora_writing.FORMATS),
-    lora_writing.LoraFormat(
-        "comfyui",
-        "ComfyUI",
-        "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
-        "weights.",
-        lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
-        ("ComfyUI", "diffusers"),
-        "ComfyUI",
-        lokr="ComfyUI",
-    ),
+    COMFYUI,
     *lora_writing.passed_over_by_comfyui("LTX-Video", lora_writing.LYCORIS),
 )
 
@@ -309,6 +307,11 @@ class LTXVideo(Family):
     position_bytes = 8
     float32_latents = True
     auto_for_float32 = "bfloat16"
+    own_first_frames = OwnSetting(0.1, "as LTX-Video-Trainer trains 2B")
+    own_defaults = {
+        "timestep_density": OwnSetting("logit-normal", "LTX-Video-Trainer: its mean rises with the clip's size"),
+        "timestep_shift": OwnSetting(1.0, "none, as in LTX-Video-Trainer"),
+    }
 
     # ---- facts
 
@@ -319,7 +322,6 @@ class LTXVideo(Family):
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
-        found = replace(found, shown_bytes=0 if found.timed_bytes else self.timed_number)
         return replace(found, text_tokens=TEXT_TOKENS) if model.pipeline == CONDITION else found
 
     def compression(self, vae: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -343,19 +345,15 @@ class LTXVideo(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, torch.Tensor], shapes: Shapes) -> dict[str, torch.Tensor]:
         from diffusers.loaders import single_file_utils as diffusers
 
         if part == "vae":
             prefixed = {f"vae.{name}": tensor for name, tensor in tensors.items()}
-            found: dict[str, torch.Tensor] = diffusers.convert_ltx_vae_checkpoint_to_diffusers(prefixed)
-        elif part == "transformer":
-            found = diffusers.convert_ltx_transformer_checkpoint_to_diffusers(tensors)
-        else:
-            found = super().from_file(part, tensors, shapes)
-        return found
+            return dict(diffusers.convert_ltx_vae_checkpoint_to_diffusers(prefixed))
+        if part == "transformer":
+            return dict(diffusers.convert_ltx_transformer_checkpoint_to_diffusers(tensors))
+        return super().from_file(part, tensors, shapes)
 
     # ---- captions
 
@@ -396,10 +394,6 @@ class LTXVideo(Family):
             timestep = latents.new_full((len(latents),), DECODE_TIMESTEP)
         video: torch.Tensor = vae.decode(latents, timestep, return_dict=False)[0]
         return video
-
-    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
-        """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
-        return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
 
     def given_to_sample(
         self, folder: Path, image: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
@@ -513,15 +507,6 @@ class LTXVideo(Family):
 
     # ---- training and sampling
 
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        shown = {"first_frame_share": OwnSetting(0.1, "as LTX-Video-Trainer trains 2B")}
-        return {
-            **super().own_settings(model),
-            **(shown if model.task == "text-to-video" else {}),
-            "timestep_density": OwnSetting("logit-normal", "LTX-Video-Trainer: its mean rises with the clip's size"),
-            "timestep_shift": OwnSetting(1.0, "none, as in LTX-Video-Trainer"),
-        }
-
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return TokensSchedule(chosen)
 
@@ -560,30 +545,20 @@ class LTXVideo(Family):
         return unpacked
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
-        import numpy as np
-
-        made, steps = self.load_scheduler(options.folder, options.scheduler), options.steps
+        scheduler = self.load_scheduler(options.folder, options.scheduler)
         if is_condition(options.folder):
-            return ConditionSteps(made, options)
-        tokens, values = math.prod(options.latents_shape[1:]), made.config
-        if steps < 2 and values.shift_terminal:
-            sentence = f"steps is {steps}, {self.title} needs at least two noise levels: use 2 or more"
-            raise ConfigError(sentence, {"steps": sentence})
-        slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
-        mu = values.base_shift + slope * (tokens - values.base_image_seq_len)
-        return FlowSteps(made, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+            return ConditionSteps(scheduler, options)
+        return steps_shifted_by_tokens(scheduler, options, self.title)
 
     # ---- the rest
 
-    def usage_extras(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
-    ) -> UsageExtras:
+    def usage_extras(self, model: Model, folder: Path, shape: ClipSize, image_scale: ImageScale) -> UsageExtras:
         # A VAE without a timestep (0.9.0) ignores these.
         decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
 
     def usage_told(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
     ) -> UsageExtras:
         frames = [kind for kind in told if model.pipeline == CONDITION and kind in KINDS and kind != "mask"]
         found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in frames])

@@ -11,9 +11,9 @@ missing stream or between the streams is computed. diffusers always computes bot
 token of zeros, with attention between the streams off (isolate_modalities), which gives the same prediction. Layers
 that a run's loss does not need are never trained (`unreached_layers`).
 
-A run that learns picture and sound draws noise and s for each stream apart, s from the density for its own number of
-tokens, and adds the two errors (flexible.py, _process_modality and compute_loss; the older text_to_video.py drew one s
-for both). Attention between the streams receives the other stream's s. A sound is a spectrogram (`sound`) of the mean
+A run that learns picture and sound draws noise and s separately for each stream, s from the density for its own number
+of tokens, and adds the two errors (flexible.py, _process_modality and compute_loss; the older text_to_video.py drew one
+s for both). Attention between the streams receives the other stream's s. A sound is a spectrogram (`sound`) of the mean
 of its autoencoder's posterior, about 25 tokens a second, each of all channels and frequencies. A stream that is given
 to the other (is_generated false) is clean, at s = 0 and without loss; which layers then learn is as in a2v_lora.yaml
 and v2a_lora.yaml.
@@ -23,9 +23,9 @@ quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replace
 and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
 
 A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
-after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance is
-what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
-blocks of 2.0 ignore it in diffusers) and from separate streams, then rescaled. A stream that is given to a sample stays
+after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance follows the pipeline's
+defaults: away from the negative prompt, from self-attention skipped in one block (2.3; the blocks of 2.0 ignore it in
+diffusers) and from separate streams, then rescaled. A stream that is given to a sample stays
 clean at s = 0 and is not guided: it keeps its prompt and its self-attention (ltx-trainer, validation_runner.py, and
 ltx-pipelines, a2vid_two_stage.py; diffusers has no such pipeline).
 
@@ -47,13 +47,19 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
-from workbench.families import lora_writing
+from workbench.families import lora_writing, ltx
 from workbench.families.base import Family, ImageScale, OwnSetting
-from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
+from workbench.families.denoising import (
+    DenoiseInputs,
+    Denoising,
+    FlowSteps,
+    SamplerSteps,
+    StepOptions,
+    steps_shifted_by_tokens,
+)
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
-from workbench.families.model import Frames, Model
+from workbench.families.model import Frames, Model, Shapes
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
     ALONE,
@@ -183,16 +189,7 @@ NAMES = LayerNames(
 )
 FORMATS = (
     *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
-    lora_writing.LoraFormat(
-        "comfyui",
-        "ComfyUI, LTX-2's trainer",
-        "The authors' names (diffusion_model.transformer_blocks.0.attn1.to_q), the strength multiplied into the "
-        "weights.",
-        lora_writing.comfyui_without_alpha("ComfyUI"),  # diffusers refuses these names with an alpha
-        ("ComfyUI", "diffusers"),
-        "ComfyUI",
-        lokr="ComfyUI",
-    ),
+    replace(ltx.COMFYUI, title="ComfyUI, LTX-2's trainer"),
     lora_writing.LoraFormat(
         "kohya",
         "musubi-tuner's fork for LTX-2",
@@ -409,6 +406,11 @@ class LTX2(Family):
     auto_for_float32 = "bfloat16"
     file_parts = ("text_encoder", "transformer", "vae", "audio_vae")
     image_dropout = 0.5  # i2v_lora.yaml of the authors' trainer shows half of the clips their first frame
+    own_first_frames = OwnSetting(0.1, "as text_to_video of the authors' trainer")
+    own_defaults = {
+        "timestep_density": OwnSetting("logit-normal", "stretched, a tenth uniform, as the authors' trainer"),
+        "timestep_shift": OwnSetting(1.0, "none, as in the authors' trainer"),
+    }
 
     # ---- facts
 
@@ -423,9 +425,8 @@ class LTX2(Family):
         found = super().facts_of(model, folder)
         own = config(folder, "transformer") if folder else self.part_config(model, "transformer")
         picture, sound = text_widths(own)
-        found = replace(found, text_width=picture, second_text_width=sound)
-        shown, passes = 0 if found.timed_bytes else self.timed_number, 4 if perturbed_block(own) else 3
-        found = replace(found, shown_bytes=shown, guided_passes=passes)
+        passes = 4 if perturbed_block(own) else 3
+        found = replace(found, text_width=picture, second_text_width=sound, guided_passes=passes)
         return replace(found, learning=with_sound(found, own))
 
     def positions(self, transformer: Mapping[str, Any]) -> int:
@@ -449,25 +450,20 @@ class LTX2(Family):
 
     # ---- single files
 
-    def from_file(
-        self, part: str, tensors: dict[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]
-    ) -> dict[str, torch.Tensor]:
+    def from_file(self, part: str, tensors: dict[str, torch.Tensor], shapes: Shapes) -> dict[str, torch.Tensor]:
         from diffusers.loaders import single_file_utils as diffusers
 
         if part == "vae":
             found: dict[str, torch.Tensor] = diffusers.convert_ltx2_vae_to_diffusers(tensors)
             for theirs, ours in VAE_23.items():
                 found = {name.replace(theirs, ours): tensor for name, tensor in found.items()}
-        elif part == "audio_vae":
-            found = diffusers.convert_ltx2_audio_vae_to_diffusers(tensors)
-        elif part == "transformer":
+            return found
+        if part == "audio_vae":
+            return dict(diffusers.convert_ltx2_audio_vae_to_diffusers(tensors))
+        if part == "transformer":  # the library leaves a name of 2.3
             found = diffusers.convert_ltx2_transformer_to_diffusers(tensors)
-            found = {
-                name.replace("prompt_adaln_single.", "prompt_adaln."): one for name, one in found.items()
-            }  # of 2.3
-        else:
-            found = super().from_file(part, tensors, shapes)
-        return found
+            return {name.replace("prompt_adaln_single.", "prompt_adaln."): one for name, one in found.items()}
+        return super().from_file(part, tensors, shapes)
 
     # ---- captions
 
@@ -524,10 +520,6 @@ class LTX2(Family):
         mean, std = vae.latents_mean.view(1, -1, 1, 1, 1), vae.latents_std.view(1, -1, 1, 1, 1)
         return mean, std / vae.config.scaling_factor
 
-    def own_first_frame(self, latents: torch.Tensor, kept: torch.Tensor) -> Given | None:
-        """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
-        return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
-
     # ---- sound
 
     def sound_rate(self, folder: Path) -> int:
@@ -568,15 +560,6 @@ class LTX2(Family):
         return Sound(waves[0].float().cpu().numpy(), vocoder.config.output_sampling_rate)
 
     # ---- training
-
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        shown = {"first_frame_share": OwnSetting(0.1, "as text_to_video of the authors' trainer")}
-        return {
-            **super().own_settings(model),
-            **(shown if model.task == "text-to-video" else {}),
-            "timestep_density": OwnSetting("logit-normal", "stretched, a tenth uniform, as the authors' trainer"),
-            "timestep_shift": OwnSetting(1.0, "none, as in the authors' trainer"),
-        }
 
     def noise_schedule(self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED) -> FlowSchedule:
         return StretchedSchedule(chosen)
@@ -644,10 +627,8 @@ class LTX2(Family):
         count, (frames, height, width) = len(latents), latents.shape[2:]
         alone, sizes = sound is None, transformer.config
         if sound is None:
-            sound, words = (
-                latents.new_zeros(count, 1, sizes.audio_in_channels),
-                text.new_zeros(count, 1, text_widths(sizes)[1]),
-            )
+            sound = latents.new_zeros(count, 1, sizes.audio_in_channels)
+            words = text.new_zeros(count, 1, text_widths(sizes)[1])
         else:
             words = inputs.text["audio_embeds"]
         known = given is not None and given.known is not None
@@ -677,17 +658,11 @@ class LTX2(Family):
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
         import numpy as np
 
-        made, steps = self.load_scheduler(options.folder, options.scheduler), options.steps
-        values = made.config
-        if not values.use_dynamic_shifting:
-            sigmas = np.array(DISTILLED) if steps == len(DISTILLED) else np.linspace(1.0, 1 / steps, steps)
-            return FlowSteps(made, None, options.device, sigmas=sigmas)
-        if steps < 2 and values.shift_terminal:
-            sentence = f"steps is {steps}, {self.title} needs at least two noise levels: use 2 or more"
-            raise ConfigError(sentence, {"steps": sentence})
-        slope = (values.max_shift - values.base_shift) / (values.max_image_seq_len - values.base_image_seq_len)
-        mu = values.base_shift + slope * (math.prod(options.latents_shape[1:]) - values.base_image_seq_len)
-        return FlowSteps(made, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
+        scheduler, steps = self.load_scheduler(options.folder, options.scheduler), options.steps
+        if scheduler.config.use_dynamic_shifting:
+            return steps_shifted_by_tokens(scheduler, options, self.title)
+        sigmas = np.array(DISTILLED) if steps == len(DISTILLED) else np.linspace(1.0, 1 / steps, steps)
+        return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
     def sound_noise(self, inputs: DenoiseInputs) -> torch.Tensor:
         """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipeline does after the picture's."""

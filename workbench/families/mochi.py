@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
 from workbench.families.base import BACKENDS, Family, ImageScale, OwnSetting
-from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions
+from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions, check_two_levels
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import (
     DOWN,
@@ -39,6 +39,8 @@ from workbench.families.lora_files import (
     LoraWeights,
     even,
     refuse_more_than_matrices,
+    stacked,
+    unstacked,
     without_alpha,
 )
 from workbench.families.lora_names import ATTENTION, LayerNames
@@ -134,8 +136,6 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
 
     Layers that the authors stack become one pair of matrices, whose B is block-diagonal.
     """
-    import torch
-
     refuse_more_than_matrices(lora, "ComfyUI")
     one, parts = even(without_alpha(lora)), dict[str, list[str]]()
     ours = {layer: theirs for theirs, layers in FUSED.items() for layer in layers} | {LAST_NORM: "mod_y"}
@@ -144,21 +144,16 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
         if match is None or match[2] not in ours:
             raise ConfigError(f"the LoRA changes {layer[:80]}, which Mochi's own format does not have: choose portable")
         parts.setdefault(f"blocks.{match[1]}.{ours[match[2]]}", []).append(layer)
-    found = dict[str, torch.Tensor]()
+    found: dict[str, Tensor] = {}
     for name, layers in parts.items():
         _, number, theirs = name.split(".", 2)
         every = layers if theirs == "mod_y" else [f"transformer_blocks.{number}.{layer}" for layer in FUSED[theirs]]
-        rows = one.tensors[f"{layers[0]}.{UP}"].shape[0]
-        ups, at = [], 0
-        for layer in every:
-            up = torch.zeros(rows, one.rank * len(layers), dtype=one.tensors[f"{layers[0]}.{UP}"].dtype)
+        pairs = {}
+        for place, layer in enumerate(every):
             if layer in layers:
-                own = one.tensors[f"{layer}.{UP}"]
-                up[:, at : at + one.rank] = halves_swapped(own) if theirs.endswith("w1") else own
-                at += one.rank
-            ups.append(up)
-        found[f"{name}.lora_A"] = torch.cat([one.tensors[f"{layer}.{DOWN}"] for layer in every if layer in layers])
-        found[f"{name}.lora_B"] = torch.cat(ups)
+                up = one.tensors[f"{layer}.{UP}"]
+                pairs[place] = one.tensors[f"{layer}.{DOWN}"], halves_swapped(up) if theirs.endswith("w1") else up
+        found[f"{name}.lora_A"], found[f"{name}.lora_B"] = stacked(pairs, len(every))
     kwargs: dict[str, int] = {}
     for kind, part in (("qkv_proj", "attn.qkv_"), ("out_proj", "attn.proj_")):
         ranks = [down.shape[0] for name, down in found.items() if part in name and name.endswith("lora_A")]
@@ -168,9 +163,7 @@ def as_authors(lora: LoraWeights, names: LayerNames) -> Written:
 
 
 def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, Tensor]:
-    """Convert such a file to our names, the strength multiplied in, and keep other tensors. Raises ConfigError."""
-    import torch
-
+    """Convert the fine-tuner's file to our names, the strength multiplied in. Others stay. Raises ConfigError."""
     try:
         noted = json.loads(metadata.get(KWARGS, "{}"))
         scales = {
@@ -180,7 +173,8 @@ def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, Tensor]:
         }
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise ConfigError("the LoRA's notes on rank and alpha (kwargs) are damaged: export it again") from error
-    found, pairs = dict[str, torch.Tensor](), dict[tuple[str, str], dict[str, torch.Tensor]]()
+    found: dict[str, Tensor] = {}
+    pairs: dict[tuple[str, str], dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if (match := OF_AUTHORS.fullmatch(name)) is not None and match["layer"] in FUSED:
             pairs.setdefault((match["block"], match["layer"]), {})[match["matrix"]] = tensor
@@ -192,17 +186,11 @@ def as_ours(tensors: Tensors, metadata: Mapping[str, str]) -> dict[str, Tensor]:
             raise ConfigError(f"the LoRA's matrices of blocks.{block}.{theirs} are incomplete: export it again")
         if theirs == "mod_y" and pair["B"].shape[0] < pair["A"].shape[1]:  # the last block's has a quarter of the rows
             layers = (LAST_NORM,)
-        up = pair["B"] * scales.get(theirs.partition(".")[2].partition("_")[0], 1.0)
-        for layer, part in zip(layers, up.chunk(len(layers)), strict=True):
-            used = part.any(dim=0)  # columns of the other stacked layers are zero
-            if not used.any():
-                if pair["B"].any():
-                    continue
-                used = torch.ones_like(used)
-            own = part[:, used]
-            name = f"transformer_blocks.{block}.{layer}"
-            found[f"{name}.{DOWN}"] = pair["A"][used].contiguous()
-            found[f"{name}.{UP}"] = (halves_swapped(own) if theirs.endswith("w1") else own).contiguous()
+        scale = scales.get(theirs.partition(".")[2].partition("_")[0], 1.0)
+        for place, (down, up) in unstacked(pair["A"], pair["B"], len(layers)).items():
+            name = f"transformer_blocks.{block}.{layers[place]}"
+            found[f"{name}.{DOWN}"] = down
+            found[f"{name}.{UP}"] = scale * (halves_swapped(up) if theirs.endswith("w1") else up)
     return found
 
 
@@ -272,8 +260,9 @@ class JointAttention:
         mask = None
         if attention_mask.dtype == torch.bool:
             if not self.takes_masks:
-                sentence = "attention is flash, which cannot mask padding: choose auto, or a batch of one clip"
-                raise ConfigError(sentence, {"attention": sentence})
+                raise ConfigError.about(
+                    "attention is flash, which cannot mask padding: choose auto, or a batch of one clip"
+                )
             mask = torch.nn.functional.pad(attention_mask, (video.shape[1], 0), value=True)[:, None, None]
         found = dispatch_attention_fn(*tokens, attn_mask=mask, backend=self.backend).flatten(2).to(video.dtype)
         video, text = found.split_with_sizes((video.shape[1], text.shape[1]), dim=1)
@@ -317,6 +306,10 @@ class Mochi(Family):
     position_bytes = 4
     float32_latents = True
     auto_for_float32 = "bfloat16"
+    own_defaults = {
+        "timestep_density": OwnSetting("uniform", "as the authors' fine-tuner"),
+        "timestep_shift": OwnSetting(1.0, "none, as in the authors' fine-tuner"),
+    }
 
     # ---- facts
 
@@ -337,13 +330,6 @@ class Mochi(Family):
             encoder_operations=1030.0,
             decoder_operations=1685.0,
         )
-
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        return {
-            **super().own_settings(model),
-            "timestep_density": OwnSetting("uniform", "as the authors' fine-tuner"),
-            "timestep_shift": OwnSetting(1.0, "none, as in the authors' fine-tuner"),
-        }
 
     # ---- single files
 
@@ -405,9 +391,7 @@ class Mochi(Family):
         return -predicted
 
     def sampler_steps(self, options: StepOptions) -> SamplerSteps:
-        if options.steps < 2:
-            sentence = f"steps is {options.steps}, {self.title} needs at least two noise levels: use 2 or more"
-            raise ConfigError(sentence, {"steps": sentence})
+        check_two_levels(options.steps, self.title)
         return MochiSteps(self.load_scheduler(options.folder, options.scheduler), options.steps, options.device)
 
     # ---- LoRA files and model cards

@@ -43,15 +43,11 @@ class Frames:
 
 @dataclass(frozen=True)
 class Expert:
-    """One of a model's transformers. Models have one, or two for different noise levels.
+    """One of a model's transformers. Models have one, or two for different noise levels."""
 
-    name: "" if it is the only one.
-    part: subfolder of its weights.
-    lowest, highest: range of noise levels it handles, 0 to 1, without the upper end.
-    """
-
-    name: str
-    part: str = "transformer"
+    name: str  # "" if it is the only one
+    part: str = "transformer"  # subfolder of its weights
+    # lowest, highest: range of noise levels it handles, 0 to 1, without the upper end
     lowest: float = 0.0
     highest: float = 1.0
 
@@ -68,73 +64,54 @@ HIGH_NOISE, LOW_NOISE = "high noise", "low noise"
 class Model:
     """One set of weights.
 
-    id: its name in settings.
-    title: its name for people.
-    source: Hub repository, or a folder if `local`.
-    revision: commit of the Hub repository, pinned or chosen by the user.
-    variant: set of weights in the repository, such as "fp16"; "" for the default one.
-    aliases: other names of the repository on the Hub.
-    frames, fps, height, width: what it was trained for, and the defaults of forms.
-    frame_rule, size_multiple: legal frame counts and sizes.
-    largest: largest legal (height, width); None for no limit.
-    fixed_size: only its own height and width are legal.
-    license_file: path of the license text in the repository; "" for the repository's page.
     steps, guidance_scale, scheduler, negative_prompt: defaults of samples and previews.
-    guidance_scale_2: guidance scale of the low-noise expert; None: the same.
-    flow_shift: shift of the noise levels in samples and previews; None: the scheduler's own.
-    small_flow_shift: the same for frames of at most SMALL pixels; None: no difference.
-    dynamic_guidance: curve of the guidance scale over the steps (denoising.Guidance).
-    boundary: noise level above which the high-noise expert takes over, 0 to 1; 0 for models with one transformer.
-    zeros_without_prompt: guide away from zero embeddings without a negative prompt, for some full fine-tunes.
-    pipeline: diffusers' pipeline class, if the family has several for the task.
-    preservation_prompts: prompts that measure prior drift; empty: the family's.
-    recipes: table of assets/recipes.toml; "": the family's.
-    distilled: what was distilled into its weights, "guidance" or "steps"; "" if nothing was.
-    distilled_from: id of the model that it was distilled from, which is the one to train.
-    files: (part, path of a single file) for parts whose weights are read from a file instead: see own_files.
-    stored: the transformer's dtype for precision auto, if its weights are read from a file.
-    whole_gb: download_gb of the model whose parts `files` replace; 0 without files.
     """
 
-    id: str
-    title: str
+    id: str  # its name in settings
+    title: str  # its name for people
     family: str
-    source: str
-    revision: str | None
+    source: str  # Hub repository, or a folder if `local`
+    revision: str | None  # commit of the Hub repository, pinned or chosen by the user
     task: Task
+    # frames, fps, height, width: what it was trained for, and the defaults of forms
     frames: int
     fps: int
     height: int
     width: int
+    # frame_rule, size_multiple: legal frame counts and sizes
     frame_rule: Frames
     size_multiple: int
     steps: int
     guidance_scale: float
     scheduler: str
     license: str
-    license_file: str = "LICENSE"
-    largest: tuple[int, int] | None = None
+    license_file: str = "LICENSE"  # path of the license text in the repository; "" for the repository's page
+    largest: tuple[int, int] | None = None  # largest legal (height, width); None for no limit
     download_gb: float = 0.0
     local: bool = False
     embedded: bool = False
-    fixed_size: bool = False
-    preservation_prompts: tuple[str, ...] = ()
-    recipes: str = ""
-    variant: str = ""
+    fixed_size: bool = False  # only its own height and width are legal
+    preservation_prompts: tuple[str, ...] = ()  # prompts that measure prior drift; empty: the family's
+    recipes: str = ""  # table of assets/recipes.toml; "": the family's
+    variant: str = ""  # set of weights in the repository, such as "fp16"; "" for the default one
     negative_prompt: str = ""
-    guidance_scale_2: float | None = None
-    flow_shift: float | None = None
-    small_flow_shift: float | None = None
-    dynamic_guidance: Curve = "off"
+    guidance_scale_2: float | None = None  # guidance scale of the low-noise expert; None: the same
+    flow_shift: float | None = None  # shift of the noise levels in samples and previews; None: the scheduler's own
+    small_flow_shift: float | None = None  # the same for frames of at most SMALL pixels; None: no difference
+    dynamic_guidance: Curve = "off"  # curve of the guidance scale over the steps (denoising.Guidance)
+    # Noise level above which the high-noise expert takes over, 0 to 1; 0 for models with one transformer
     boundary: float = 0.0
+    # Guide away from zero embeddings without a negative prompt, for some full fine-tunes
     zeros_without_prompt: bool = False
-    pipeline: str = ""
-    aliases: tuple[str, ...] = ()
+    pipeline: str = ""  # diffusers' pipeline class, if the family has several for the task
+    aliases: tuple[str, ...] = ()  # other names of the repository on the Hub
+    # What was distilled into its weights, "guidance" or "steps"; "" if nothing was
     distilled: Literal["", "guidance", "steps"] = ""
-    distilled_from: str = ""
+    distilled_from: str = ""  # id of the model that it was distilled from, which is the one to train
+    # (part, path of a single file) for parts whose weights are read from a file instead: see own_files
     files: tuple[tuple[str, str], ...] = ()
-    stored: str = ""
-    whole_gb: float = 0.0
+    stored: str = ""  # the transformer's dtype for precision auto, if its weights are read from a file
+    whole_gb: float = 0.0  # download_gb of the model whose parts `files` replace; 0 without files
 
     @property
     def experts(self) -> tuple[Expert, ...]:

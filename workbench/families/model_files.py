@@ -229,6 +229,12 @@ def is_layered(folder: Path, part: str) -> bool:
     return (folder / part).is_dir() and part in shared_parts(folder)
 
 
+def part_homes(folder: Path, part: str) -> list[Path]:
+    """Return the folders of a part's weights. If a tensor is in two of them, the first counts."""
+    own = part_folder(folder, part)
+    return [own, shared_parts(folder)[part]] if is_layered(folder, part) else [own]
+
+
 # ---- parts in single files: see own_files
 
 # JSON in a part's folder: "file" has its weights, "stored" is a transformer's dtype for precision auto.
@@ -301,6 +307,11 @@ def index(folder: Path) -> dict[str, Any]:
     """Read model_index.json, which names the classes of a pipeline's parts."""
     found: dict[str, Any] = read_json(folder / INDEX)
     return found
+
+
+def has_part(folder: Path, part: str) -> bool:
+    """Return whether a pipeline has a part. model_index.json may list it without a class."""
+    return bool((index(folder).get(part) or [None])[0])
 
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"  # of a part in diffusers
@@ -422,18 +433,15 @@ def part_identity(model: Model, folder: Path, part: str) -> str:
         return f"{path}={path.stat().st_size}/{path.stat().st_mtime_ns}"
     if model.revision:
         return f"{model.pinned}/{part}"
-    homes = [part_folder(folder, part)] + ([shared_parts(folder)[part]] if is_layered(folder, part) else [])
     return "+".join(
         f"{home}:" + ",".join(f"{f.name}={f.stat().st_size}/{f.stat().st_mtime_ns}" for f in sorted(home.iterdir()))
-        for home in homes
+        for home in part_homes(folder, part)
     )
 
 
 def _weights(folder: Path, part: str) -> list[Path]:
     """Return a part's weight files. If a tensor is in two of them, the first counts. Raises ModelUnavailable."""
-    found = sorted(part_folder(folder, part).glob("*.safetensors"))
-    if is_layered(folder, part):
-        found += sorted(shared_parts(folder)[part].glob("*.safetensors"))
+    found = [path for home in part_homes(folder, part) for path in sorted(home.glob("*.safetensors"))]
     if not found:
         raise ModelUnavailable(f"{folder / part} holds no .safetensors file: download the model again")
     return found

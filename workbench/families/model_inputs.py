@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,36 +20,27 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class CaptionTokens:
-    """How much of one caption the text encoder reads.
+    """How much of one caption the text encoder reads."""
 
-    count: the caption's tokens, with the closing one.
-    limit: the most tokens that are read.
-    cut: the end of the caption that is cut off; "" if all of it is read.
-    """
-
-    count: int
-    limit: int
-    cut: str
+    count: int  # the caption's tokens, with the closing one
+    limit: int  # the most tokens that are read
+    cut: str  # the end of the caption that is cut off; "" if all of it is read
 
 
 @dataclass(frozen=True)
 class Given:
-    """Conditioning of a model beside the caption. Any part may be missing.
+    """Conditioning of a model beside the caption. Any part may be missing."""
 
-    beside: [B, ...], concatenated to the noisy latents' channels.
-    known: clean latents [B, ...] that replace the noisy ones, at timestep 0 and without loss: the first frames', or all
-        frames' if `where` is set.
-    kept: [B] bool, True for clips that keep their known frames; None for all.
-    where: bool, shaped as the latents with one channel: which latents are known, if not the first frames.
-    tokens: other inputs of the transformer, [B, ...]. Only the family knows the keys.
-    first: the initial noise [1, ...] of a sample, if the stock pipeline draws it before the conditioning's.
-    """
-
-    beside: torch.Tensor | None = None
+    beside: torch.Tensor | None = None  # [B, ...], concatenated to the noisy latents' channels
+    # Clean latents [B, ...] that replace the noisy ones, at timestep 0 and without loss: the first frames', or all
+    # frames' if `where` is set
     known: torch.Tensor | None = None
-    kept: torch.Tensor | None = None
+    kept: torch.Tensor | None = None  # [B] bool, True for clips that keep their known frames; None for all
+    # Other inputs of the transformer, [B, ...]. Only the family knows the keys.
     tokens: Tensors = field(default_factory=dict)
+    # The initial noise [1, ...] of a sample, if the stock pipeline draws it before the conditioning's
     first: torch.Tensor | None = None
+    # Bool, shaped as the latents with one channel: which latents are known, if not the first frames
     where: torch.Tensor | None = None
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Given:
@@ -99,20 +92,14 @@ class Given:
 
 @dataclass(frozen=True)
 class CallInputs:
-    """Inputs of one transformer call. All tensors but the timesteps have its dtype.
+    """Inputs of one transformer call. All tensors but the timesteps have its dtype."""
 
-    latents: noisy [B, ...], with known frames filled in.
-    timesteps: [B].
-    fps: frame rate of the clips.
-    conditioning_scale: factor on a side branch's output, for models that have one.
-    """
-
-    latents: torch.Tensor
+    latents: torch.Tensor  # noisy [B, ...], with known frames filled in
     text: Tensors
-    timesteps: torch.Tensor
+    timesteps: torch.Tensor  # [B]
     given: Given | None = None
-    fps: float = 8.0
-    conditioning_scale: float = 1.0
+    fps: float = 8.0  # frame rate of the clips
+    conditioning_scale: float = 1.0  # factor on a side branch's output, for models that have one
 
 
 # Values of the setting `sound`: in the last two, one stream is given, at timestep 0 and without loss.
@@ -123,18 +110,12 @@ GIVEN_STREAM = (SOUND_FOR_PICTURE, PICTURE_FOR_SOUND)
 
 @dataclass(frozen=True)
 class SoundInputs:
-    """The sound of a batch: the second stream of a model that makes picture and sound. Noise and time are its own.
+    """The sound of a batch: the second stream of a model that makes picture and sound. Noise and time are its own."""
 
-    latents: clean [B, tokens, channels].
-    noise: [B, tokens, channels].
-    timesteps: [B], from the model's noise schedule for so many tokens; 0 for a given sound.
-    learned: the run's setting `sound`. With "sound", neither stream attends to the other.
-    """
-
-    latents: torch.Tensor
-    noise: torch.Tensor
-    timesteps: torch.Tensor
-    learned: str = "picture+sound"
+    latents: torch.Tensor  # clean [B, tokens, channels]
+    noise: torch.Tensor  # [B, tokens, channels]
+    timesteps: torch.Tensor  # [B], from the noise schedule for this number of tokens; 0 for a given sound
+    learned: str = "picture+sound"  # the run's setting `sound`. With "sound", neither stream attends to the other.
 
     @classmethod
     def given(cls, latents: torch.Tensor) -> SoundInputs:
@@ -148,21 +129,15 @@ class SoundInputs:
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """A batch for `Family.loss`, on the transformer's device.
+    """A batch for `Family.loss`, on the transformer's device."""
 
-    latents: clean [B, ...].
-    noise: [B, ...].
-    timesteps: [B], from the model's noise schedule.
-    fps: frame rate of the clips.
-    sound: for `Family.losses`; None for clips without a sound, and for runs that do not learn it.
-    """
-
-    latents: torch.Tensor
+    latents: torch.Tensor  # clean [B, ...]
     text: Tensors
-    noise: torch.Tensor
-    timesteps: torch.Tensor
+    noise: torch.Tensor  # [B, ...]
+    timesteps: torch.Tensor  # [B], from the model's noise schedule
     given: Given | None = None
-    fps: float = 8.0
+    fps: float = 8.0  # frame rate of the clips
+    # For `Family.losses`; None for clips without a sound, and for runs that do not learn it
     sound: SoundInputs | None = None
 
     def rows(self, indices: torch.Tensor) -> ModelInputs:
@@ -181,17 +156,21 @@ class ModelInputs:
 # ---- captions
 
 
+def prompt_clean(caption: str) -> str:
+    """Clean a caption as diffusers' function of this name does: repair its encoding, unescape HTML, join lines."""
+    import ftfy
+
+    return re.sub(r"\s+", " ", html.unescape(html.unescape(ftfy.fix_text(caption)))).strip()
+
+
 @dataclass(frozen=True)
 class PromptEncoder:
-    """Tokenizer and text encoder, with the length that captions are padded and cut to.
-
-    second: the same of the model's second text encoder, if it has one.
-    """
+    """Tokenizer and text encoder, with the length that captions are padded and cut to."""
 
     tokenizer: Any
     model: Any
     max_length: int
-    second: PromptEncoder | None = None
+    second: PromptEncoder | None = None  # of the model's second text encoder, if it has one
 
     def to(self, device: torch.device) -> PromptEncoder:
         self.model.to(device)

@@ -39,17 +39,13 @@ DEFAULTS = 2
 
 @dataclass(frozen=True)
 class NoiseSettings:
-    """A run's choice of noise levels: its settings `timestep_density`, `timestep_shift` and `train_part`.
-
-    between: range of noise levels to draw from, 0 to 1: the trained expert's.
-    defaults: version of the family's defaults for what is not chosen, see DEFAULTS.
-    """
+    """A run's choice of noise levels: its settings `timestep_density`, `timestep_shift` and `train_part`."""
 
     density: Density = "model"
     shift: float | None = None
     part: TrainPart = "both"
-    between: tuple[float, float] = (0.0, 1.0)
-    defaults: int = DEFAULTS
+    between: tuple[float, float] = (0.0, 1.0)  # range of noise levels to draw from, 0 to 1: the trained expert's
+    defaults: int = DEFAULTS  # version of the family's defaults for what is not chosen, see DEFAULTS
 
 
 AS_PUBLISHED = NoiseSettings()

@@ -82,17 +82,13 @@ FILES = (".safetensors", ".gguf", ".sft", *TORCH_FILES)
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A model that people ask for and that cannot be trained here.
-
-    named: pattern of its name, in lower case, without an owner.
-    owner: the authors on the Hub, in lower case. Names of other owners are not refused: a fine-tune may have any name.
-    why: follows "which is not supported".
-    """
+    """A model that people ask for and that cannot be trained here."""
 
     title: str
+    # The authors on the Hub, in lower case. Names of other owners are not refused: a fine-tune may have any name.
     owner: str
-    named: str
-    why: str
+    named: str  # pattern of its name, in lower case, without an owner
+    why: str  # follows "which is not supported"
 
 
 # Sources: the models' licenses and cards, and diffusers' pipelines, as of November 2026.

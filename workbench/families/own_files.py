@@ -74,22 +74,18 @@ BESIDE = re.compile(r"(?:.+\.)?(?:scale_weight|weight_scale|scale_input|input_sc
 IN_BLOCK = re.compile(r"(?:^|[._])(?:blocks|block|layers)\.\d+\.")
 IGNORED = re.compile(r"(?:.*\.)?(?:spiece_model|tekken_model|logit_scale)|(?:video|audio)_embeddings_connector\..+")
 NEAR = 0.03  # a published model's size may differ by this share from a file's denoiser
-TELLS_NOISE = {"high": 0, "low": 1}  # in a file's name -> which expert it is
+NOISE_WORDS = {"high": 0, "low": 1}  # word in a file's name -> index of its expert
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One part of a model in a file.
-
-    part: "transformer", "vae", ... A text encoder may be a model's first or second one.
-    family: name of the family whose denoiser it is; "" for other parts.
-    tensors: name without `prefix` -> what the header says of it; scales and the like are not among them.
-    """
+    """One part of a model in a file."""
 
     path: Path
-    part: str
-    family: str
+    part: str  # "transformer", "vae", ... A text encoder may be a model's first or second one.
+    family: str  # name of the family whose denoiser it is; "" for other parts
     prefix: str
+    # Name without `prefix` -> what the header says of it; scales and the like are not among them
     tensors: Mapping[str, Stored]
 
     @property
@@ -197,13 +193,13 @@ def _stored(base: Model, pieces: Sequence[Piece]) -> str:
 def _part_of(family: Family, base: Model, piece: Piece, transformers: int) -> str:
     """Return the name of the part that a piece replaces. Raises ConfigError."""
     if piece.part == TRANSFORMER and len(base.experts) > 1:
-        said = [number for word, number in TELLS_NOISE.items() if word in piece.path.stem.lower()]
-        if len(said) != 1:
+        named = [number for word, number in NOISE_WORDS.items() if word in piece.path.stem.lower()]
+        if len(named) != 1:
             raise _refused(
                 f"{base.title} has a transformer for high noise and one for low noise, and {piece.path.name} does not "
                 f"say which it is: put 'high' or 'low' into its name"
             )
-        return base.experts[said[0]].part
+        return base.experts[named[0]].part
     if piece.part == TRANSFORMER and transformers > 1:
         raise _refused(f"{base.title} has one transformer, and {transformers} are given: leave the others out")
     if piece.part != TEXT:
@@ -242,14 +238,14 @@ def _published_like(pieces: Sequence[Piece], families: Sequence[Family]) -> tupl
     nearest = [model for model, distance in distances.items() if distance == least]
     others = sum(piece.values for piece in pieces if piece.part == VAE)
     words = " ".join(piece.path.stem for piece in denoisers).lower()
-    two = len(denoisers) > 1 or any(word in re.split(r"[\W_]+", words) for word in TELLS_NOISE)
+    two = len(denoisers) > 1 or any(word in re.split(r"[\W_]+", words) for word in NOISE_WORDS)
 
     def likeness(model: Model) -> tuple[float, ...]:
         parts = facts.published()[model.source].parts if model.source in facts.published() else {}
         vae = -abs(parts[VAE].values - others) if others and VAE in parts else 0
         tokens = re.split(r"[-_.]", model.id.lower())
-        said = sum(token in words for token in tokens)
-        return (vae, bool(model.boundary) == two, said / len(tokens), said)
+        found = sum(token in words for token in tokens)
+        return (vae, bool(model.boundary) == two, found / len(tokens), found)
 
     return family, max(nearest, key=likeness)
 
@@ -300,9 +296,9 @@ def _refuse_other_numbers(piece: Piece, header: Header) -> None:
     with piece.path.open("rb") as file:
         for name in (one for one in header.tensors if one.endswith(".comfy_quant")):
             file.seek(header.tensors[name].start)
-            said = file.read(header.tensors[name].end - header.tensors[name].start).decode("utf-8", "replace")
-            if '"float8_e' not in said or "convrot" in said:
-                raise _refused(f"model is {piece.path.name}, quantized as {said[:80]} ({name[:80]}), {remedy}")
+            text = file.read(header.tensors[name].end - header.tensors[name].start).decode("utf-8", "replace")
+            if '"float8_e' not in text or "convrot" in text:
+                raise _refused(f"model is {piece.path.name}, quantized as {text[:80]} ({name[:80]}), {remedy}")
     scales = {match["layer"]: header.tensors[name] for name in header.tensors if (match := SCALE.fullmatch(name))}
     for name, one in piece.tensors.items():
         scale = scales.get((piece.prefix + name).removesuffix(".weight"))
@@ -325,7 +321,7 @@ def check(family: Family, model: Model, folder: Path) -> None:
     for part, path in model.files:
         kind = family.part_class(folder, part)
         if not hasattr(kind, "load_config"):
-            continue  # of transformers, which is recognized while loading
+            continue  # a class of transformers, checked while loading
         piece = _piece(family, folder, part)
         with torch.device("meta"):
             tensors = {name: torch.empty(one.shape) for name, one in piece.tensors.items()}
@@ -347,13 +343,12 @@ def load(family: Family, folder: Path, part: str, dtype: torch.dtype) -> Any:
             return _assembled(kind, model_files.config(folder, part), fitting, dtype, kept)
         renamed = family.from_file(part, tensors, {})
         settings = kind.config_class.from_pretrained(home)
-        model, told = kind.from_pretrained(
+        model, info = kind.from_pretrained(
             None, config=settings, state_dict=renamed, dtype=dtype, output_loading_info=True
         )
-    if told["missing_keys"] or told["mismatched_keys"]:
-        _refuse_fit(
-            piece.path, part, sorted(told["missing_keys"]), [], [str(one[0]) for one in told["mismatched_keys"]]
-        )
+    missing, mismatched = sorted(info["missing_keys"]), [str(one[0]) for one in info["mismatched_keys"]]
+    if missing or mismatched:
+        _refuse_fit(piece.path, part, missing, [], mismatched)
     return model
 
 
@@ -499,4 +494,4 @@ def encoder_names(tensors: Tensors) -> Tensors:
 
 
 def _refused(sentence: str) -> ConfigError:
-    return ConfigError(sentence, {"model": sentence})
+    return ConfigError.of("model", sentence)

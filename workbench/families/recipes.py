@@ -42,24 +42,17 @@ class Advice:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train LoRAs of one subject, or in one mode.
-
-    evidence: how well documented it is, in one sentence.
-    clips, captions: advice on the dataset.
-    enough: number of clips below which to warn.
-    steps: (clips, steps), sorted, to interpolate linearly between.
-    why_steps: the reason for the steps.
-    settings: (setting, value, reason).
-    """
+    """How to train LoRAs of one subject, or in one mode."""
 
     subject: Subject | Mode
-    evidence: str
+    evidence: str  # how well documented it is, in one sentence
+    # clips, captions: advice on the dataset
     clips: Advice
     captions: Advice
-    enough: int
-    steps: tuple[tuple[int, int], ...]
-    why_steps: Advice
-    settings: tuple[tuple[str, Value, Advice], ...]
+    enough: int  # number of clips below which to warn
+    steps: tuple[tuple[int, int], ...]  # (clips, steps), sorted, to interpolate linearly between
+    why_steps: Advice  # the reason for the steps
+    settings: tuple[tuple[str, Value, Advice], ...]  # (setting, value, reason)
 
     def steps_for(self, clips: int) -> int:
         """Return the steps for a number of clips, rounded to tens."""

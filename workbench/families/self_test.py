@@ -30,18 +30,13 @@ LARGEST_WEIGHT = 1 << 26  # values of a base weight that is projected; larger on
 
 @dataclass(frozen=True)
 class SelfTestFacts:
-    """What a test says besides the LoRA's layers.
+    """What a test says besides the LoRA's layers."""
 
-    model: None if unknown. folder: of the model's files; None if they are not available.
-    base_model: the model's name in the file. expert: "" for a model with one transformer.
-    shift: of the noise levels in samples; None for the model's own.
-    """
-
-    base_model: str = ""
-    model: Model | None = None
-    folder: Path | None = None
-    expert: str = ""
-    shift: float | None = None
+    base_model: str = ""  # the model's name in the file
+    model: Model | None = None  # None if unknown
+    folder: Path | None = None  # of the model's files; None if they are not available
+    expert: str = ""  # "" for a model with one transformer
+    shift: float | None = None  # of the noise levels in samples; None for the model's own
     outputs: Outputs | None = None
 
 
@@ -113,10 +108,8 @@ def _weights(folder: Path, part: str, layers: tuple[str, ...]) -> dict[str, Any]
     """Return the numbers of a part's weights of these layers, reading no other tensor."""
     from safetensors import safe_open
 
-    homes = [model_files.part_folder(folder, part)]
-    if model_files.is_layered(folder, part):
-        homes.append(model_files.shared_parts(folder)[part])
     wanted, found = {f"{layer}.weight": layer for layer in layers}, dict[str, Any]()
+    homes = model_files.part_homes(folder, part)
     for path in (path for home in homes for path in sorted(home.glob("*.safetensors"))):
         with safe_open(path, framework="pt") as file:
             for name in set(file.keys()) & set(wanted):

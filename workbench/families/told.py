@@ -33,16 +33,11 @@ EXAMPLES = "as in first 0.3, prefix 9 0.1 or mask outside 0.2"
 
 @dataclass(frozen=True)
 class GivenKind:
-    """One way to give a model parts of a clip.
+    """One way to give a model parts of a clip."""
 
-    name: one of NAMES.
-    count: number of frames of a prefix, suffix or keyframes.
-    side: side of a mask that is known.
-    """
-
-    name: str
-    count: int = 0
-    side: str = ""
+    name: str  # one of NAMES
+    count: int = 0  # number of frames of a prefix, suffix or keyframes
+    side: str = ""  # side of a mask that is known
 
     def __str__(self) -> str:
         return " ".join(str(part) for part in (self.name, self.count, self.side) if part)
@@ -114,22 +109,16 @@ def largest(shares: Sequence[GivenShare]) -> GivenKind | None:
 
 @dataclass(frozen=True)
 class Told:
-    """Conditioning of clips in pixel space. Any part may be missing.
+    """Conditioning of clips in pixel space. Any part may be missing."""
 
-    frames: number of frames of the clips.
-    known: indices of the known frames, in order.
-    video: [B, 3, F, H, W] in [-1, 1]. Only its known part counts. Models with `Family.told_as_one` always get one.
-    mask: [B, 1, F, H, W], 1 where the video is known and 0 elsewhere, instead of whole frames.
-    control: [B, 3, F, H, W] in [-1, 1], which the clip follows frame by frame.
-    reference: [B, 3, F', H', W'] in [-1, 1], which shows what the clip should look like.
-    """
-
-    frames: int
-    known: tuple[int, ...] = ()
+    frames: int  # number of frames of the clips
+    known: tuple[int, ...] = ()  # indices of the known frames, in order
+    # [B, 3, F, H, W] in [-1, 1]. Only its known part counts. Models with `Family.told_as_one` always get one.
     video: torch.Tensor | None = None
+    # [B, 1, F, H, W], 1 where the video is known and 0 elsewhere, instead of whole frames
     mask: torch.Tensor | None = None
-    control: torch.Tensor | None = None
-    reference: torch.Tensor | None = None
+    control: torch.Tensor | None = None  # [B, 3, F, H, W] in [-1, 1], which the clip follows frame by frame
+    reference: torch.Tensor | None = None  # [B, 3, F', H', W'] in [-1, 1], which shows what the clip should look like
 
     @property
     def shown(self) -> torch.Tensor | None:

@@ -71,30 +71,20 @@ EMBEDDED = "\nfrom workbench.families import find_model  # the built-in model is
 
 @dataclass(frozen=True)
 class UsageExtras:
-    """Code that one pipeline needs in addition.
+    """Code that one pipeline needs in addition."""
 
-    classes: more imports from diffusers.
-    before: lines before loading the pipeline, with SOURCE for the first arguments of `from_pretrained`.
-    parts: more arguments for loading the pipeline, each after a comma.
-    changes: lines after loading.
-    arguments: more arguments of the call, each after a comma.
-    helpers: more imports from diffusers.utils.
-    counts, sized, guided: the call takes a number of frames, a height and a width, a guidance scale.
-    by_transformer: the pipeline loads no LoRA, but its transformer does.
-    heard: the pipeline also returns a sound.
-    """
-
-    classes: tuple[str, ...] = ()
-    before: str = ""
-    parts: str = ""
-    changes: str = ""
-    arguments: str = ""
-    helpers: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # more imports from diffusers
+    before: str = ""  # lines before loading the pipeline, with SOURCE for the first arguments of `from_pretrained`
+    parts: str = ""  # more arguments for loading the pipeline, each after a comma
+    changes: str = ""  # lines after loading
+    arguments: str = ""  # more arguments of the call, each after a comma
+    helpers: tuple[str, ...] = ()  # more imports from diffusers.utils
+    # counts, sized, guided: the call takes a number of frames, a height and a width, a guidance scale
     counts: bool = True
     sized: bool = True
     guided: bool = True
-    by_transformer: bool = False
-    heard: bool = False
+    by_transformer: bool = False  # the pipeline loads no LoRA, but its transformer does
+    heard: bool = False  # the pipeline also returns a sound
 
 
 def lora_source(lora: str, repository: str) -> str:

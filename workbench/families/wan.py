@@ -30,7 +30,6 @@ runs them in bfloat16 on a GPU, with the autoencoder in float32. Latents stay fl
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,8 +43,16 @@ from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
 from workbench.families.model import ClipSize, Model, Shape, Shapes
-from workbench.families.model_files import INDEX, index, part_folder
-from workbench.families.model_inputs import CallInputs, Given, ModelInputs, PromptEncoder, Tensors, umt5_parts
+from workbench.families.model_files import INDEX, has_part, index, part_folder
+from workbench.families.model_inputs import (
+    CallInputs,
+    Given,
+    ModelInputs,
+    PromptEncoder,
+    Tensors,
+    prompt_clean,
+    umt5_parts,
+)
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
 from workbench.families.told import NOTHING, Told
@@ -102,14 +109,10 @@ FORMATS = (
         replace(lora_writing.PORTABLE, readers=("diffusers", "ai-toolkit")),
         replace(lora_writing.FINETRAINERS, readers=("finetrainers", "diffusers", "ai-toolkit")),
     ),
-    LoraFormat(
-        "comfyui",
-        "ComfyUI",
-        "The authors' names (diffusion_model.blocks.0.self_attn.q), alpha per layer, which ai-toolkit ignores.",
-        lora_writing.comfyui,
-        ("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
-        "ComfyUI",
-        lokr="ComfyUI",
+    replace(
+        lora_writing.COMFYUI,
+        help="The authors' names (diffusion_model.blocks.0.self_attn.q), alpha per layer, which ai-toolkit ignores.",
+        readers=("ComfyUI", "diffusers", "VideoX-Fun", "DiffSynth-Studio"),
     ),
     *(
         LoraFormat(
@@ -122,15 +125,11 @@ FORMATS = (
         )
         for id, program in WITHOUT_ALPHA.items()
     ),
-    LoraFormat(
-        "kohya",
-        "kohya, musubi-tuner",
-        "Flat names (lora_unet_blocks_0_self_attn_q), alpha per layer. diffusers refuses such a file unless it has "
-        "every layer of every block.",
-        lora_writing.kohya,
-        ("musubi-tuner", "ComfyUI", "VideoX-Fun"),
-        "ComfyUI",
-        lokr="musubi-tuner and ComfyUI",
+    replace(
+        lora_writing.KOHYA,
+        help="Flat names (lora_unet_blocks_0_self_attn_q), alpha per layer. diffusers refuses such a file unless it "
+        "has every layer of every block.",
+        readers=("musubi-tuner", "ComfyUI", "VideoX-Fun"),
     ),
     *lora_writing.passed_over_by_comfyui("Wan", lora_writing.LYCORIS),
 )
@@ -238,8 +237,8 @@ class Wan(Family):
         shared = FIVE if pipeline.get("expand_timesteps") else FIRST
         shared = VACE if pipeline.get("_class_name") == wan_vace.PIPELINE else shared
         # Only a second transformer means two experts: exports of 2.1 may have a boundary, too.
-        has_two = (pipeline.get("transformer_2") or [None])[0] is not None
-        boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if has_two else 0.0
+        two = has_part(folder, "transformer_2")
+        boundary = float(pipeline.get("boundary_ratio") or PAIR.boundary) if two else 0.0
         return replace(shared, boundary=boundary, flow_shift=None)
 
     def vae_facts(self, vae: Part) -> VaeFacts:
@@ -272,13 +271,12 @@ class Wan(Family):
         if part == "vae":
             renamed = {name: _in_wan22_vae(name) for name in tensors}
             blocks = {ours: tensors.pop(name) for name, ours in renamed.items() if ours}
-            found: dict[str, Tensor] = {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
-        elif part.startswith("transformer"):
-            found = diffusers.convert_wan_transformer_to_diffusers(tensors)
-            if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
-                found["condition_embedder.image_embedder.pos_embed"] = places
-        else:
-            found = super().from_file(part, tensors, shapes)
+            return {**diffusers.convert_wan_vae_to_diffusers(tensors), **blocks}
+        if not part.startswith("transformer"):
+            return super().from_file(part, tensors, shapes)
+        found: dict[str, Tensor] = diffusers.convert_wan_transformer_to_diffusers(tensors)
+        if (places := found.pop("img_emb.emb_pos", None)) is not None:  # of first and last frame
+            found["condition_embedder.image_embedder.pos_embed"] = places
         return found
 
     # ---- captions
@@ -289,10 +287,7 @@ class Wan(Family):
         return min(int(own), self.text_tokens) if isinstance(own, int | float) and own >= 1 else self.text_tokens
 
     def cleaned(self, caption: str) -> str:
-        import ftfy
-
-        text = html.unescape(html.unescape(ftfy.fix_text(caption)))
-        return re.sub(r"\s+", " ", text).strip()
+        return prompt_clean(caption)
 
     def encode_text(self, text_encoder: PromptEncoder, captions: Sequence[str]) -> Tensors:
         """Return {"prompt_embeds": [B, 512, D]}, zero for padding, which the encoder does not attend to."""
@@ -308,7 +303,7 @@ class Wan(Family):
     def load_image_encoder(self, folder: Path, device: torch.device, dtype: torch.dtype) -> Any | None:
         if index(folder).get("_class_name") == wan_vace.PIPELINE:
             return wan_vace.Vace()
-        if not _has_image_encoder(folder):
+        if not has_part(folder, "image_encoder"):  # 2.1 encodes its first frame with CLIP, too
             return None
         import transformers
 
@@ -492,7 +487,7 @@ class Wan(Family):
     # ---- training
 
     def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        told = super().own_settings(model)
+        common = super().own_settings(model)
         scale = OwnSetting(model.guidance_scale_2 or model.guidance_scale, "as the authors generate")
         own, small = model.flow_shift_at(model.height, model.width), model.small_flow_shift
         sizes = "" if small is None else f": {small:g} up to 832x480, {model.flow_shift:g} above"
@@ -501,7 +496,7 @@ class Wan(Family):
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
         side = {"conditioning_scale": OwnSetting()} if self.told_as_one(model) else {}
         return {  # a reference must be as large as the clip, to have the same positions
-            **{name: own for name, own in told.items() if name != "reference_downscale"},
+            **{name: own for name, own in common.items() if name != "reference_downscale"},
             **side,
             **experts,
             "flow_shift": shift,
@@ -588,7 +583,7 @@ class Wan(Family):
         load = 'vae = AutoencoderKLWan.from_pretrained(SOURCE, subfolder="vae", torch_dtype=torch.float32)\n'
         own = model.flow_shift_at(*shape[1:])
         changes = "" if own is None else SHIFTED.format(shift=own)
-        known = _has_image_encoder(folder) if (folder / INDEX).exists() else "Wan2.1" in model.source
+        known = has_part(folder, "image_encoder") if (folder / INDEX).exists() else "Wan2.1" in model.source
         looks = model.task == "image-to-video" and known
         return UsageExtras(
             classes=("AutoencoderKLWan",),
@@ -734,11 +729,6 @@ def _in_wan22_vae(name: str) -> str:
     for theirs, ours in RESIDUAL.items():
         rest = rest.replace(theirs, ours)
     return f"{coder}.{side}_blocks.{block}.resnets.{layer}.{rest}"
-
-
-def _has_image_encoder(folder: Path) -> bool:
-    """Return whether the model encodes its first frame with CLIP, too (2.1)."""
-    return bool(index(folder).get("image_encoder", [None])[0])
 
 
 FAMILY = Wan()

@@ -36,33 +36,21 @@ STATES = {
 
 @dataclass(frozen=True)
 class Rates:
-    """Bytes per token and unit of the model's width.
+    """Bytes per token and unit of the model's width."""
 
-    saved: kept by a block for its backward pass, without inputs of trained layers.
-    inputs: kept of each trained layer's input, per unit of its own width.
-    boundary: a block's input.
-    attention: what "keep attention" keeps of a block in addition to its input.
-    backward, forward: working memory at the peak of a backward pass, and of a pass that keeps nothing.
-    full: kept in addition when all weights are trained.
-    shared: whether layers with the same input keep it only once.
-    within: in addition to saved, backward and forward, per unit of the feed-forward's width.
-    cast: of the widest input of a trained layer, at the peak of a backward pass.
-    outside: kept outside the blocks.
-    table: for positions, independent of the number of clips.
-    """
-
-    saved: float
-    inputs: float
-    boundary: float
-    attention: float
+    saved: float  # kept by a block for its backward pass, without inputs of trained layers
+    inputs: float  # kept of each trained layer's input, per unit of its own width
+    boundary: float  # a block's input
+    attention: float  # what "keep attention" keeps of a block in addition to its input
+    # backward, forward: working memory at the peak of a backward pass, and of a pass that keeps nothing
     backward: float
     forward: float
-    full: float
-    shared: bool
-    within: float = 0.0
-    cast: float = 0.0
-    outside: float = 0.0
-    table: float = 0.0
+    full: float  # kept in addition when all weights are trained
+    shared: bool  # whether layers with the same input keep it only once
+    within: float = 0.0  # in addition to saved, backward and forward, per unit of the feed-forward's width
+    cast: float = 0.0  # of the widest input of a trained layer, at the peak of a backward pass
+    outside: float = 0.0  # kept outside the blocks
+    table: float = 0.0  # for positions, independent of the number of clips
 
 
 SINGLE = Rates(47.0, 4.0, 4.0, 4.1, 36.0, 50.0, 24.0, shared=True)

@@ -38,24 +38,16 @@ FAR_GB = 1000.0  # more than any GPU has, so that the exact figure does not matt
 
 @dataclass(frozen=True)
 class Fit:
-    """What a run needs and whether the GPU has it.
-
-    phases: GPU memory by phase, in order.
-    host_gb: CPU memory needed, in GiB.
-    host_total_gb: CPU memory of this machine in GiB; None if the GPU is not in this machine.
-    disk: GiB by part.
-    measured: a trial run's figures, if there was one; they replace the estimate.
-    computes_in: the precision, in words.
-    """
+    """What a run needs and whether the GPU has it."""
 
     gpu: GpuModel
-    phases: tuple[Phase, ...]
-    host_gb: float
-    host_total_gb: float | None
-    disk: Mapping[str, float]
+    phases: tuple[Phase, ...]  # GPU memory by phase, in order
+    host_gb: float  # CPU memory needed, in GiB
+    host_total_gb: float | None  # CPU memory of this machine in GiB; None if the GPU is not in this machine
+    disk: Mapping[str, float]  # GiB by part
     times: RunTimes
-    measured: Measurement | None = None
-    computes_in: str = ""
+    measured: Measurement | None = None  # a trial run's figures, if there was one; they replace the estimate
+    computes_in: str = ""  # the precision, in words
 
     @property
     def peak(self) -> Phase:

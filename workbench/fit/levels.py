@@ -38,18 +38,12 @@ NAMES = ("gradient_checkpointing", "base_model_precision", "blocks_to_swap", "op
 
 @dataclass(frozen=True)
 class FittingSettings:
-    """Settings that fit a GPU.
+    """Settings that fit a GPU."""
 
-    settings: None if nothing fits.
-    changed: the settings that were changed, by name.
-    why: a sentence for people.
-    given_up: why clips are smaller, shorter or fewer at a time than wanted; "" if they are not.
-    """
-
-    settings: TrainSettings | None
-    changed: dict[str, Any]
-    why: str
-    given_up: str = ""
+    settings: TrainSettings | None  # None if nothing fits
+    changed: dict[str, Any]  # the settings that were changed, by name
+    why: str  # a sentence for people
+    given_up: str = ""  # why clips are smaller, shorter or fewer at a time than wanted; "" if they are not
 
 
 def fit_to_gpu(workspace: Workspace, settings: TrainSettings, choice: str = HERE) -> FittingSettings:

@@ -47,7 +47,7 @@ def run_warnings(workspace: Workspace, settings: TrainSettings) -> list[str]:
             *_damaged(workspace, settings),
             *_unread(workspace, settings, model),
             *_pictures(workspace, settings),
-            *_untold(workspace, settings),
+            *_incomplete(workspace, settings),
         ]
     return []
 
@@ -148,7 +148,7 @@ def _pictures(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
             yield from filter(None, [frame_plan.effect_on_motion(share)])
 
 
-def _untold(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
+def _incomplete(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
     """Warn about clips that are left out because their control clip, reference or mask is missing."""
     if not (settings.tells or settings.has_pairs):
         return
@@ -156,9 +156,9 @@ def _untold(workspace: Workspace, settings: TrainSettings) -> Iterator[str]:
         with contextlib.suppress(ConfigError, DataError):
             folder = workspace.dataset(name)
             clips = read_clips(folder)
-            incomplete = [(clip.name, why) for clip in clips if (why := misses(folder, clip, settings))]
-            if incomplete and len(incomplete) < len(clips):  # with no clip left, the run is refused
-                first, why = incomplete[0]
-                are = "is" if len(incomplete) == 1 else "are"
-                count = f"{len(incomplete):,} of {counted(len(clips), 'clip')}"
+            missing = [(clip.name, why) for clip in clips if (why := misses(folder, clip, settings))]
+            if missing and len(missing) < len(clips):  # with no clip left, the run is refused
+                first, why = missing[0]
+                are = "is" if len(missing) == 1 else "are"
+                count = f"{len(missing):,} of {counted(len(clips), 'clip')}"
                 yield f"{count} of dataset {name} {are} left out. {first}: {why}."

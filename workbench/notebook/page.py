@@ -92,15 +92,8 @@ class PageView:
 def show_page(workspace: Workspace, tab: Tab = "train", height: int = 900) -> PageView:
     """Show a workspace's web page in the notebook, and start it if needed. A plain shell shows its address.
 
-    Args:
-        workspace: The workspace.
-        tab: The tab to show.
-        height: Height of the frame in pixels.
-
-    Raises:
-        ConfigError: There is no such tab.
-        WorkbenchError: The page does not start.
-        CannotWrite: The workspace cannot be written.
+    `height` is the frame's, in pixels. Raises ConfigError for an unknown tab, CannotWrite, and WorkbenchError if the
+    page does not start.
     """
     if tab not in get_args(Tab):
         raise ConfigError(f"the page has no tab {tab!r}: choose one of {', '.join(get_args(Tab))}")

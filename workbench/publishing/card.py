@@ -174,25 +174,16 @@ def _limits(facts: Facts) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """Code that generates a video, in parts.
+    """Code that generates a video, in parts."""
 
-    Attributes:
-        pipeline: the diffusers class.
-        changes: statements on `pipe` where plain diffusers differs from training.
-        call: the arguments of `pipe(...)`, name -> Python expression.
-        parts: parts that are loaded separately, in fp32, name -> diffusers class.
-        transformers: the parts that the LoRA is loaded into.
-        loader: the method that loads it.
-        written: the function that writes the video, of usage.ENDS.
-    """
-
-    pipeline: str
-    changes: str
-    call: Mapping[str, str]
+    pipeline: str  # the diffusers class
+    changes: str  # statements on `pipe` where plain diffusers differs from training
+    call: Mapping[str, str]  # the arguments of `pipe(...)`, name -> Python expression
+    # Parts that are loaded separately, in fp32, name -> diffusers class
     parts: Mapping[str, str] = field(default_factory=dict)
-    transformers: tuple[str, ...] = ("transformer",)
-    loader: str = BY_PIPELINE
-    written: str = SILENT
+    transformers: tuple[str, ...] = ("transformer",)  # the parts that the LoRA is loaded into
+    loader: str = BY_PIPELINE  # the method that loads it
+    written: str = SILENT  # the function that writes the video, of usage.ENDS
 
 
 def read(code: str) -> Usage:

@@ -47,44 +47,32 @@ PICTURES = ("PNG", "JPEG", "WEBP", "BMP")  # allowed formats of a first frame
 
 @dataclass(frozen=True)
 class PublishedPreview:
-    """One preview and its settings.
-
-    model: the base model with the steps, guidance, flow shift and negative prompt it was generated with.
-    picture: its first frame as a PNG without metadata, if it was given one.
-    shape: (frames, height, width); None if its record does not say.
-    left_out: why the picture in its record is not published; "" if it is.
-    """
+    """One preview and its settings."""
 
     video: Path
     prompt: str
     seed: int
-    model: Model
-    picture: bytes | None
-    shape: tuple[int, int, int] | None
-    left_out: str = ""
+    model: Model  # the base model with the steps, guidance, flow shift and negative prompt it was generated with
+    picture: bytes | None  # its first frame as a PNG without metadata, if it was given one
+    shape: tuple[int, int, int] | None  # (frames, height, width); None if its record does not say
+    left_out: str = ""  # why the picture in its record is not published; "" if it is
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything about a LoRA that is published.
-
-    card: the content of its run's card; None without a run.
-    shape: (frames, height, width) of its videos.
-    experts: the experts that it is for; () if the model has only one.
-    trained, held_out: lines of dataset.lock.json.
-    clips: its training clips that still exist, as (dataset's folder, clip).
-    """
+    """Everything about a LoRA that is published."""
 
     lora: LibraryLora
     family: Family
     model: Model
-    card: CardFacts | None
-    shape: tuple[int, int, int]
+    card: CardFacts | None  # the content of its run's card; None without a run
+    shape: tuple[int, int, int]  # (frames, height, width) of its videos
     previews: tuple[PublishedPreview, ...]
-    experts: tuple[str, ...] = ()
+    experts: tuple[str, ...] = ()  # the experts that it is for; () if the model has only one
+    # trained, held_out: lines of dataset.lock.json
     trained: tuple[dict[str, Any], ...] = ()
     held_out: tuple[dict[str, Any], ...] = ()
-    clips: tuple[tuple[Path, Clip], ...] = ()
+    clips: tuple[tuple[Path, Clip], ...] = ()  # its training clips that still exist, as (dataset's folder, clip)
 
     @property
     def generated_with(self) -> Model:

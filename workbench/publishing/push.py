@@ -54,7 +54,7 @@ def default_repo(owner: str, title: str, what: What = "lora") -> str:
 def plan_upload(workspace: Workspace, name: str, settings: LoraPush | SpacePush) -> UploadPlan:
     """Plan what to send, without writing or requesting anything. Raises ConfigError, DataError."""
     if not settings.repo_id:
-        raise ConfigError("repo_id is empty: write OWNER/NAME", {"repo_id": "write OWNER/NAME"})
+        raise ConfigError.about("repo_id is empty: write OWNER/NAME")
     hub.check_repo_id(settings.repo_id)
     found = find(workspace, name)
     if isinstance(found, FullModel):

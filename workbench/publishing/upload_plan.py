@@ -11,7 +11,7 @@ which the code in the card loads into the base model's pipeline:
     first_frame.png                     for image-to-video models: the first frame of the first preview
     last_frame.png                      for LoRAs trained with given first+last: its last frame
     config.json                         the run's settings, without paths of this machine
-    lora_check.py                       says whether a program loads the LoRA whole: families.lora_check
+    lora_check.py                       checks that a program loads all of the LoRA: families.lora_check
     comfyui/NAME.safetensors            the LoRA by ComfyUI's names, where the family has a workflow for it
     comfyui/workflow.json               that workflow, with the settings of the first preview
     clips/DATASET/*.mp4 metadata.jsonl  a LoRA's training clips, with `clips`
@@ -172,19 +172,15 @@ FileContent = Path | bytes | WeightsUpload
 
 @dataclass(frozen=True)
 class UploadPlan:
-    """What to upload to a repository.
-
-    files: name in the repository -> content.
-    notes: what to know before the upload, in sentences.
-    unchanged: name -> SHA-256 of files that must not have changed when they are uploaded.
-    """
+    """What to upload to a repository."""
 
     kind: Kind
     repo_id: str
     private: bool
     message: str
-    files: Mapping[str, FileContent]
-    notes: tuple[str, ...] = field(default=())
+    files: Mapping[str, FileContent]  # name in the repository -> content
+    notes: tuple[str, ...] = field(default=())  # what to know before the upload, in sentences
+    # Name -> SHA-256 of files that must not have changed when they are uploaded
     unchanged: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -335,7 +331,7 @@ def find_full_model(workspace: Workspace, name: str) -> FullModel | None:
 def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush) -> UploadPlan:
     """Plan the upload of a full fine-tune. Raises ConfigError, DataError."""
     if settings.clips:
-        raise ConfigError("clips is on, which only works for a LoRA: turn it off", {"clips": "turn it off"})
+        raise ConfigError.about("clips is on, which only works for a LoRA: turn it off")
     run, trained = found.run, model_files.trained_part(found.folder)
     chosen = run.settings
     family, base = chosen.resolved

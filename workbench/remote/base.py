@@ -36,24 +36,15 @@ class Unreachable(Exception):
 
 @dataclass
 class RemoteRecord:
-    """remote.json: where a run is, and what is known about it.
+    """remote.json: where a run is, and what is known about it."""
 
-    Attributes:
-        target: its name; "" when the run is to continue on this machine.
-        folder: the remote folder's name, below the target's own folder.
-        job: the backend's id of the job.
-        open: sent, and its result not back yet.
-        stop_requested: by a person, since it was sent.
-        log_bytes: how much of the remote log the local log contains.
-        sent_at, synced_at: Unix times.
-    """
-
-    target: str = ""
-    folder: str = ""
-    job: str = ""
-    open: bool = False
-    stop_requested: bool = False
-    log_bytes: int = 0
+    target: str = ""  # its name; "" when the run is to continue on this machine
+    folder: str = ""  # the remote folder's name, below the target's own folder
+    job: str = ""  # the backend's id of the job
+    open: bool = False  # sent, and its result not back yet
+    stop_requested: bool = False  # by a person, since it was sent
+    log_bytes: int = 0  # how much of the remote log the local log contains
+    # sent_at, synced_at: Unix times
     sent_at: float = 0.0
     synced_at: float = 0.0
 
@@ -73,14 +64,9 @@ class RemoteRecord:
 
 @dataclass(frozen=True)
 class RemoteState:
-    """The state of a remote run. See RemoteFolder.poll for the other fields.
+    """The state of a remote run. See RemoteFolder.poll for the other fields."""
 
-    Attributes:
-        alive: it runs, or waits for its turn on the target.
-        interrupted: the target stopped it, not a person, so it should resume.
-    """
-
-    alive: bool
+    alive: bool  # it runs, or waits for its turn on the target
     state: str
     beat: Mapping[str, Any]
     result: Mapping[str, Any]
@@ -89,19 +75,14 @@ class RemoteState:
     listing: str
     death: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
-    interrupted: bool = False
+    interrupted: bool = False  # the target stopped it, not a person, so it should resume
 
 
 class Backend(ABC):
-    """One run on one target.
+    """One run on one target."""
 
-    Attributes:
-        kind: of the target's settings; also the name of this package's extra that installs `imports`.
-        imports: the packages that the backend needs.
-    """
-
-    kind: ClassVar[str]
-    imports: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str]  # of the target's settings; also the name of this package's extra that installs `imports`
+    imports: ClassVar[tuple[str, ...]] = ()  # the packages that the backend needs
 
     def __init__(self, target: Any, name: str, workspace: Workspace, run: str, record: RemoteRecord) -> None:
         """target, name: the target's settings and name;  run: the run's name, "" for a dry run."""
@@ -241,7 +222,7 @@ def environment_checks(remote: Mapping[str, Any], local: Mapping[str, Any], free
     ]
     for name in PACKAGES:
         found = theirs[name] or "missing"
-        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run begun here cannot resume there)"
+        note = "" if theirs[name] == ours[name] else f" (here {ours[name]}: a run started here cannot resume there)"
         checks.append(Check.of(name, found + note, "" if theirs[name] else f"pip install {name} there"))
     gpus = "; ".join(remote["gpus"])
     remedy = "" if gpus else "fine for the built-in model, too slow for others"

@@ -26,7 +26,7 @@ COMMAND_SECONDS = 120.0
 
 
 def watch(root: Path, command: str, minutes: float) -> None:
-    """Start the job that runs the command after so many minutes without a live run or a request. Raises CannotWrite."""
+    """Start the job that runs the command after that many minutes without a run or a request. Raises CannotWrite."""
     folder = root / FOLDER
     write_json(folder / jobs.CONFIG, {"command": command, "minutes": minutes})
     asked(root)
@@ -68,8 +68,8 @@ def wait(job: jobs.Job) -> None:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"when_idle is {given['command']!r}, which did not end: use another command") from error
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-200:]
-        raise ConfigError(f"when_idle is {given['command']!r}, which failed there ({said}): try it on the machine")
+        output = (done.stderr or done.stdout).strip()[-200:]
+        raise ConfigError(f"when_idle is {given['command']!r}, which failed there ({output}): try it on the machine")
 
 
 if __name__ == "__main__":

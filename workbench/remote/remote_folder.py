@@ -149,7 +149,7 @@ class RemoteFolder:
         Run(self.home).start()
 
     def stop_when_idle(self, command: str, minutes: float) -> None:
-        """Run a command there once no run of any folder has been alive for so many minutes. Raises CannotWrite."""
+        """Run a command once no run in any folder has been alive for that many minutes. Raises CannotWrite."""
         idle.watch(self.root, command, minutes)
 
     def poll(self, listing: str = "") -> dict[str, Any]:

@@ -210,7 +210,7 @@ class RunSync:
         log(f"sent to {record.target}, {len(files)} files")
 
     def _pass_on(self) -> None:
-        """Pass on local commands. A stop is recorded to tell it from a run that the target stops by itself."""
+        """Pass on local commands. A stop is recorded, to distinguish it from a run that the target itself stops."""
         self._leave_if_signalled()
         for command in COMMANDS:
             if (payload := self._job.take(command)) is not None:

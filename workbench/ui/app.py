@@ -71,7 +71,6 @@ def launch_options(
     """Return the arguments of `launch`: routes, middleware, and every optional feature of Gradio turned off.
 
     Args:
-        workspace: The workspace.
         rules: Where the page may be used from. Default: this machine only.
         trackers: Serve trackio, too.
         access: What opens the page. None leaves it open to everyone who reaches it.

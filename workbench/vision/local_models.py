@@ -173,19 +173,13 @@ def fits(sentence: str) -> Iterator[None]:
 
 
 class LocalModel:
-    """A vision model, loaded on construction; as a context manager it frees its memory on exit.
+    """A vision model, loaded on construction; as a context manager it frees its memory on exit."""
 
-    KIND, PROCESSOR: names of transformers classes.
-    TYPE: the `model_type` its config must have, or "" if the class checks that itself.
-    KNOWN: models known to work, the default first.
-    HALF: whether to use bfloat16 on a GPU.
-    """
-
-    KIND: ClassVar[str]
-    PROCESSOR: ClassVar[str] = ""
-    TYPE: ClassVar[str] = ""
-    KNOWN: ClassVar[tuple[KnownModel, ...]]
-    HALF: ClassVar[bool] = False
+    KIND: ClassVar[str]  # name of a transformers class
+    PROCESSOR: ClassVar[str] = ""  # likewise
+    TYPE: ClassVar[str] = ""  # the `model_type` its config must have, or "" if the class checks that itself
+    KNOWN: ClassVar[tuple[KnownModel, ...]]  # models known to work, the default first
+    HALF: ClassVar[bool] = False  # whether to use bfloat16 on a GPU
 
     def __init__(self, model: str = "", device: str = "auto") -> None:
         """Load the model, downloading it if needed. Raises ConfigError, ModelUnavailable, OutOfMemory."""

@@ -118,8 +118,9 @@ def _import_flash_attention() -> Any:
         try:
             from flash_attn import flash_attn_func
         except ImportError:
-            sentence = "attention is flash-attn, which is not installed: pip install flash-attn, or choose auto"
-            raise ConfigError(sentence, {"attention": sentence}) from None
+            raise ConfigError.about(
+                "attention is flash-attn, which is not installed: pip install flash-attn, or choose auto"
+            ) from None
     return flash_attn_func
 
 

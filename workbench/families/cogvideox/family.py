@@ -138,7 +138,7 @@ def known_share(known: Tensor, sizes: Sequence[int]) -> Tensor:
 
 OFS = 2.0  # constant input of 1.5 image-to-video
 # Settings on how to use a first frame, in training and samples.
-OWN_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
+FIRST_FRAME_SETTINGS = ("condition", "condition_frames", "low_resolution_scale", "image_latent_scale", "image_scale")
 
 
 class CogVideoX(Family):
@@ -169,6 +169,10 @@ class CogVideoX(Family):
         "A drone flies over a green mountain valley with a winding river, morning fog between the hills.",
     )
     image_noise = (-3.0, 0.5)
+    own_defaults = {
+        **dict.fromkeys(FIRST_FRAME_SETTINGS, OwnSetting()),
+        "timestep_shift": OwnSetting(1.0, "all noise levels equally often, as CogVideoX was trained"),
+    }
 
     # ---- files
 
@@ -364,11 +368,6 @@ class CogVideoX(Family):
 
     # ---- training
 
-    def own_settings(self, model: Model) -> Mapping[str, OwnSetting]:
-        shift = OwnSetting(1.0, "all noise levels equally often, as CogVideoX was trained")
-        own = {name: OwnSetting() for name in OWN_SETTINGS} | {"timestep_shift": shift}
-        return {**super().own_settings(model), **own}
-
     def noise_schedule(
         self, folder: Path, device: torch.device, chosen: NoiseSettings = AS_PUBLISHED
     ) -> VelocitySchedule:
@@ -403,9 +402,9 @@ class CogVideoX(Family):
     # ---- sampling
 
     def check_inputs(self, transformer: Any, inputs: DenoiseInputs) -> None:
-        told = inputs.given is not None and inputs.given.beside is not None
+        shown = inputs.given is not None and inputs.given.beside is not None
         own, of_image = transformer.config, self.pipelines[index(inputs.folder)["_class_name"]] == "image-to-video"
-        if own.in_channels != own.out_channels and not (told or of_image):
+        if own.in_channels != own.out_channels and not (shown or of_image):
             # Fun models need no conditioning: `call` fills in zeros. Pass a dummy to satisfy the check.
             inputs = replace(inputs, given=Given(beside=next(iter(inputs.text.values()))))
         super().check_inputs(transformer, inputs)

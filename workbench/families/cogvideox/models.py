@@ -163,15 +163,7 @@ FORMATS = (
         ),
         lora_writing.LYCORIS,
     ),
-    LoraFormat(
-        "comfyui",
-        "ComfyUI",
-        "For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q ...).",
-        lora_writing.comfyui,
-        ("ComfyUI",),
-        "ComfyUI",
-        lokr="ComfyUI",
-    ),
+    replace(lora_writing.COMFYUI, help="For ComfyUI's own CogVideoX model (diffusion_model.blocks.0.q ...)."),
     LoraFormat(
         "sat",
         "SAT",

@@ -66,7 +66,7 @@ class Phenaki(Family):
 
     name = "phenaki"
     title = "Phenaki"
-    remedy = "create it again"  # there is none to download
+    remedy = "create it again"  # no model can be downloaded
     models = known.MODELS
     layer_names = known.NAMES
     lora_formats = known.FORMATS
@@ -105,10 +105,9 @@ class Phenaki(Family):
                 raise ConfigError(f"{rule}: use {max(step, round(width / step) * step)}", {name: rule})
         kind = index(text).get("text_encoder", ("", ""))[1]
         if kind != "T5EncoderModel":
-            sentence = (
+            raise ConfigError.about(
                 f"text_encoder is {new.text_encoder}, whose encoder is {kind or 'missing'}: choose a model with a T5"
             )
-            raise ConfigError(sentence, {"text_encoder": sentence})
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             tokenizer = PhenakiTokenizer(
@@ -172,8 +171,7 @@ class Phenaki(Family):
 
     def use_attention(self, transformer: Any, kernel: str, device: torch.device) -> None:
         if kernel not in ("auto", "stock"):
-            sentence = f"attention is {kernel}, which {self.title} does not support: choose auto"
-            raise ConfigError(sentence, {"attention": sentence})
+            raise ConfigError.about(f"attention is {kernel}, which {self.title} does not support: choose auto")
 
     # ---- encoding
 
@@ -329,8 +327,9 @@ def write(
 def _levels(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and 2 <= int(part) <= 64 for part in parts) or len(parts) > 8:
-        sentence = f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas, as in 8,5,5,5"
-        raise ConfigError(sentence, {"code_levels": sentence})
+        raise ConfigError.about(
+            f"code_levels is {text[:40]!r}: write 1 to 8 numbers from 2 to 64 with commas, as in 8,5,5,5"
+        )
     return tuple(map(int, parts))
 
 

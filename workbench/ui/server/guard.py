@@ -57,23 +57,15 @@ MEGABYTE = 1024**2
 
 @dataclass(frozen=True)
 class Rules:
-    """Where the page may be used from, and what it serves.
+    """Where the page may be used from, and what it serves."""
 
-    hosts: Names of this server, or patterns; ("*",) if a proxy checks them, as on a Space.
-    uploads: Maximum bytes of an upload.
-    bodies: Maximum bytes of any other request.
-    frames: Other pages that may show this one in a frame.
-    proxied: All requests come through a proxy that sets X-Forwarded-Host and -Proto.
-    secret: Required value of X-Workbench-Proxy, or "".
-    files: Returns whether a file may be served. A link may lead out of the folders that Gradio serves.
-    """
-
-    hosts: Sequence[str] = LOCAL
-    uploads: int = 20 * 1024 * MEGABYTE
-    bodies: int = 16 * MEGABYTE
-    frames: Sequence[str] = ()
-    proxied: bool = False
-    secret: str = ""
+    hosts: Sequence[str] = LOCAL  # names of this server, or patterns; ("*",) if a proxy checks them, as on a Space
+    uploads: int = 20 * 1024 * MEGABYTE  # maximum bytes of an upload
+    bodies: int = 16 * MEGABYTE  # maximum bytes of any other request
+    frames: Sequence[str] = ()  # other pages that may show this one in a frame
+    proxied: bool = False  # all requests come through a proxy that sets X-Forwarded-Host and -Proto
+    secret: str = ""  # required value of X-Workbench-Proxy, or ""
+    # Returns whether a file may be served. A link may lead out of the folders that Gradio serves.
     files: Callable[[str], bool] = lambda _: True
 
 

@@ -64,20 +64,13 @@ WRONG = {  # messages for a token in the address
 
 @dataclass(frozen=True)
 class Access:
-    """What opens the page.
+    """What opens the page."""
 
-    kind: "token" (printed and new at each start) or "password" (chosen by a person).
-    secret: The token or password.
-    key: Signs cookies.
-    frames: Another site may show the page in a frame. Its cookies must be marked for that.
-    api_token: Token of programs, or "".
-    """
-
-    kind: str
-    secret: str = field(repr=False)
-    key: bytes = field(repr=False)
-    frames: bool = False
-    api_token: str = field(default="", repr=False)
+    kind: str  # "token" (printed and new at each start) or "password" (chosen by a person)
+    secret: str = field(repr=False)  # the token or password
+    key: bytes = field(repr=False)  # signs cookies
+    frames: bool = False  # another site may show the page in a frame. Its cookies must be marked for that.
+    api_token: str = field(default="", repr=False)  # token of programs, or ""
 
     @classmethod
     def made(cls, folder: Path, password: str = "", frames: Sequence[str] = ()) -> Access:
@@ -231,16 +224,11 @@ class TooMany(Exception):
 
 @dataclass
 class _Attempts:
-    """Attempts from one address.
+    """Attempts from one address."""
 
-    wrong: Wrong attempts in a row.
-    free_at: When the next one may be checked, in seconds of the monotonic clock.
-    waiting: Attempts that wait.
-    """
-
-    wrong: int = 0
-    free_at: float = 0.0
-    waiting: int = 0
+    wrong: int = 0  # wrong attempts in a row
+    free_at: float = 0.0  # when the next one may be checked, in seconds of the monotonic clock
+    waiting: int = 0  # attempts that wait
 
 
 class Throttle:

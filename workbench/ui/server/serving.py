@@ -114,7 +114,7 @@ def serve_visitors(chosen: argparse.Namespace) -> None:
     sessions = DemoSessions(root, limits, login=owner is not None)
     proxy = SessionProxy(sessions, framed=chosen.space)
     if owner:
-        proxy.is_owner, proxy.owner_session = owner.is_it, owner.session
+        proxy.is_owner, proxy.owner_session = owner.sent, owner.session
     visited = bodies.Bodies(proxy, accepted.uploads, accepted.bodies, stranger=proxy.refusal)
     inner = owner.with_login(visited) if owner else visited
     more = {"forwarded_allow_ips": chosen.forwarded_allow_ips, "http": connections.Timed}

@@ -55,7 +55,7 @@ class Owner:
         name = os.environ.get("SPACE_AUTHOR_NAME") or os.environ.get("SPACE_ID", "").split("/")[0]
         return cls(name, folder) if name and has_login() else None
 
-    def is_it(self, request: Any) -> bool:
+    def sent(self, request: Any) -> bool:
         """Return whether a request comes from the owner, according to the signed cookie of their login."""
         login = (request.scope.get("session") or {}).get("oauth_info")
         return isinstance(login, dict) and self.owns(login)
