@@ -58,6 +58,7 @@ def field(  # noqa: PLR0913 - a declaration, every part of it named
     lines: int = 1,
     path: bool = False,
     own: bool = False,
+    labels: Sequence[str] = (),
 ) -> Any:
     """Declare one setting; the string below it is its help text.
 
@@ -68,6 +69,7 @@ def field(  # noqa: PLR0913 - a declaration, every part of it named
         lines: height of its text box.
         path: whether it may name a file or folder of this machine.
         own: whether only some models have it (see `families.settings`).
+        labels: what forms call its choices, in their order; empty if by their values.
     """
     extra: dict[str, Any] = {
         "section": section,
@@ -77,6 +79,7 @@ def field(  # noqa: PLR0913 - a declaration, every part of it named
         "lines": lines,
         "path": path,
         "own": own,
+        "labels": labels,
     }
     return Field(default, title=title, ge=low, le=high, json_schema_extra=extra)
 
@@ -147,6 +150,9 @@ class Spec(Snapshot):
 
     choices: tuple[str, ...]
     """The values it accepts, if they are fixed."""
+
+    labels: tuple[str, ...]
+    """What forms call its choices, in their order; [] if by their values."""
 
     low: float | None
     """Its minimum; null for none."""
@@ -241,6 +247,7 @@ def _spec(name: str, info: FieldInfo, section: str, also: str) -> Spec:
         default=None if info.is_required() else info.get_default(),
         optional=optional,
         choices=choices,
+        labels=tuple(extra.get("labels") or ()),
         low=low,
         high=high,
         rule=_rule(kind, choices, low, high, extra.get("unit")),

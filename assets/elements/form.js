@@ -81,11 +81,14 @@ function valueOfText(setting, text) {
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
+// What a form calls a choice.
+const labelOf = ({ choices, labels }, value) => labels?.[choices.indexOf(value)] ?? value;
+
 // A value in words: "none", "on", "512 / 768", "1 step".
 function valueInWords(setting, value) {
   if (value === null || value === undefined || value === '' || value.length === 0) return 'none';
   if (typeof value === 'boolean') return value ? 'on' : 'off';
-  const text = Array.isArray(value) ? value.join(' / ') : textOfValue(setting, value);
+  const text = Array.isArray(value) ? value.join(' / ') : labelOf(setting, textOfValue(setting, value));
   return setting.unit ? `${text} ${value === 1 ? setting.unit.replace(/s$/, '') : setting.unit}` : text;
 }
 
@@ -387,7 +390,7 @@ class FillingElement extends WorkbenchElement {
       filling.filled.has(setting.name) ? ' data-filled' : ''}`);
     const placeholder = filling.own[setting.name] ?? /Empty: ([^.]*)/.exec(setting.help)?.[1] ?? (setting.optional ? 'none' : '');
     if (filling.isListed(setting.name)) {
-      const options = setting.kind === 'switch' ? [[true, 'On'], [false, 'Off']] : setting.choices.map((one) => [one, one]);
+      const options = setting.kind === 'switch' ? [[true, 'On'], [false, 'Off']] : setting.choices.map((one) => [one, labelOf(setting, one)]);
       return html`<div class="several" role="group" aria-label="${setting.title}">${options.map(([one, words]) => html`<label class="check"><input type="checkbox" name="${setting.name}" value="${String(one)}" data-change="tries" ?checked=${
         value.includes(one)}>${words}</label>`)}${button('one value', 'trySeveral', { kind: 'link', value: setting.name })}</div>`;
     }
@@ -404,7 +407,7 @@ class FillingElement extends WorkbenchElement {
     }
     if (setting.source && this.typing !== setting.name) return this.list(setting, text, marks);
     if (setting.kind === 'choice') {
-      return html`<div class="row tight"><select class="input" ${marks} data-change="chosen">${setting.choices.map((one) => html`<option ?selected=${one === value}>${one}</option>`)}</select>${more}</div>`;
+      return html`<div class="row tight"><select class="input" ${marks} data-change="chosen">${setting.choices.map((one) => html`<option value="${one}" ?selected=${one === value}>${labelOf(setting, one)}</option>`)}</select>${more}</div>`;
     }
     if (setting.rows > 1) return html`<textarea class="input" rows="${setting.rows}" ${marks} placeholder="${placeholder}" data-input="typed">${text}</textarea>`;
     const mode = { integer: filling.several ? 'text' : 'numeric', number: filling.several ? 'text' : 'decimal' }[setting.kind] ?? 'text';

@@ -14,7 +14,9 @@ class RunPage extends WorkbenchElement {
 
   needs() {
     if (!this.name) return {};
-    return { runs: ['runs/list', { sort: preferences.read('order of runs', 'newest') }], now: ['progress/state', { name: this.name }] };
+    const { name, tab } = this;
+    const shown = tab === 'overview' ? { charts: ['progress/curves', { name }], videos: ['progress/previews', { name }] } : {}; // asked before `RunOverview` exists
+    return { runs: ['runs/list', { sort: preferences.read('order of runs', 'newest') }], now: ['progress/state', { name }], ...shown };
   }
 
   changed() { this.opened = false; this.stacks = null; }

@@ -10,7 +10,7 @@ const LOOK_MS = 5000;
 class HttpTransport {
   constructor(root = '.') {
     this.root = root;
-    this.watched = new Map(); // number -> {operation, values, got, failed}
+    this.watched = new Map(); // operation and values -> {number, asked, watchers, data}; data: the newest answer
     this.last = 0;
     this.lost = null; // {since, wait} while the server is away
     this.kept = []; // functions that repeat the calls that wait for it
@@ -61,12 +61,29 @@ class HttpTransport {
 
   // ---- one stream for everything watched
 
+  // Who watches the same shares one answer: elements ask early for what those within them will show.
   watch(operation, values, got, failed) {
-    this.last += 1;
-    const number = this.last;
-    this.watched.set(number, { operation, values, got, failed });
-    this.reconnect();
-    return () => { if (this.watched.delete(number)) this.reconnect(); };
+    const key = JSON.stringify([operation, values]);
+    if (!this.watched.has(key)) {
+      this.last += 1;
+      this.watched.set(key, { number: this.last, asked: [operation, values], watchers: new Set(), data: '' });
+      this.reconnect();
+    }
+    const one = this.watched.get(key);
+    const watcher = { got, failed };
+    one.watchers.add(watcher);
+    if (one.data) queueMicrotask(() => { if (one.watchers.has(watcher)) this.tell(watcher, one.data); });
+    return () => {
+      if (!one.watchers.delete(watcher) || one.watchers.size) return;
+      this.watched.delete(key);
+      this.reconnect();
+    };
+  }
+
+  tell({ got, failed }, data) {
+    const { value, problem } = JSON.parse(data);
+    if (problem) failed(new Problem(problem));
+    else got(value);
   }
 
   reconnect() {
@@ -79,16 +96,17 @@ class HttpTransport {
     this.stream?.close();
     this.stream = null;
     if (!this.watched.size) return;
-    const asked = [...this.watched].map(([number, { operation, values }]) => [number, operation, values]);
+    const asked = [...this.watched.values()].map(({ number, asked: call }) => [number, ...call]);
     const stream = new EventSource(`${this.root}/api/v1/watch?what=${encodeURIComponent(JSON.stringify(asked))}`);
     this.stream = stream;
     stream.onmessage = ({ data }) => {
       if (stream !== this.stream) return;
       this.back();
-      const { number, value, problem } = JSON.parse(data);
-      const one = this.watched.get(number);
-      if (problem) one?.failed(new Problem(problem));
-      else one?.got(value);
+      const number = Number(/\d+/.exec(data)[0]);
+      const one = [...this.watched.values()].find((each) => each.number === number);
+      if (!one || one.data === data) return; // a new stream repeats what is known
+      one.data = data;
+      for (const watcher of [...one.watchers]) this.tell(watcher, data);
     };
     stream.onerror = () => {
       if (stream !== this.stream) return;

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
 from typing import Any
 
 import pytest
@@ -9,10 +12,14 @@ import pytest
 from tests.browser.stripes import few_clips
 from tests.operations.conftest import Call
 from tests.written_run import add_preview, ended, write_run
+from workbench import jobs
 from workbench.errors import ExitCode, NotNow
+from workbench.jobs import processes
 from workbench.operations.registry import REGISTRY
+from workbench.runs import metrics
 from workbench.runs.listing import SPARK
-from workbench.workspace import Workspace
+from workbench.runs.metrics import METRICS, parse_lines
+from workbench.workspace import Workspace, write_json
 
 
 def test_a_list_says_what_differs_within_a_group_else_from_the_defaults(call: Call, workspace: Workspace) -> None:
@@ -32,6 +39,23 @@ def test_a_list_read_again_sees_that_a_run_has_failed(call: Call, workspace: Wor
     ended(run.folder, "failed", int(ExitCode.CANNOT_WRITE), "No space left on device")
     (line,) = read()
     assert (line.headline, line.claim, line.tone) == ("failed", "The disk is full", "bad")
+
+
+def test_a_list_read_again_reads_only_the_new_lines_of_a_run(workspace: Workspace) -> None:
+    run = write_run(workspace, "cats", 400)
+    (run.folder / jobs.RESULT).unlink()
+    write_json(run.folder / jobs.PROCESS, {**processes.identity(os.getpid()), "started_at": time.time() - 60})
+    read = REGISTRY["runs", "list"].reader(workspace, {})
+    read()
+    size = (run.folder / METRICS).stat().st_size
+    line = {"step": 401, "time": 0.0, "loss": 0.5, "samples": [[0.5, 0.5]]}
+    parsed: list[int] = []
+    with (run.folder / METRICS).open("a", encoding="utf-8") as file, pytest.MonkeyPatch.context() as patch:
+        file.write(f"{json.dumps(line)}\n")
+        file.flush()
+        patch.setattr(metrics, "parse_lines", lambda data: (parsed.append(len(data)), *parse_lines(data))[1:])
+        assert [one.step for one in read()] == [401]
+    assert 0 < sum(parsed) < size / 100
 
 
 def test_the_verdict_of_a_run_has_one_action_which_is_done_by_its_name(call: Call, workspace: Workspace) -> None:
@@ -116,3 +140,13 @@ def test_a_plan_says_whether_it_fits_what_each_choice_costs_and_what_is_wrong(ca
     assert "must be 1 to 1024" in look(call, dataset="stripes", rank=0)["problems"]["rank"]
     assert "choose one of yours" in look(call)["problems"]["dataset"]
     assert look(call, {"gpu_memory": "24 GB"}, dataset="stripes", model="wan2.1-t2v-1.3b")["fits"] is False
+
+
+def test_help_in_the_captioning_form_names_choices_as_the_form_shows_them(call: Call) -> None:
+    found = {one["name"]: one for one in call("settings/show", form="captions")}
+    assert found["which"]["labels"] == ["Uncaptioned", "All", "Selected"]
+    assert found["which"]["help"].startswith("Uncaptioned: clips without a caption. All: every clip. Selected: ")
+    assert found["chosen"]["help"] == 'File names or ids of the clips for "Selected".'
+    assert found["captioner"]["help"].startswith("What writes the captions: a model on this machine, or a server ")
+    assert found["model"]["help"].startswith("For a vision-language model on this machine: a known model, ")
+    assert "vision_language" not in "".join(one["help"] for one in found.values())

@@ -27,6 +27,7 @@ from workbench.runs.report import run_html, write_report
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.runs.snapshot import RunSnapshot, SnapshotReader, snapshot
+from workbench.runs.view import main_charts, more_charts
 from workbench.workspace import Workspace, write_json
 
 
@@ -80,6 +81,34 @@ def test_a_living_run_says_how_far_it_is_and_what_may_be_done(workspace: Workspa
     assert kinds(seen) == ["pause", "stop", "save", "preview", "live sample", "new run", "report"]
     alive(run, paused=True)
     assert kinds(snapshot(run)) == ["sample", "resume", "stop", "new run", "report"]
+
+
+def test_a_snapshot_stays_as_it_was_while_the_run_is_read_on(workspace: Workspace) -> None:
+    """Several threads show one reader's snapshots: the charts of one must not change while they are drawn."""
+    run = write_run(workspace, "cats")
+    alive(run)
+    reader = SnapshotReader(run)
+
+    def said(seen: RunSnapshot) -> list[Any]:
+        curves = seen.curves
+        shown = [main_charts(curves, None), more_charts(curves), curves.to_json(), curves.detrended()]
+        return [*shown, seen.step, list(curves.held_out), len(curves.points), curves.slowed]
+
+    before = reader.read()
+    at_first = said(before)
+    writer = MetricsWriter(run.folder, 200)
+    for step in range(201, 1401):  # enough for wider buckets in every curve
+        samples = [[step * 37 % 1000 / 1000, 0.4], [0.5, 0.3]]
+        writer.write(step=step, time=0.0, loss=0.35, lr=1e-3, seconds=0.5, samples=samples)
+        if step % 5 == 0:
+            writer.write(
+                step=step, time=0.0, held_out_loss=0.2, held_out_bands=[0.2] * 5, change_own=0.3, change_others=0.1
+            )
+    writer.close()
+    later = said(reader.read())
+    assert said(before) == at_first
+    assert later == said(snapshot(run))
+    assert later != at_first
 
 
 def test_a_waiting_run_has_a_position_and_nothing_to_command_but_stop(

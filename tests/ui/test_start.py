@@ -13,10 +13,14 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 import webui
 from tests import serving
 from tests.patience import PATIENCE
+from workbench.display import elements as display
+from workbench.ui import elements
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEAVY = ("torch", "diffusers", "transformers", "peft", "accelerate", "decord")
@@ -73,6 +77,21 @@ def test_building_the_page_loads_nothing_heavy(built: list[Any]) -> None:
 def test_threads_of_the_server_parse_no_source(built: list[Any]) -> None:
     """Two that parse at once end the process on Python 3.11: SystemError, AST constructor recursion depth mismatch."""
     assert built[1] == 0
+
+
+def test_the_first_visitor_does_not_wait_for_the_best_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements, "_best", {})
+    client = TestClient(Starlette(routes=elements.routes()))
+    script = next(part for part in client.get("/").text.split('"') if part.endswith(".js")).removeprefix(".")
+    answers = []
+    for encoding in ("br", "gzip", "identity"):
+        answers.append(client.get(script, headers={"accept-encoding": encoding}))
+        assert answers[-1].headers.get("content-encoding", "identity") == encoding
+    elements.prepare()
+    answers.append(client.get(script, headers={"accept-encoding": "br"}))
+    assert {answer.text for answer in answers} == {display.page_script()}
+    quick, best = (int(answers[which].headers["content-length"]) for which in (0, -1))
+    assert best < quick < 1.2 * best
 
 
 def test_gradio_computes_no_statistics_that_nobody_reads(built: list[Any]) -> None:

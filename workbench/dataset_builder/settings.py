@@ -108,7 +108,9 @@ What is known about it: {caption}"""
 class CaptionSettings(CaptionerSettings):
     """Settings of captioning (`datasets/<slug>/.caption/config.json`)."""
 
-    which: Literal["missing", "all", "chosen"] = field("missing", title="Which clips", section=CLIPS)
+    which: Literal["missing", "all", "chosen"] = field(
+        "missing", title="Which clips", section=CLIPS, labels=("Uncaptioned", "All", "Selected")
+    )
     """missing: clips without a caption. all: every clip. chosen: the clips listed below (on the page, the selected
     ones). Captions written by hand are kept unless you allow overwriting them."""
 

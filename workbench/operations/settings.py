@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -106,7 +108,23 @@ class AdaptedValues(Snapshot):
 @operation(path="/settings/{form}", shell=False)
 def show(workspace: Workspace, form: Form) -> list[Spec]:
     """List the settings of a form with their rules and defaults."""
-    return list(specs(FORMS[form]))
+    found = specs(FORMS[form])
+    labels = {value: label for spec in found for value, label in zip(spec.choices, spec.labels, strict=False)}
+    titles = {name: one.title for name, one in captioners().items()}
+    if not any(spec.source == "captioners" for spec in found):
+        titles = {}
+    return [spec.model_copy(update={"help": _in_labels(spec.help, labels, titles)}) for spec in found]
+
+
+def _in_labels(text: str, labels: Mapping[str, str], captioners: Mapping[str, str]) -> str:
+    """Replace values in a help text by what the form calls them: choices where they are explained, and captioners."""
+    for value, label in labels.items():
+        text = text.replace(f'"{value}"', f'"{label}"')
+        text = re.sub(rf"(^|\. ){value}(?=: )", rf"\1{label}", text)
+    for name, title in captioners.items():
+        text = text.replace(f" ({name})", "")
+        text = re.sub(rf"(?<=[Ff]or ){name}\b|(?<=[Ww]ith ){name}\b", title[0].lower() + title[1:], text)
+    return text
 
 
 @operation(path="/settings/{form}/choices", shell=False)

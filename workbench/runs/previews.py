@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -153,21 +154,29 @@ class RunPreviews:
         return [sorted((one for one in every if one.index == index), key=lambda one: one.scale) for index in prompts]
 
 
+def _by_kind(run: Path, step: int) -> list[tuple[Kind, Preview]]:
+    """Read the previews of a step with their kinds, by prompt, then scale."""
+    folder, found = run / FOLDER / f"step-{step:08d}", list[tuple[Kind, Preview]]()
+    with contextlib.suppress(OSError):
+        names = set(os.listdir(folder))
+        for name in names:
+            stem, _, suffix = name.rpartition(".")
+            named = NAMES.fullmatch(stem)  # others are live samples and training inputs
+            if suffix != "mp4" or not named or f"{stem}.json" not in names:
+                continue
+            with contextlib.suppress(ValueError):
+                index, scale, video = int(named["index"]), float(named["scale"] or 1), folder / name
+                kind: Kind = "control" if named["control"] else "scaled" if named["scale"] else "preview"
+                if abs(scale) < LARGEST_SCALE:
+                    record = _record(video)
+                    if record or kind != "control":
+                        found.append((kind, Preview(step, index, str(record.get("prompt", "")), video, scale, record)))
+    return sorted(found, key=lambda one: (one[1].index, one[1].scale))
+
+
 def previews_of(run: Path, step: int, kind: Kind = "preview") -> list[Preview]:
     """Read the previews of a step, by prompt, then scale."""
-    found = []
-    for video in (run / FOLDER / f"step-{step:08d}").glob("*.mp4"):
-        named = NAMES.fullmatch(video.stem)  # others are live samples and training inputs
-        if not named or not video.with_suffix(".json").exists():
-            continue
-        with contextlib.suppress(ValueError):
-            index, scale = int(named["index"]), float(named["scale"] or 1)
-            own = "control" if named["control"] else "scaled" if named["scale"] else "preview"
-            if own == kind and abs(scale) < LARGEST_SCALE:
-                record = _record(video)
-                if record or kind != "control":
-                    found.append(Preview(step, index, str(record.get("prompt", "")), video, scale, record))
-    return sorted(found, key=lambda one: (one.index, one.scale))
+    return [one for own, one in _by_kind(run, step) if own == kind]
 
 
 def changes(before: Sequence[Preview], after: Sequence[Preview]) -> list[float | None]:
@@ -194,17 +203,19 @@ def all_previews(run: Path, kind: Kind = "preview") -> list[Preview]:
 def read_previews(run: Path) -> RunPreviews:
     """Read a run's folder of previews."""
     folders = step_folders(run / FOLDER)
-    latents = [one for folder in folders.values() for one in folder.glob("*.safetensors")]
-    live = [video for folder in folders.values() for video in folder.glob("live-*.mp4")]
+    files = [folder / name for folder in folders.values() for name in os.listdir(folder)]
+    latents = [one for one in files if one.suffix == ".safetensors"]
+    live = [one for one in files if one.name.startswith("live-") and one.suffix == ".mp4"]
     live = sorted(live, key=lambda video: video.stat().st_mtime, reverse=True)[:LIVE_SAMPLES]
     inputs = []
     for clip in sorted((run / FOLDER / "step-00000000").glob("input-*.mp4")):
         kept = clip.with_name(clip.name.replace("input-", "reconstruction-"))
         inputs.append(TrainingInput(str(_record(clip).get("prompt", "")), clip, kept if kept.exists() else None))
+    every = [one for step in sorted(folders) for one in _by_kind(run, step)]
     return RunPreviews(
-        previews=tuple(all_previews(run)),
-        scaled=tuple(all_previews(run, "scaled")),
-        controls=tuple(all_previews(run, "control")),
+        previews=tuple(one for kind, one in every if kind == "preview"),
+        scaled=tuple(one for kind, one in every if kind == "scaled"),
+        controls=tuple(one for kind, one in every if kind == "control"),
         inputs=tuple(inputs),
         live=tuple(LiveVideo(video, _record(video)) for video in live),
         latents=sum(not one.with_suffix(".mp4").exists() for one in latents),

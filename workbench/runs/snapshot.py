@@ -271,8 +271,8 @@ class SnapshotReader:
 
     def read(self) -> RunSnapshot:
         """Read the run's files as they are now."""
-        run, curves = self._run, self._curves
-        curves.refresh()
+        self._curves.refresh()
+        run, curves = self._run, self._curves.as_read()
         settings, width = None, 0
         with contextlib.suppress(ConfigError):  # written by another version, or with an unknown model
             settings = run.settings

@@ -9,7 +9,8 @@ import math
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -56,6 +57,9 @@ class Sums:
         self.total += later.total
         self.last = later.last
 
+    def copy(self) -> Self:
+        return replace(self)
+
 
 B = TypeVar("B", bound=Sums)
 
@@ -83,7 +87,7 @@ class Buckets(Generic[B]):
 
     def at(self, step: int) -> B:
         """Return the bucket of a step."""
-        while step >= self.end or not self.buckets:
+        while step >= self.end:  # 0 before the first
             if len(self.buckets) < self.room:
                 self.indices.append(step // self.width)
                 self.buckets.append(self.empty())
@@ -98,11 +102,18 @@ class Buckets(Generic[B]):
         buckets: list[B] = []
         for index, bucket in zip(self.indices, self.buckets, strict=True):
             if indices and indices[-1] == index // 2:
+                buckets[-1] = buckets[-1].copy()
                 buckets[-1].merge(bucket)
             else:
                 indices.append(index // 2)
                 buckets.append(bucket)
         self.indices, self.buckets = indices, buckets
+
+    def copy(self) -> Self:
+        """Return a copy that stays as it is. All buckets but the last are shared, since none of them changes."""
+        return replace(
+            self, indices=self.indices[:], buckets=[*self.buckets[:-1], *(one.copy() for one in self.buckets[-1:])]
+        )
 
 
 @dataclass(slots=True)
@@ -113,7 +124,9 @@ class Extremes(Sums):
     high: tuple[float, int] = (-math.inf, 0)
 
     def add(self, step: int, value: float) -> None:
-        Sums.add(self, step, value)
+        self.count += 1  # not by Sums.add: a long run adds half a million values
+        self.total += value
+        self.last = step
         if value < self.low[0]:
             self.low = (value, step)
         if value > self.high[0]:
@@ -153,7 +166,7 @@ class Series(Buckets[Extremes]):
         """Add a value. Values that are not finite are ignored."""
         if not math.isfinite(value):
             return
-        self.at(step).add(step, value)
+        (self.buckets[-1] if step < self.end else self.at(step)).add(step, value)
         self.last = (step, value)
         self.first = self.first or self.last
 
@@ -237,6 +250,9 @@ class KnotSums(Sums):
         Sums.merge(self, later)
         self.at_knots = [one + other for one, other in zip(self.at_knots, later.at_knots, strict=True)]
 
+    def copy(self) -> Self:
+        return replace(self, at_knots=self.at_knots[:])
+
 
 @dataclass
 class Detrending(Buckets[KnotSums]):
@@ -258,12 +274,16 @@ class Detrending(Buckets[KnotSums]):
     def empty(self) -> KnotSums:
         return KnotSums()
 
+    def copy(self) -> Self:
+        sums = {name: getattr(self, name)[:] for name in ("own", "neighbor", "loss")}
+        return replace(super().copy(), **sums)
+
     def add(self, step: int, quantile: float, loss: float) -> None:
         """Add a sample; ignore it if it is not finite."""
         if not (math.isfinite(quantile) and math.isfinite(loss)):
             return
-        position = min(max(quantile, 0.0), 1.0)
-        left = min(bisect_right(KNOTS, position), len(KNOTS) - 1) - 1
+        position = 0.0 if quantile < 0.0 else 1.0 if quantile > 1.0 else quantile
+        left = bisect_right(KNOTS, position, 0, len(KNOTS) - 1) - 1
         upper = (position - KNOTS[left]) / (KNOTS[left + 1] - KNOTS[left])
         lower = 1 - upper
         sums = self.at(step)
@@ -311,6 +331,7 @@ BANDS = 5  # of noise, equally likely in training, lowest noise first
 BAND_POINTS = 200
 CHART_POINTS = 400  # for series that share a chart, which is rendered again and again during a run
 
+SINGLE = frozenset(("held_out_outside", "sound_loss", "held_out_sound", "visible_inside", "visible_outside"))
 PACE = 5  # steps whose median is the time of a step: one preview or a busy moment does not count
 
 KEPT = ".curves.jsonl"
@@ -409,6 +430,18 @@ class Curves(Numbers):
             if self._reader.offset - self._kept >= WORTH_KEEPING:
                 self._keep()
 
+    def as_read(self) -> Self:
+        """Return what was read so far. Reading on does not change it, so another thread may look at it meanwhile."""
+        found = copy(self)
+        for one in fields(Numbers):
+            value = getattr(self, one.name)
+            if isinstance(value, list):
+                value = [each.copy() if isinstance(each, Series) else each for each in value]
+            elif isinstance(value, dict | Series | Detrending):
+                value = value.copy()
+            setattr(found, one.name, value)
+        return found
+
     def _keep(self) -> None:
         self._kept = self._reader.offset
         numbers = _numbers().dump_json(self)
@@ -442,14 +475,14 @@ class Curves(Numbers):
         if "held_out_loss" in line:
             self.held_out[step] = line["held_out_loss"]
             self.held_out_losses.add(step, line["held_out_loss"])
-        self.points += points_of([line])
-        for name in ("held_out_outside", "sound_loss", "held_out_sound", "visible_inside", "visible_outside"):
-            if name in line:
-                getattr(self, name).add(step, line[name])
+        if "effect" in line:
+            self.points += points_of([line])
+        for name in SINGLE.intersection(line):
+            getattr(self, name).add(step, line[name])
         for series, loss in zip(self.held_out_bands, line.get("held_out_bands", ()), strict=False):
             if loss is not None:
                 series.add(step, loss)
-        if (effect := from_line(line)) is not None:
+        if "preview_changes" in line and (effect := from_line(line)) is not None:
             self.effects[step] = effect
         if "change_own" in line and "change_others" in line:
             self.changes[step] = line["change_own"], line["change_others"]

@@ -77,18 +77,20 @@ def serve(chosen: argparse.Namespace) -> None:
 
 
 def prepare(workspace: Workspace) -> None:
-    """Do ahead what the first visitor would wait for: compress the elements, and read the run most likely to be opened.
+    """Do ahead what the first visitor would wait for: read the run most likely to be opened, and compress the elements.
 
-    A run of 100,000 steps takes a second or two to read.
+    A run of 100,000 steps takes a second or two to read. What is read next is what the page of a run asks first: it
+    imports and compiles what any later answer needs.
     """
     from workbench.operations import progress
     from workbench.ui import elements
 
-    elements.prepare()
     known = jobs.jobs_in(workspace.runs)
     for status in [one for one in known if one.state.alive][:1] or known[:1]:
         with contextlib.suppress(WorkbenchError):  # the page will report it
-            progress.seen(workspace, status.name)
+            progress.curves(workspace, status.name)
+            progress.state(workspace, status.name)
+    elements.prepare()
 
 
 def serve_visitors(chosen: argparse.Namespace) -> None:
