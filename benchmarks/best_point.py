@@ -30,6 +30,7 @@ effect and is not sampled; "known", plain on clips that the base model can make 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import sys
@@ -46,7 +47,7 @@ from common import arguments, report
 from workbench import demo
 from workbench.families import find_model
 from workbench.runs.analysis import best_point
-from workbench.runs.analysis.best_point import Forecast, Point, forecast, points_of
+from workbench.runs.analysis.best_point import Fit, Forecast, Point, fit, forecast, points_of
 from workbench.runs.checkpoints import LORA, best_point_step, folder_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
@@ -72,10 +73,9 @@ BAND_FROM, BAND_TO = 0.1, 0.5  # shares of a run in which the forecast's band is
 ENOUGH, EARLY = 0.95, 0.6  # the goal: this much of the oracle's score in at most this share of the steps
 THRESHOLDS = {
     "HARM": (0.0, 1.0, 3.0),
-    "SATURATED": (0.85, 0.9, 0.94, 0.97),
+    "SATURATED": (0.9, 0.94, 0.97),
     "CERTAIN": (0.5, 0.65, 0.8, 0.9),
-    "ENOUGH": (8, 12, 16),
-    "CONFIRMED": (0.85, 0.95),
+    "ENOUGH": (8, 12),
 }
 Line = dict[str, Any]
 
@@ -280,9 +280,15 @@ def worth(rows: Sequence[Line]) -> tuple[bool, float]:
 def other_thresholds(lines: Sequence[Line]) -> list[Line]:
     """Return a row for the rule as it is, for thresholds chosen on the other concepts, and for what needs no rule."""
     by_rule: dict[tuple[float, ...], list[Line]] = {}
+    fitted = functools.cache(lambda _, *measured: fit(*measured))  # by SATURATED and the measurements
     for values in itertools.product(*THRESHOLDS.values()):
+        rule = dict(zip(THRESHOLDS, values, strict=True))
+
+        def fit_once(steps: list[int], gains: list[float], total: int, saturated: float = rule["SATURATED"]) -> Fit:
+            return fitted(saturated, tuple(steps), tuple(gains), total)
+
         best_point._seen.cache_clear()
-        with mock.patch.multiple(best_point, **dict(zip(THRESHOLDS, values, strict=True))):
+        with mock.patch.multiple(best_point, **rule, fit=fit_once):
             by_rule[values] = [judged(line) for line in lines]
     best_point._seen.cache_clear()
     held_out: list[Line] = []
@@ -298,7 +304,7 @@ def other_thresholds(lines: Sequence[Line]) -> list[Line]:
         "thresholds chosen on the other concepts": held_out,
         **{
             f"stopped after {part:.0%} of the steps": [stopped_after(one, part) for one in lines]
-            for part in (0.5, EARLY)
+            for part in (1 / 2, 2 / 3)
         },
         "not stopped": [stopped_after(line, 1.0) for line in lines],
         "stopped in hindsight": [in_hindsight(line) for line in lines],

@@ -55,7 +55,7 @@ class SchedulerSteps(SamplerSteps):
     def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
         scheduler.set_timesteps(steps, device=device)
         self.timesteps, self._scheduler = scheduler.timesteps, scheduler
-        self.adds_noise = hasattr(scheduler, "get_variables")  # DPM alone
+        self._is_dpm = hasattr(scheduler, "get_variables")
         self.begin(0)
 
     def begin(self, index: int) -> None:
@@ -63,7 +63,7 @@ class SchedulerSteps(SamplerSteps):
 
     def step(self, index: int, predicted: Tensor, latents: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         timestep, (back, old) = self.timesteps[index], self._before
-        if self.adds_noise:
+        if self._is_dpm:
             after, clean = self._scheduler.step(
                 predicted, old, timestep, back, latents, generator=noise, return_dict=False
             )
