@@ -33,6 +33,7 @@ import argparse
 import functools
 import itertools
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -51,6 +52,7 @@ from workbench.runs.analysis.best_point import Fit, Forecast, Point, fit, foreca
 from workbench.runs.checkpoints import LORA, best_point_step, folder_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.trainer.causes import rank_correlation
 from workbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -73,9 +75,10 @@ BAND_FROM, BAND_TO = 0.1, 0.5  # shares of a run in which the forecast's band is
 ENOUGH, EARLY = 0.95, 0.6  # the goal: this much of the oracle's score in at most this share of the steps
 THRESHOLDS = {
     "HARM": (0.0, 1.0, 3.0),
-    "SATURATED": (0.9, 0.94, 0.97),
+    "SATURATED": (0.85, 0.9, 0.94, 0.97),
     "CERTAIN": (0.5, 0.65, 0.8, 0.9),
-    "ENOUGH": (8, 12),
+    "ENOUGH": (6, 8, 10, 12, 14, 16),
+    "CONFIRMED": (0.0, 0.85, 0.95),
 }
 Line = dict[str, Any]
 
@@ -277,6 +280,18 @@ def worth(rows: Sequence[Line]) -> tuple[bool, float]:
     return mean([row["trained"] / row["of"] for row in rows]) <= EARLY, kept(rows)
 
 
+def gains_agree(lines: Sequence[Line]) -> float:
+    """Return the rank correlation, over runs, of what effect and score gain from half of the steps to the end."""
+    gains: list[tuple[float, float]] = []
+    for line in lines:
+        by_step, half = scores(line["samples"]), line["steps"] // 2
+        effects = [[one[1] for one in line["points"] if one[0] <= until][-3:] for until in (half, line["steps"])]
+        if half in by_step:
+            before, after = (statistics.median(newest) for newest in effects)
+            gains.append((after - before, by_step[line["steps"]] - by_step[half]))
+    return rank_correlation(*(list(column) for column in zip(*gains, strict=True)))
+
+
 def other_thresholds(lines: Sequence[Line]) -> list[Line]:
     """Return a row for the rule as it is, for thresholds chosen on the other concepts, and for what needs no rule."""
     by_rule: dict[tuple[float, ...], list[Line]] = {}
@@ -344,7 +359,10 @@ def main() -> None:
     if options.keep and options.keep.exists():
         lines = [json.loads(line) for line in options.keep.read_text(encoding="utf-8").splitlines()]
     if options.thresholds:
-        report(other_thresholds([line for line in lines if line["kind"] == "demo"]), options.json)
+        demos = [line for line in lines if line["kind"] == "demo"]
+        agree = gains_agree(demos)
+        report(other_thresholds(demos), options.json, rank_correlation_of_later_gains=agree)
+        print(f"rank correlation of what effect and score gain after half of the steps: {agree:.2f}")
         return
     known = {(line["concept"], line["kind"], line["seed"]) for line in lines}
     asked = [(one, kind, seed) for seed in options.seeds for kind in options.kinds for one in options.concepts]
