@@ -2,7 +2,8 @@
 
     python benchmarks/best_point.py                               six concepts, one seed; minutes a run
     python benchmarks/best_point.py --concepts ring pink --seeds 0 1 2
-    python benchmarks/best_point.py --judge                       judge the kept runs again, without training
+    python benchmarks/best_point.py --judge --keep FILE           judge the kept runs again, without training
+    python benchmarks/best_point.py --thresholds --keep FILE      would other thresholds be better?
 
 Each run trains all its steps with best_point set to "ask", so it measures but does not stop. Checkpoints are sampled:
 `shown` is the share of prompts of the concept, none of them trained on, whose samples show it, `known` the share of
@@ -15,6 +16,9 @@ each half of the prompts chooses the best checkpoint, which is scored on the oth
 of --keep (concept, kind, seed, steps, measurements, samples); runs that it has are not trained again. Some lines have
 "settled", of a trial (docs/best_point.md): step, further steps with a learning rate that falls to zero, shown, known.
 
+--thresholds chooses the rule's thresholds on all concepts but one and judges them on that one, in turn, for the runs
+with a regularization dataset, beside the rule as it is, a stop after a fixed share of the steps and hindsight.
+
 Measuring every 10 steps costs more than the 5% that a run takes by itself at most: these runs are short, and have 24
 measurements, as many as a run of 1,000 steps has by itself with the same batch.
 
@@ -26,12 +30,16 @@ effect and is not sampled; "known", plain on clips that the base model can make 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
+import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import concepts
 import torch
@@ -39,10 +47,12 @@ from common import arguments, report
 
 from workbench import demo
 from workbench.families import find_model
-from workbench.runs.analysis.best_point import Forecast, Point, forecast, points_of
+from workbench.runs.analysis import best_point
+from workbench.runs.analysis.best_point import Fit, Forecast, Point, fit, forecast, points_of
 from workbench.runs.checkpoints import LORA, best_point_step, folder_of
 from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
+from workbench.trainer.causes import rank_correlation
 from workbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -62,7 +72,14 @@ KINDS["known"] = {**KINDS["plain"], "dataset": demo.KNOWN}
 WITHOUT_EFFECT = ("null", "known")
 SAVED = 20  # steps between checkpoints
 BAND_FROM, BAND_TO = 0.1, 0.5  # shares of a run in which the forecast's band is judged
-ENOUGH = 0.95  # of the oracle's score
+ENOUGH, EARLY = 0.95, 0.6  # the goal: this much of the oracle's score in at most this share of the steps
+THRESHOLDS = {
+    "HARM": (0.0, 1.0, 3.0),
+    "SATURATED": (0.85, 0.9, 0.94, 0.97),
+    "CERTAIN": (0.5, 0.65, 0.8, 0.9),
+    "ENOUGH": (6, 8, 10, 12, 14, 16),
+    "CONFIRMED": (0.0, 0.85, 0.95),
+}
 Line = dict[str, Any]
 
 
@@ -216,7 +233,7 @@ def summary(lines: list[Line], rows: list[Line]) -> list[Line]:
     found = [
         ("runs with an effect", len(taught)),
         ("of these at least 95% of the oracle's score", sum(row["enough"] for row in taught)),
-        ("and at most 60% of the steps", sum(row["enough"] and row["trained"] <= 0.6 * row["of"] for row in taught)),
+        ("and at most 60% of the steps", sum(row["enough"] and row["trained"] <= EARLY * row["of"] for row in taught)),
         ("mean score", mean([row["ours"] for row in taught])),
         ("mean score of the oracle", mean([row["reference"] for row in taught])),
         ("mean score at the end", mean([row["end"] for row in taught if row["end"] != ""])),
@@ -238,6 +255,88 @@ def summary(lines: list[Line], rows: list[Line]) -> list[Line]:
     return [{"case": case, "ours": value} for case, value in found]
 
 
+# ---- other thresholds
+
+
+def stopped_after(line: Line, share_of_steps: float) -> Line:
+    """Return a row about a run that is stopped after a fixed share of its steps, as `judged` does."""
+    by_step, at = scores(line["samples"]), round(share_of_steps * line["steps"])
+    score, oracle = by_step[nearest(by_step, at)], max(by_step.values())
+    return {"ours": score, "reference": oracle, "trained": at, "of": line["steps"], "enough": score >= ENOUGH * oracle}
+
+
+def in_hindsight(line: Line) -> Line:
+    """Return a row about a run that is stopped at its first checkpoint that is enough."""
+    enough = [step for step, score in scores(line["samples"]).items() if score >= ENOUGH * judged(line)["reference"]]
+    return stopped_after(line, enough[0] / line["steps"])
+
+
+def kept(rows: Sequence[Line]) -> float:
+    return mean([row["ours"] / row["reference"] for row in rows])
+
+
+def worth(rows: Sequence[Line]) -> tuple[bool, float]:
+    """Rank rules: first those that stop early enough on average, then by how much of the oracle's score is kept."""
+    return mean([row["trained"] / row["of"] for row in rows]) <= EARLY, kept(rows)
+
+
+def gains_agree(lines: Sequence[Line]) -> float:
+    """Return the rank correlation, over runs, of what effect and score gain from half of the steps to the end."""
+    gains: list[tuple[float, float]] = []
+    for line in lines:
+        by_step, half = scores(line["samples"]), line["steps"] // 2
+        effects = [[one[1] for one in line["points"] if one[0] <= until][-3:] for until in (half, line["steps"])]
+        if half in by_step:
+            before, after = (statistics.median(newest) for newest in effects)
+            gains.append((after - before, by_step[line["steps"]] - by_step[half]))
+    return rank_correlation(*(list(column) for column in zip(*gains, strict=True)))
+
+
+def other_thresholds(lines: Sequence[Line]) -> list[Line]:
+    """Return a row for the rule as it is, for thresholds chosen on the other concepts, and for what needs no rule."""
+    by_rule: dict[tuple[float, ...], list[Line]] = {}
+    fitted = functools.cache(lambda _, *measured: fit(*measured))  # by SATURATED and the measurements
+    for values in itertools.product(*THRESHOLDS.values()):
+        rule = dict(zip(THRESHOLDS, values, strict=True))
+
+        def fit_once(steps: list[int], gains: list[float], total: int, saturated: float = rule["SATURATED"]) -> Fit:
+            return fitted(saturated, tuple(steps), tuple(gains), total)
+
+        best_point._seen.cache_clear()
+        with mock.patch.multiple(best_point, **rule, fit=fit_once):
+            by_rule[values] = [judged(line) for line in lines]
+    best_point._seen.cache_clear()
+    held_out: list[Line] = []
+    for concept in sorted({line["concept"] for line in lines}):
+        is_held = [line["concept"] == concept for line in lines]
+        others = {
+            rule: [row for row, held in zip(rows, is_held, strict=True) if not held] for rule, rows in by_rule.items()
+        }
+        chosen = max(others, key=lambda rule: worth(others[rule]))
+        held_out += [row for row, held in zip(by_rule[chosen], is_held, strict=True) if held]
+    cases = {
+        "the rule as it is": [judged(line) for line in lines],
+        "thresholds chosen on the other concepts": held_out,
+        **{
+            f"stopped after {part:.0%} of the steps": [stopped_after(one, part) for one in lines]
+            for part in (1 / 2, 2 / 3)
+        },
+        "not stopped": [stopped_after(line, 1.0) for line in lines],
+        "stopped in hindsight": [in_hindsight(line) for line in lines],
+    }
+    return [
+        {
+            "case": case,
+            "runs": len(rows),
+            "kept": kept(rows),
+            "share of the steps": mean([row["trained"] / row["of"] for row in rows]),
+            "at least 95%": sum(row["enough"] for row in rows),
+            "and at most 60% of the steps": sum(row["enough"] and row["trained"] <= EARLY * row["of"] for row in rows),
+        }
+        for case, rows in cases.items()
+    ]
+
+
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], concepts=["stripes"], steps=20, prompts=1, known=1, sampling_steps=2)
     parser.add_argument("--concepts", nargs="+", choices=tiny_world.CONCEPTS, default=CONCEPTS)
@@ -251,11 +350,20 @@ def main() -> None:
     parser.add_argument("--sampling-steps", type=int, default=6)
     parser.add_argument("--keep", type=Path, help="a line for each run; those that it has are not trained again")
     parser.add_argument("--judge", action="store_true", help="only judge the runs of --keep")
+    parser.add_argument(
+        "--thresholds", action="store_true", help="only choose other thresholds, for the runs of --keep"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     lines: list[Line] = []
     if options.keep and options.keep.exists():
         lines = [json.loads(line) for line in options.keep.read_text(encoding="utf-8").splitlines()]
+    if options.thresholds:
+        demos = [line for line in lines if line["kind"] == "demo"]
+        agree = gains_agree(demos)
+        report(other_thresholds(demos), options.json, rank_correlation_of_later_gains=agree)
+        print(f"rank correlation of what effect and score gain after half of the steps: {agree:.2f}")
+        return
     known = {(line["concept"], line["kind"], line["seed"]) for line in lines}
     asked = [(one, kind, seed) for seed in options.seeds for kind in options.kinds for one in options.concepts]
     for case in asked if not options.judge else ():

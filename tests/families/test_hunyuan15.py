@@ -80,7 +80,7 @@ def test_the_loss_is_that_of_the_authors_trainer(variant: str, request: pytest.F
     case = request.getfixturevalue(variant)
     posterior = case.vae.encode(case.video).latent_dist
     z = (posterior.mean + posterior.std * case.posterior) * case.vae.config.scaling_factor
-    torch.testing.assert_close(case.latents, z, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(case.latents, z, rtol=1e-5, atol=1e-5)
     text, t = case.text, (TIMESTEPS / 1000).view(-1, 1, 1, 1, 1)
     condition = torch.zeros(2, 5, *case.shape[1:])
     states = torch.zeros(2, 729, 32)
@@ -105,7 +105,7 @@ def test_the_loss_is_that_of_the_authors_trainer(variant: str, request: pytest.F
         theirs = torch.stack([functional.mse_loss(*pair) for pair in zip(predicted, target, strict=True)])
         for kernel in ("stock", "auto", "math"):
             ours = case.loss(case.loaded(kernel), text, case.given())
-            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_noise_levels_are_logit_normal_and_shifted_by_three() -> None:

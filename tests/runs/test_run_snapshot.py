@@ -237,7 +237,7 @@ def test_a_run_says_that_its_previews_skip_steps(
 ) -> None:
     run = write_run(workspace, "cats")
     add_preview(run, 100, make_clip(tmp_path / "0.mp4"), **record)
-    assert any(note.text.startswith("Previews skip two of three") for note in snapshot(run).notes) is told
+    assert any(note.text.startswith("Previews skip half") for note in snapshot(run).notes) is told
 
 
 def test_a_full_gpu_whose_steps_take_ten_times_as_long_has_spilled_into_the_machines_memory(

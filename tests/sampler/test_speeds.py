@@ -38,7 +38,7 @@ def decibels(one: np.ndarray, other: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("model", ["tiny-cogvideox", "tiny-wan"])
-def test_fast_makes_a_third_of_the_steps_and_nearly_the_same_video(
+def test_fast_makes_half_of_the_steps_and_nearly_the_same_video(
     model: str, tiny: Sampler, workspace: Workspace
 ) -> None:
     sampler = tiny if tiny.name == model else Sampler(model, CPU)
@@ -49,18 +49,17 @@ def test_fast_makes_a_third_of_the_steps_and_nearly_the_same_video(
     fast = sampler.generate(workspace, asked.changed(speed="fast"))
     handle.remove()
     assert full == sampler.model.steps
-    assert len(made) - seen == 8
+    assert len(made) - seen == round(full / 2)
     assert decibels(fast.frames, exact.frames) > 40
     assert fast.record["speed"] == "fast"
     assert np.array_equal(sampler.generate(workspace, asked).frames, exact.frames), "fast leaves nothing behind"
 
 
-@pytest.mark.parametrize("adds_noise", [False, True])
-def test_fast_computes_the_first_and_last_step_and_most_of_a_few(adds_noise: bool) -> None:
+def test_fast_computes_the_first_and_last_step_and_most_of_a_few() -> None:
     for steps in range(1, 101):
-        computed = computed_steps(steps, adds_noise)
+        computed = computed_steps(steps)
         assert {0, steps - 1} <= computed <= set(range(steps))
-        assert len(computed) == min(steps, max(8, round(steps / (2 if adds_noise else 3))))
+        assert len(computed) == min(steps, max(8, round(steps / 2)))
 
 
 def test_low_memory_keeps_the_model_in_8_bits(workspace: Workspace, tiny: Sampler) -> None:

@@ -16,8 +16,9 @@ otherwise; `latents_shape` is always without B.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -516,9 +517,7 @@ class Family(ABC):
         Returns:
             Float32 tensors, normalized as the transformer expects. By default {"mean", "std"}, [B, C, f, h, w] each.
         """
-        import torch
-
-        with torch.no_grad():
+        with for_inference(vae):
             posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
         center, spread = (tensor.float() for tensor in self.latent_scale(vae))
         std = posterior.std.float() / spread
@@ -554,11 +553,9 @@ class Family(ABC):
         Args:
             noise: CPU generator, for decoders that add noise; None for a fixed seed.
         """
-        import torch
-
         device, dtype = device_and_dtype(vae)
         mean, std = (tensor.to(device).float() for tensor in self.latent_scale(vae))
-        with torch.no_grad():
+        with for_inference(vae):
             scaled = (latents.to(device).float() * std + mean).to(dtype)
             return self.decoded(vae, scaled, noise).float().clamp(-1, 1)
 
@@ -1041,6 +1038,17 @@ def check_kernel(kernel: str, device: torch.device) -> None:
         raise ConfigError.about(
             f"attention is {kernel}, which needs an NVIDIA GPU, and the device is {device.type}: choose auto"
         )
+
+
+@contextlib.contextmanager
+def for_inference(vae: Any) -> Iterator[None]:
+    """Encode or decode without gradients, and with faster convolutions on a CPU."""
+    import torch
+
+    from workbench.families.cpu_convolutions import faster_convolutions
+
+    with torch.no_grad(), faster_convolutions(vae):
+        yield
 
 
 def device_and_dtype(vae: Any) -> tuple[torch.device, torch.dtype]:

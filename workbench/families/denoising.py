@@ -79,18 +79,19 @@ class Guidance:
         return guided * (self.rescale * wanted / spread + (1 - self.rescale))
 
 
-# `skip_steps`: EXTRAPOLATION lies between repeating the last clean latents (0) and continuing linearly (1);
-# benchmarks/step_skipping.py compares values. Tried on the built-in models without a gain: parabolas, noise levels in
-# place of step numbers, redoing skipped steps once the next is known, and guidance that is computed less often.
-FEWEST_COMPUTED, ENDS, EXTRAPOLATION = 8, 0.3, 0.5
+# `skip_steps`: COMPUTED is the share of the steps; EXTRAPOLATION lies between repeating the last clean latents (0) and
+# continuing linearly (1); benchmarks/step_skipping.py compares values. Tried on the built-in models without
+# a gain: parabolas, noise levels in place of step numbers, redoing skipped steps once the next is known, and guidance
+# that is computed less often.
+FEWEST_COMPUTED, COMPUTED, ENDS, EXTRAPOLATION = 8, 0.5, 0.6, 0.5
 
 
-def computed_steps(steps: int, adds_noise: bool) -> set[int]:
-    """Return the steps that `skip_steps` computes: a third, or half if steps add fresh noise, but at least 8.
+def computed_steps(steps: int) -> set[int]:
+    """Return the steps that `skip_steps` computes: about half of them, but at least 8.
 
     The first and the last are among them. They are denser towards both ends by the factor 1 - ENDS.
     """
-    count = min(steps, max(FEWEST_COMPUTED, round(steps / (2 if adds_noise else 3))))
+    count = min(steps, max(FEWEST_COMPUTED, round(steps * COMPUTED)))
     shares = [number / max(1, count - 1) for number in range(count)]
     return {round((steps - 1) * (share - ENDS * share * (1 - share) * (1 - 2 * share))) for share in shares}
 
@@ -107,7 +108,6 @@ class SamplerSteps(Protocol):
     """The steps of one `denoise` call."""
 
     timesteps: torch.Tensor  # one per step, most noise first
-    adds_noise: bool  # a step adds fresh noise
 
     def begin(self, index: int) -> None:
         """Start at this step instead of the first."""
@@ -124,8 +124,6 @@ class SamplerSteps(Protocol):
 
 class FlowSteps(SamplerSteps):
     """Steps of a diffusers scheduler for flow matching. `steps` is None if `more` sets the noise levels."""
-
-    adds_noise = False
 
     def __init__(self, scheduler: Any, steps: int | None, device: torch.device, **more: Any) -> None:
         scheduler.set_timesteps(steps, device=device, **more)
@@ -260,7 +258,7 @@ class Denoising:
         if inputs.source is not None:
             latents = self.schedule.mix(inputs.source.to(device, dtype), first, timesteps[:1]).to(dtype)
         latents = self._with_prefix(latents, first, timesteps, 0)
-        computed = computed_steps(len(timesteps), self.steps.adds_noise)
+        computed = computed_steps(len(timesteps))
         with torch.no_grad():
             for step, timestep in enumerate(timesteps):
                 given = conditioning and self.steps.given_at(conditioning, start + step, inputs.noise)

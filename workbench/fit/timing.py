@@ -124,7 +124,7 @@ def times(run: RunSizes, clips: int) -> RunTimes:
         decoding = decoding_operations(run.preview) / rate
         denoising = settings.preview_steps or model.steps
         if settings.skips_preview_steps:
-            denoising = len(computed_steps(denoising, adds_noise=False))
+            denoising = len(computed_steps(denoising))
         one = denoising * prediction * (facts.guided_passes if guided > 1 else 1) + decoding
         parts["previews"] = (steps // settings.preview_every + 1) * settings.previews_at_once * one
     return RunTimes(step, parts)

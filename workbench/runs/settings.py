@@ -539,7 +539,7 @@ class PreviewSettings(Settings):
     """Denoising steps per preview. Empty: the model's default."""
 
     preview_speed: Literal["auto", "exact", "fast"] = field("auto", title="Preview speed", advanced=True)
-    """exact: compute every denoising step. fast: skip two of three, for nearly the same video, as fast samples do.
+    """exact: compute every denoising step. fast: skip half of them, for nearly the same video, as fast samples do.
     auto: fast if the previews would take longer than the training between them."""
 
     preview_guidance: float | None = field(None, title="Preview guidance scale", low=0.0, high=50.0, advanced=True)

@@ -300,7 +300,7 @@ class SnapshotReader:
         fast = any(one.record.get("speed") == "fast" for one in self._previews.previews)
         if fast and settings and settings.preview_speed == "auto":
             skipping = Note(
-                "Previews skip two of three denoising steps, because all of them would take longer than the training "
+                "Previews skip half of the denoising steps, because all of them would take longer than the training "
                 "between two previews. preview_speed exact computes every step."
             )
         if status.state.alive:

@@ -18,7 +18,15 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, ModelUnavailable
-from workbench.families.base import PRESERVATION_PROMPTS, Family, ImageScale, OwnSetting, Report, device_and_dtype
+from workbench.families.base import (
+    PRESERVATION_PROMPTS,
+    Family,
+    ImageScale,
+    OwnSetting,
+    Report,
+    device_and_dtype,
+    for_inference,
+)
 from workbench.families.cogvideox import sat
 from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
@@ -47,7 +55,7 @@ class SchedulerSteps(SamplerSteps):
     def __init__(self, scheduler: Any, steps: int, device: torch.device) -> None:
         scheduler.set_timesteps(steps, device=device)
         self.timesteps, self._scheduler = scheduler.timesteps, scheduler
-        self.adds_noise = hasattr(scheduler, "get_variables")  # DPM alone
+        self._is_dpm = hasattr(scheduler, "get_variables")
         self.begin(0)
 
     def begin(self, index: int) -> None:
@@ -55,7 +63,7 @@ class SchedulerSteps(SamplerSteps):
 
     def step(self, index: int, predicted: Tensor, latents: Tensor, noise: torch.Generator) -> tuple[Tensor, Tensor]:
         timestep, (back, old) = self.timesteps[index], self._before
-        if self.adds_noise:
+        if self._is_dpm:
             after, clean = self._scheduler.step(
                 predicted, old, timestep, back, latents, generator=noise, return_dict=False
             )
@@ -280,10 +288,8 @@ class CogVideoX(Family):
         return padded_frames(count, config(folder, "transformer").get("patch_size_t")), channels, tall, wide
 
     def decode(self, vae: Any, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
-        import torch
-
         clip = without_padding(latents).permute(0, 2, 1, 3, 4)
-        with torch.no_grad():
+        with for_inference(vae):
             unscaled = 1 / vae.config.scaling_factor * clip.to(*device_and_dtype(vae))
             return vae.decode(unscaled).sample.float().clamp(-1, 1)
 
@@ -520,9 +526,7 @@ class CogVideoX(Family):
 
 def _moments(vae: Any, video: Tensor, factor: float) -> Tensors:
     """Encode clips [B, 3, F, H, W] to {"mean", "std"}, float32 [B, f, C, h, w], times a factor."""
-    import torch
-
-    with torch.no_grad():
+    with for_inference(vae):
         posterior = vae.encode(video.to(*device_and_dtype(vae))).latent_dist
     found = {"mean": posterior.mean, "std": posterior.std}
     return {name: value.float().permute(0, 2, 1, 3, 4).contiguous() * factor for name, value in found.items()}
