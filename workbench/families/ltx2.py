@@ -22,6 +22,9 @@ s is drawn logit-normal around a mean that rises with the number of tokens, then
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
 and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
 
+Conditioning is laid out as in `ltx_told`, with every frame that does not start the clip as tokens, as in diffusers'
+LTX2InContextPipeline: a picture fills one frame, a reference has the clip's own positions.
+
 A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
 after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance is
 what the pipeline does by default: away from the negative prompt, from self-attention skipped in one block (2.3; the
@@ -49,10 +52,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.base import ImageScale, OwnSetting
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.ltx_told import EXTRA, NO_CHANNELS, PLACES, SPATIAL, TEMPORAL, InContextFamily, packed
 from workbench.families.model import Frames, Model
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
@@ -77,6 +81,8 @@ from workbench.families.noise_schedules import (
     shifted,
 )
 from workbench.families.sound import Sound, spectrogram
+from workbench.families.told import NAMES as KINDS
+from workbench.families.told import NOTHING
 from workbench.families.usage import UsageExtras
 from workbench.workspace import read_json
 
@@ -135,6 +141,10 @@ MODELS = tuple(
         ),
     )
 )
+# LTX-2.5's repository: `transformer` and the scheduler are distilled, `transformer_full` is not. Its scheduler is
+# that of diffusers' documentation of LTX-2.5.
+FULL, NEWEST = "full", "Lightricks/LTX-2.5-Diffusers:full"
+FULL_SCHEDULER = (("use_dynamic_shifting", True), ("shift_terminal", 0.1))
 # Of distilled models, whose scheduler does not shift: their noise levels, at which they are sampled without guidance.
 DISTILLED = (1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875)
 
@@ -208,6 +218,30 @@ VAE_23 = {  # the decoder's fourth level, which only 2.3 has and the library's t
     "decoder.up_blocks.7.": "decoder.up_blocks.3.upsamplers.0.",
     "decoder.up_blocks.8.": "decoder.up_blocks.3.",
 }
+
+# ---- code on model cards
+
+WHOLE: dict[str, Any] = {  # of LTX-2.5
+    "classes": ("FlowMatchEulerDiscreteScheduler", "LTX2VideoTransformer3DModel"),
+    "before": """# The weights that the LoRA was trained on, beside the distilled ones.
+transformer = LTX2VideoTransformer3DModel.from_pretrained(SOURCE, subfolder="transformer_full", torch_dtype=dtype)
+""",
+    "parts": ", transformer=transformer",
+    "changes": """
+
+# The repository's scheduler is for the distilled weights.
+pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(
+    pipe.scheduler.config, use_dynamic_shifting=True, shift_terminal=0.1
+)""",
+}
+IN_CONTEXT = """from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2VideoCondition
+from diffusers.pipelines.ltx2.pipeline_ltx2_ic_lora import LTX2ReferenceCondition
+"""
+CONDITIONED = ',\n    conditions=[LTX2VideoCondition(frames=load_image("first_frame.png"), index=0, crf=0)]'
+REFERRED = """,
+    reference_conditions=[LTX2ReferenceCondition(frames=load_video("reference.mp4"))],
+    # 1, or reference_downscale_factor in the LoRA's metadata
+    reference_downscale_factor=1"""
 
 # ---- noise levels
 
@@ -284,14 +318,20 @@ class JointDenoising(Denoising):
 
     def __init__(self, family: LTX2, transformer: Any, inputs: DenoiseInputs) -> None:
         super().__init__(family, transformer, inputs)
-        options = StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, inputs.device, inputs.scheduler)
-        self._sound_steps = family.sampler_steps(options)
+        channels, *sizes = inputs.latents_shape
+        extra = None if inputs.given is None else inputs.given.tokens.get(EXTRA)
+        # The pipelines' noise levels depend on the number of all tokens.
+        shape = (channels, math.prod(sizes) + (0 if extra is None else extra.shape[1]))
+        options = StepOptions(inputs.folder, inputs.steps, shape, inputs.device, inputs.scheduler)
+        self.steps, self._sound_steps = family.sampler_steps(options), family.sampler_steps(options)
         self.sound: torch.Tensor | None = None  # its latents, [1, tokens, channels]
         self._direction: torch.Tensor | None = None
 
     def _predicted(
         self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
     ) -> torch.Tensor:
+        import torch
+
         inputs = self.inputs
         if step == 0 and (inputs.source is None or inputs.sound is not None):
             noise = self.family.sound_noise(inputs)
@@ -301,7 +341,7 @@ class JointDenoising(Denoising):
         prompt = both(inputs.text)
         if not inputs.guidance.guides(step, steps):
             predicted, self._direction = prompt
-            return predicted
+            return unpacked(predicted, latents.shape[2:])
         assert inputs.negative_text is not None
         kept = {"prompt_embeds": inputs.picture, "audio_embeds": inputs.sound}  # a given stream keeps its prompt
         negative_text = {
@@ -316,7 +356,7 @@ class JointDenoising(Denoising):
         scale, level = inputs.guidance.scale_at(step, steps, float(timestep)), float(timestep) / 1000
 
         def combined(number: int, noisy: torch.Tensor, scale: float) -> torch.Tensor:
-            """Guide the picture (0) or the sound (1), and rescale its clean latents."""
+            """Guide the tokens of the picture (0) or the sound (1), and rescale their clean latents."""
             guidance, own = replace(inputs.guidance, rescale=0.0), prompt[number]
             guided = guidance.combine(own, negative[number], scale)
             guided = guided + sum(share * (own - other[number]) for share, other in others)
@@ -327,7 +367,11 @@ class JointDenoising(Denoising):
 
         if self.sound is not None and inputs.sound is None:
             self._direction = combined(1, self.sound, self.AUDIO_SCALE)
-        return combined(0, latents.float(), scale) if inputs.picture is None else prompt[0]
+        if inputs.picture is not None:
+            return unpacked(prompt[0], latents.shape[2:])
+        tokens, extra = packed(latents.float()), None if given is None else given.tokens.get(EXTRA)
+        noisy = tokens if extra is None else torch.cat([tokens, extra.to(tokens)], dim=1)
+        return unpacked(combined(0, noisy, scale), latents.shape[2:])
 
     @contextlib.contextmanager
     def _undisturbed(self, block: int) -> Iterator[None]:
@@ -350,13 +394,13 @@ class JointDenoising(Denoising):
     def _both(
         self, latents: torch.Tensor, timestep: torch.Tensor, given: Given | None, text: Tensors, **more: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the float32 predictions for picture and sound."""
+        """Return the float32 predictions for the picture's tokens and for the sound."""
         inputs = self.inputs
         given = given and given.to(inputs.device, inputs.dtype)
         own, times = (timestep.expand(1) * (0 if one is not None else 1) for one in (inputs.picture, inputs.sound))
         call = CallInputs(latents.to(inputs.dtype), text, own, given, inputs.fps)
         sound = None if self.sound is None else self.sound.to(inputs.dtype)
-        picture, sound = self.family.both(self.transformer, call, sound, times=times, **more)
+        picture, sound = self.family.tokens(self.transformer, call, sound, times=times, **more)
         return picture.float(), sound.float()
 
     def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -368,12 +412,17 @@ class JointDenoising(Denoising):
         return super()._step(index, predicted, latents)
 
 
+def unpacked(tokens: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
+    """Convert the first tokens [B, n, C] to latents [B, C, f, h, w] of (frames, height, width)."""
+    return tokens[:, : math.prod(sizes)].transpose(1, 2).unflatten(2, tuple(sizes))
+
+
 def perturbed_block(transformer: Mapping[str, Any]) -> int:
     """Return the block without self-attention in a perturbed prediction: 28 or the last; 0 for models without one."""
     return min(28, transformer["num_layers"] - 1) if transformer.get("perturbed_attn") else 0
 
 
-class LTX2(Family):
+class LTX2(InContextFamily):
     """The LTX-2 family. See Family for the methods."""
 
     name = "ltx2"
@@ -417,7 +466,16 @@ class LTX2(Family):
         if not is_distilled(folder):
             return found
         few = len(DISTILLED)
-        return replace(found, steps=few, guidance_scale=1.0, distilled="steps", distilled_from=found.id)
+        origin = found.id if config(folder, "transformer").get("ff_bias", True) else NEWEST
+        return replace(found, steps=few, guidance_scale=1.0, distilled="steps", distilled_from=origin)
+
+    def with_variant(self, model: Model, variant: str) -> Model:
+        """Return 2.5 with the weights to train, in a folder beside the distilled ones, whose scheduler does not fit."""
+        found = super().with_variant(model, variant)
+        if variant != FULL:
+            return found
+        own = {"steps": NEWER.steps, "guidance_scale": NEWER.guidance_scale, "distilled": "", "distilled_from": ""}
+        return replace(found, scheduler_changes=FULL_SCHEDULER, **own)
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
@@ -528,6 +586,39 @@ class LTX2(Family):
         """The autoencoder is causal, so the clip's first latent frame is that of its first picture."""
         return Given(known=latents[:, :, :1], kept=kept) if latents.shape[2] > 1 else None
 
+    # ---- conditioning on given frames
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        return {**dict.fromkeys((*KINDS, NOTHING, "reference"), ""), "control": NO_CHANNELS}
+
+    def told_to_sample(
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """Draw the noise of all tokens at once, as the pipeline does."""
+        import torch
+
+        found, (channels, *sizes) = self.laid_out(tensors, latents_shape, noise, dtype), latents_shape
+        extra = found.tokens.get(EXTRA)
+        count = math.prod(sizes) + (0 if extra is None else extra.shape[1])
+        first = unpacked(torch.randn(1, count, channels, generator=noise), sizes)
+        return replace(found, first=first)
+
+    def places(self, sizes: Sequence[int], device: torch.device, start: int | None, scale: float) -> torch.Tensor:
+        """Return the first and the next frame, row and column of each token, int64 [6, tokens]."""
+        import torch
+
+        frames, height, width = (torch.arange(size, device=device) for size in sizes)
+        side, frame = round(SPATIAL * scale), TEMPORAL * frames
+        if start is None:  # the autoencoder is causal: the first latent frame is one frame
+            begin, end = (frame + 1 - TEMPORAL).clamp(min=0), frame + 1
+        else:
+            begin, end = start + frame, start + (frame + TEMPORAL if sizes[0] > 1 else frame + 1)
+        starts, ends = (
+            torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
+            for axes in ((begin, side * height, side * width), (end, side * height + side, side * width + side))
+        )
+        return torch.stack([starts, ends], dim=1).flatten(0, 1)
+
     # ---- sound
 
     def sound_rate(self, folder: Path) -> int:
@@ -623,6 +714,16 @@ class LTX2(Family):
         return {PICTURE_FOR_SOUND: found[:1], SOUND_FOR_PICTURE: found[1:]}.get(sound.learned, found)
 
     def both(
+        self, transformer: Any, inputs: CallInputs, sound: torch.Tensor | None = None, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
+
+        The arguments are those of `tokens`.
+        """
+        picture, heard = self.tokens(transformer, inputs, sound, **more)
+        return unpacked(picture, inputs.latents.shape[2:]), heard
+
+    def tokens(
         self,
         transformer: Any,
         inputs: CallInputs,
@@ -631,7 +732,7 @@ class LTX2(Family):
         perturbed: int = 0,
         times: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
+        """Return the predictions for the picture's tokens, with those of its conditioning behind, and for the sound's.
 
         Args:
             sound: Noisy, [B, tokens, C]; None for the picture alone.
@@ -639,6 +740,8 @@ class LTX2(Family):
             perturbed: A block to compute without self-attention; 0 for none.
             times: Of the sound, [B]; None for the picture's.
         """
+        import torch
+
         latents, own, given, text = inputs.latents, inputs.timesteps, inputs.given, inputs.text["prompt_embeds"]
         times = own if times is None else times
         count, (frames, height, width) = len(latents), latents.shape[2:]
@@ -650,13 +753,25 @@ class LTX2(Family):
             )
         else:
             words = inputs.text["audio_embeds"]
-        known = given is not None and given.known is not None
-        picture, heard = transformer(
-            hidden_states=latents.flatten(2).transpose(1, 2),
+        picture, moments, where = packed(latents), own, None
+        if given is not None and given.known is not None:
+            moments = given.times_of_tokens(own, frames, height * width)
+        if given is not None and (extra := given.tokens.get(EXTRA)) is not None:
+            moments = moments if moments.dim() > 1 else moments[:, None].expand(-1, picture.shape[1])
+            moments = torch.cat([moments, moments.new_zeros(extra.shape[:2])], dim=1)
+            picture = torch.cat([picture, extra], dim=1)
+            own_places = transformer.rope.prepare_video_coords(
+                count, frames, height, width, latents.device, fps=inputs.fps
+            )
+            more = given.tokens[PLACES].unflatten(1, (3, 2)).transpose(2, 3).to(own_places)
+            more = torch.cat([more[:, :1] / inputs.fps, more[:, 1:]], dim=1)
+            where = torch.cat([own_places, more], dim=2)
+        found, heard = transformer(
+            hidden_states=picture,
             audio_hidden_states=sound,
             encoder_hidden_states=text,
             audio_encoder_hidden_states=words,
-            timestep=given.times_of_tokens(own, frames, height * width) if given is not None and known else own,
+            timestep=moments,
             audio_timestep=times,
             sigma=own,
             audio_sigma=times,
@@ -665,12 +780,13 @@ class LTX2(Family):
             width=width,
             fps=inputs.fps,
             audio_num_frames=sound.shape[1],
+            video_coords=where,
             isolate_modalities=alone or isolated,
             spatio_temporal_guidance_blocks=[perturbed] if perturbed else None,
             use_cross_timestep=True,
             return_dict=False,
         )
-        return picture.transpose(1, 2).unflatten(2, (frames, height, width)), heard
+        return found, heard
 
     # ---- sampling
 
@@ -690,7 +806,10 @@ class LTX2(Family):
         return FlowSteps(made, None, options.device, sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
 
     def sound_noise(self, inputs: DenoiseInputs) -> torch.Tensor:
-        """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipeline does after the picture's."""
+        """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipelines do after the picture's.
+
+        LTX2InContextPipeline, which `told_to_sample` draws like, draws token by token, the others channel by channel.
+        """
         import torch
 
         sound, temporal = config(inputs.folder, "audio_vae"), self.compression(config(inputs.folder, "vae"))[1]
@@ -698,6 +817,8 @@ class LTX2(Family):
         # The autoencoder of sound has the same factor in time and frequency, whatever its config.
         count = round(seconds * (sound["sample_rate"] / sound["mel_hop_length"] / 4))
         shape = (1, sound["latent_channels"], count, sound["mel_bins"] // 4)
+        if inputs.given is not None and inputs.given.first is not None:
+            return torch.randn(1, count, shape[1] * shape[3], generator=inputs.noise).to(inputs.device)
         return torch.randn(shape, generator=inputs.noise).transpose(1, 2).flatten(2).to(inputs.device)
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
@@ -712,17 +833,36 @@ class LTX2(Family):
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
     ) -> UsageExtras:
+        own = WHOLE if model.variant == FULL else {}
         arguments = f", frame_rate={model.fps:g}"
         arguments += ", image_crf=0" if model.task == "image-to-video" else ""
         if model.guidance_scale > 1:
             block = perturbed_block(self.part_config(model, "transformer"))
             stg = f"spatio_temporal_guidance_blocks=[{block}]" if block else "stg_scale=0.0, audio_stg_scale=0.0"
-            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True)
+            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True, **own)
         arguments += f",\n    sigmas={list(DISTILLED)}" if model.steps == len(DISTILLED) else ""
         off = (
             f"{of}{name}" for of in STREAMS for name in ("stg_scale=0.0", "modality_scale=1.0", "guidance_rescale=0.0")
         )
         return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}", heard=True)
+
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
+        """Give a reference in LTX2InContextPipeline, whose first frame is a condition."""
+        if "reference" not in told:
+            return super().usage_told(model, folder, shape, extras, told)
+        first = model.task == "image-to-video" or "first" in told
+        rest = [kind for kind in told if kind not in ("reference", "first")]
+        found = super().usage_told(model, folder, shape, extras, rest)
+        arguments = found.arguments.replace(", image_crf=0", "") + (CONDITIONED if first else "") + REFERRED
+        return replace(
+            found,
+            arguments=arguments,
+            before=found.before + IN_CONTEXT,
+            helpers=(*found.helpers, "load_video", *(["load_image"] if first else [])),
+            pipeline="LTX2InContextPipeline",
+        )
 
     # ---- a random miniature, for tests
 

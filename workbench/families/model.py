@@ -73,6 +73,7 @@ class Model:
     source: Hub repository, or a folder if `local`.
     revision: commit of the Hub repository, pinned or chosen by the user.
     variant: set of weights in the repository, such as "fp16"; "" for the default one.
+    scheduler_changes: values of the scheduler's config that the variant needs and the repository's scheduler lacks.
     aliases: other names of the repository on the Hub.
     frames, fps, height, width: what it was trained for, and the defaults of forms.
     frame_rule, size_multiple: legal frame counts and sizes.
@@ -121,6 +122,7 @@ class Model:
     preservation_prompts: tuple[str, ...] = ()
     recipes: str = ""
     variant: str = ""
+    scheduler_changes: tuple[tuple[str, bool | float], ...] = ()
     negative_prompt: str = ""
     guidance_scale_2: float | None = None
     flow_shift: float | None = None
