@@ -232,8 +232,9 @@ class LTX2(InContextFamily):
         found = super().with_variant(model, variant)
         if variant != FULL:
             return found
-        own = {"steps": NEWER.steps, "guidance_scale": NEWER.guidance_scale, "distilled": "", "distilled_from": ""}
-        return replace(found, scheduler_changes=FULL_SCHEDULER, **own)
+        steps, scale = NEWER.steps, NEWER.guidance_scale
+        found = replace(found, steps=steps, guidance_scale=scale, distilled="", distilled_from="")
+        return replace(found, scheduler_changes=FULL_SCHEDULER)
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
@@ -511,7 +512,8 @@ class LTX2(InContextFamily):
             )
         else:
             words = inputs.text["audio_embeds"]
-        picture, moments, where = packed(latents), own, None
+        picture, moments = packed(latents), own
+        where: torch.Tensor | None = None
         if given is not None and given.known is not None:
             moments = given.times_of_tokens(own, frames, height * width)
         if given is not None and (extra := given.tokens.get(EXTRA)) is not None:

@@ -191,7 +191,8 @@ class JointDenoising(Denoising):
 
 def unpacked(tokens: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
     """Convert the first tokens [B, n, C] to latents [B, C, f, h, w] of (frames, height, width)."""
-    return tokens[:, : math.prod(sizes)].transpose(1, 2).unflatten(2, tuple(sizes))
+    latents: torch.Tensor = tokens[:, : math.prod(sizes)].transpose(1, 2).unflatten(2, tuple(sizes))
+    return latents
 
 
 def perturbed_block(transformer: Mapping[str, Any]) -> int:
