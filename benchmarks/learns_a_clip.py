@@ -5,6 +5,9 @@ input, so the LoRA covers every linear layer. Where a token is narrower than its
 24 of 64 in Wan's miniature, whose loss cannot fall below 0.41 of the initial loss, and 24 of 48 in Mochi's.
 
     python benchmarks/learns_a_clip.py --json benchmarks/results/learns_a_clip_cpu.json
+    python benchmarks/learns_a_clip.py --others --steps 300 --seeds 1 --json FILE   the families' other variants
+
+An image-to-video model is given the clip's first frame, VACE a gray clip.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import torch
 from workbench.families import families
 from workbench.families.base import Family
 from workbench.families.facts import ALL_LINEAR
-from workbench.families.model_inputs import ModelInputs
+from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.told import Told
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 
@@ -50,9 +54,20 @@ class Lesson:
         model = self.model
         vae = family.load_vae(folder, CPU, torch.float32)
         self.shape = family.latents_shape(folder, model.frames, model.height, model.width)
-        moments = family.encode_video(vae, clip(model.frames, model.height, model.width))
+        video = clip(model.frames, model.height, model.width)
+        moments = family.encode_video(vae, video)
         self.latents = family.sample_latents(moments, torch.zeros(1, *self.shape))
         self.text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), [PROMPT])
+        self.given: Given | None = None
+        if family.told_as_one(model) or model.task == "image-to-video":
+            encoder, noise = family.load_image_encoder(folder, CPU, torch.float32), torch.Generator().manual_seed(0)
+            if family.told_as_one(model):
+                gray = Told(model.frames, video=torch.zeros_like(video))
+                told = family.encode_told(vae, encoder, gray)
+                self.given = family.told(told, self.shape, noise, torch.float32)
+            else:
+                picture = family.encode_image(vae, encoder, video[:, :, 0], model.frames, "pipeline")
+                self.given = family.given(picture, torch.zeros(1, *family.one_frame(self.shape)), self.shape)
         self.schedule = family.noise_schedule(folder, CPU)
         self.transformer = family.load_transformer(folder, CPU, torch.float32)
         settings = TrainSettings(dataset="x", rank=rank, alpha=float(rank), targets=targets)
@@ -67,7 +82,7 @@ class Lesson:
             {name: one.expand(count, *one.shape[1:]) for name, one in self.text.items()},
             noise,
             self.schedule.timesteps(quantiles, self.shape),
-            None,
+            self.given and self.given.repeated(count),
             self.model.fps,
         )
         return self.family.loss(self.transformer, self.schedule, inputs)
@@ -86,15 +101,17 @@ class Lesson:
             optimizer.step()
 
 
-def row(family: Family, steps: int, rank: int, rate: float, batch: int, targets: str, seed: int) -> dict[str, Any]:
-    """Return one family's first miniature, before and after."""
+def row(
+    family: Family, variant: str, steps: int, rank: int, rate: float, batch: int, targets: str, seed: int
+) -> dict[str, Any]:
+    """Return one miniature, before and after."""
     with tempfile.TemporaryDirectory() as folder:
-        lesson = Lesson(family, family.toys[0], Path(folder) / "toy", rank, targets, seed)
+        lesson = Lesson(family, variant, Path(folder) / "toy", rank, targets, seed)
         before, began = lesson.held_out(), time.perf_counter()
         lesson.train(steps, rate, batch, seed)
         after = lesson.held_out()
     return {
-        "case": f"{family.name}, {family.toys[0]}",
+        "case": f"{family.name}, {variant}",
         "steps": steps,
         "rank": rank,
         "seed": seed,
@@ -114,14 +131,18 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--targets", default=ALL_LINEAR, help="a preset or a regular expression over layer names")
     parser.add_argument("--family", default="", help="a single family")
+    parser.add_argument("--others", action="store_true", help="each family's other variants instead of its first")
     options = parser.parse_args()
     torch.manual_seed(0)
     chosen = [one for one in families() if one.schedulers and options.family in ("", one.name)]
-    rows = [
-        row(one, options.steps, options.rank, options.rate, options.batch, options.targets, seed)
-        for one in chosen
-        for seed in range(options.seeds)
-    ]
+    cases = [(one, variant) for one in chosen for variant in (one.toys[1:] if options.others else one.toys[:1])]
+    rows = []
+    for family, variant in cases:
+        for seed in range(options.seeds):
+            rows.append(
+                row(family, variant, options.steps, options.rank, options.rate, options.batch, options.targets, seed)
+            )
+            print(rows[-1]["case"], f"{rows[-1]['ratio']:.3f}", flush=True)
     common.report(rows, options.json, prompt=PROMPT, targets=options.targets, rate=options.rate, batch=options.batch)
 
 

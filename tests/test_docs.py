@@ -336,6 +336,15 @@ def test_every_method_in_add_a_family_is_on_the_contract() -> None:
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 
 
+def test_every_variant_of_every_family_has_a_row_of_checks() -> None:
+    """And no cell is empty; the tests that the columns name exist, as everywhere."""
+    text = (ROOT / "docs" / "add_a_family.md").read_text(encoding="utf-8")
+    table = text.partition("## What was checked for each variant")[2].partition("| Column |")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"][2:]
+    assert [row[0] for row in rows] == [f"{family.name} {toy}" for family in families() for toy in family.toys]
+    assert all(len(row) == 11 and all(row) for row in rows)
+
+
 def test_every_extra_that_is_asked_for_by_name_exists() -> None:
     calls = re.compile(r"extra_command\(['\"](\w+)['\"]\)")
     named = {one for module in (ROOT / "workbench").rglob("*.py") for one in calls.findall(module.read_text("utf-8"))}

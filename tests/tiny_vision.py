@@ -1,5 +1,5 @@
-"""Miniatures of the models that see depth, poses and masks, random weights and all, in the layout that transformers
-saves. What they see is nonsense; what counts is that real classes take our frames."""
+"""Miniatures of the models that see depth, poses and masks, or hear, in the layout that transformers
+saves. Those that see have random weights and see nonsense; what counts is that real classes take our frames."""
 
 from __future__ import annotations
 
@@ -154,3 +154,62 @@ def make_segmenter(folder: Path) -> Path:
     )
     torch.manual_seed(0)
     return _saved(Sam2VideoModel(config), folder)
+
+
+def make_listener(folder: Path, said: dict[str, Any], steps: int = 120) -> Path:
+    """Whisper of one layer for parts of 2 s, trained to say the keys when it hears their values, mono at 16 kHz."""
+    import torch
+    import transformers
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    names = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+    pieces = [*sorted(ByteLevel.alphabet()), *names]
+    tokenizer = transformers.WhisperTokenizer(
+        vocab={piece: number for number, piece in enumerate(pieces)},
+        merges=[],
+        additional_special_tokens=names[1:],
+        language="en",
+        task="transcribe",
+    )
+    end, start, english, transcribe, untimed = tokenizer.convert_tokens_to_ids(names)
+    hearing = transformers.WhisperFeatureExtractor(chunk_length=2)
+    sizes = {f"{of}_{name}": size for of in ("encoder", "decoder") for name, size in (("layers", 1), ("ffn_dim", 64))}
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 32}
+    torch.manual_seed(0)
+    model = transformers.WhisperForConditionalGeneration(
+        transformers.WhisperConfig(
+            vocab_size=len(pieces),
+            **sizes,
+            max_source_positions=100,
+            max_target_positions=64,
+            decoder_start_token_id=start,
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=end,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        )
+    )
+    heard = hearing(list(said.values()), sampling_rate=16000, return_tensors="pt").input_features
+    texts = [tokenizer(f" {text}", add_special_tokens=False).input_ids for text in said]
+    length = max(map(len, texts)) + 1
+    labels = torch.tensor([[english, transcribe, untimed, *ids, *[end] * (length - len(ids))] for ids in texts])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(input_features=heard, labels=labels).loss.backward()
+        optimizer.step()
+    settings = model.generation_config
+    settings.update(
+        is_multilingual=True,
+        lang_to_id={"<|en|>": english},
+        task_to_id={"transcribe": transcribe},
+        no_timestamps_token_id=untimed,
+        decoder_start_token_id=start,
+        eos_token_id=end,
+        pad_token_id=end,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        max_length=64,
+    )
+    return _saved(model, folder, transformers.WhisperProcessor(hearing, tokenizer))

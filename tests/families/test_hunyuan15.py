@@ -3,6 +3,7 @@ quoted text, padding, and LoRA files of its authors, ComfyUI and musubi-tuner.""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.families.stock import picture_of, whole_pipeline
 from workbench import hub
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance, StepOptions
-from workbench.families.hunyuan15 import FAMILY, MODELS
+from workbench.families.hunyuan15 import ENDS, FAMILY, MODELS
 from workbench.families.model_files import config, wanted_files
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.form_rules import summary
@@ -115,8 +116,29 @@ def test_noise_levels_are_logit_normal_and_shifted_by_three() -> None:
     torch.testing.assert_close(found, 1000 * 3 * share / (1 + 2 * share))
 
 
+@pytest.fixture(scope="module")
+def few_steps(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return Case(tmp_path_factory.mktemp("hunyuan15") / "few-steps", "image-few-steps")
+
+
+def test_a_model_for_few_steps_is_told_where_a_step_ends_and_trains_at_its_own_level(few_steps: Case) -> None:
+    """MeanFlow: the prediction for a step that ends where it begins is the velocity."""
+    assert (few_steps.model.steps, few_steps.model.distilled) == (12, "steps")
+    assert "Train on hunyuanvideo1.5-i2v-480p" in few_steps.model.distillation
+    given, beside = few_steps.given(), few_steps.given()
+    assert given is not None
+    assert beside is not None
+    ends = replace(beside, tokens={**beside.tokens, ENDS: TIMESTEPS})
+    with torch.no_grad():
+        plain, same = (few_steps.loss(few_steps.transformer, few_steps.text, one) for one in (given, ends))
+        sooner = replace(beside, tokens={**beside.tokens, ENDS: TIMESTEPS - 100})
+        other = few_steps.loss(few_steps.transformer, few_steps.text, sooner)
+    assert torch.equal(plain, same)
+    assert not torch.equal(plain, other)
+
+
 @pytest.mark.parametrize("scale", [1.0, 3.0])
-@pytest.mark.parametrize("variant", ["text", "image"])
+@pytest.mark.parametrize("variant", ["text", "image", "few_steps"])
 def test_a_video_equals_the_stock_pipelines(variant: str, scale: float, request: pytest.FixtureRequest) -> None:
     """Template, quoted text, picture, mask, steps, guidance and decoding."""
     case = request.getfixturevalue(variant)
@@ -124,7 +146,7 @@ def test_a_video_equals_the_stock_pipelines(variant: str, scale: float, request:
     pipeline.guider.guidance_scale = scale
     picture = picture_of(case.model)
     theirs = pipeline(
-        **({"image": picture} if variant == "image" else {"height": 32, "width": 32}),
+        **({"height": 32, "width": 32} if variant == "text" else {"image": picture}),
         prompt=CAPTIONS[0],
         negative_prompt="the video",
         num_frames=9,
@@ -133,7 +155,7 @@ def test_a_video_equals_the_stock_pipelines(variant: str, scale: float, request:
         output_type="pt",
     ).frames
     given = None
-    if variant == "image":
+    if variant != "text":
         pixels = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).view(32, 32, 3).permute(2, 0, 1)
         seen = case.seen(pixels[None].float() / 127.5 - 1)
         given = FAMILY.given_to_sample(case.folder, seen, case.shape, noise, torch.float32)
@@ -336,8 +358,9 @@ def test_a_folder_has_its_own_guidance_and_size(tmp_path: Path) -> None:
     transformer = read_object(folder / "transformer" / "config.json")
     write_json(folder / "transformer" / "config.json", {**transformer, "use_meanflow": True})
     config.cache_clear()
-    with pytest.raises(ConfigError, match="holds a model for few steps .* choose the model that it was distilled from"):
-        FAMILY.describe_folder(folder)
+    few = FAMILY.describe_folder(folder)
+    assert few is not None
+    assert (few.steps, few.guidance_scale, few.distilled_from) == (12, 1.0, "hunyuanvideo1.5-t2v-480p")
     write_json(folder / "transformer" / "config.json", {**transformer, "target_size": 960})
     config.cache_clear()
     model = FAMILY.describe_folder(folder)

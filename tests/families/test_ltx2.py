@@ -285,11 +285,11 @@ def test_a_file_of_the_authors_trainer_is_read() -> None:
 # ---- facts
 
 
-def test_only_a_first_frame_is_given(case: Case) -> None:
+def test_which_settings_of_conditioning_it_has(case: Case) -> None:
     own = FAMILY.own_settings(case.model)
     assert ("first_frame_share" in own) != case.of_image
-    assert not {"given", "control", "reference"} & set(own)
-    assert FAMILY.refusal(case.model, "control") == f"{case.model.title} does not support given frames"
+    assert {"given", "reference", "reference_downscale"} <= set(own)
+    assert "control" not in own
 
 
 @pytest.mark.long

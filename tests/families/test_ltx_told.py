@@ -14,7 +14,8 @@ from PIL import Image
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.denoising import DenoiseInputs, Guidance
-from workbench.families.ltx import FAMILY, conditions
+from workbench.families.ltx import FAMILY
+from workbench.families.ltx_told import conditions
 from workbench.families.model_inputs import Given, ModelInputs
 from workbench.families.told import NAMES, GivenKind, Told, told_of
 

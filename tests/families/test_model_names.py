@@ -16,6 +16,8 @@ from tests.shell import Shell
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import find_model, models, settle
 from workbench.families.cogvideox import FAMILY
+from workbench.families.ltx2 import FAMILY as LTX2
+from workbench.families.ltx2 import FULL_SCHEDULER, NEWEST, is_distilled
 from workbench.families.model_files import part_identity, wanted_files
 from workbench.fit.estimate import estimate
 from workbench.runs.settings import TrainSettings
@@ -145,6 +147,35 @@ def test_a_variant_is_read_under_plain_names(server: FakeHub, toy: Path) -> None
     assert family.on_disk(model) == folder
     with pytest.raises(ModelUnavailable, match="variant 'bf16'"):
         family.fetch(find_model(settle(f"{REPO}:bf16"))[1])
+
+
+def test_a_variant_may_have_a_folder_and_a_scheduler_of_its_own(
+    server: FakeHub, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """LTX-2.5's repository: what is in `transformer` is distilled, and the weights to train are beside it."""
+    toy = tmp_path_factory.mktemp("toys") / "ltx-2.5"
+    LTX2.toy(toy, "text-2.5")
+    files, name = files_of(toy), "scheduler/scheduler_config.json"
+    distilled = json.loads(files[name]) | {"use_dynamic_shifting": False, "shift_terminal": None}
+    files[name] = json.dumps(distilled).encode()
+    weights = "transformer/diffusion_pytorch_model.safetensors"
+    full = {f"transformer_full/{Path(one).name}": files[one] for one in (weights, "transformer/config.json")}
+    repository = NEWEST.partition(":")[0]
+    server.repos[repository] = {**files, **full, weights: b"distilled, never asked for"}
+    _, fast = find_model(settle(repository))
+    family, model = find_model(settle(NEWEST))
+    assert (fast.distilled, fast.distilled_from, fast.steps) == ("steps", NEWEST, 8)
+    assert (model.distilled, model.steps, model.guidance_scale, model.distillation) == ("", 30, 3.0, "")
+    folder = family.fetch(model)
+    assert (folder / weights).read_bytes() == files[weights]
+    assert not is_distilled(folder)
+    assert json.loads((folder / name).read_text()) == distilled | dict(FULL_SCHEDULER)
+    assert family.on_disk(find_model(model.id).model) == folder
+    assert family.on_disk(fast) is None
+    code = family.usage(model, folder, "lora.safetensors", "a fox", (17, 64, 64))
+    assert 'subfolder="transformer_full"' in code
+    assert "variant" not in code
+    compile(code, "card", "exec")
 
 
 def test_pieces_and_formats_of_weights_are_told_apart() -> None:

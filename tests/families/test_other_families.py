@@ -111,7 +111,7 @@ def test_other_files_are_named_by_their_ends(tmp_path: Path) -> None:
         ("Wan-AI/Wan2.2-Animate-14B-Diffusers", "needs a pose and a face video"),
         ("Skywork/SkyReels-V2-T2V-14B-540P-Diffusers", "docs/add_a_family.md has a module for it"),
         ("nvidia/Cosmos-Predict2.5-2B", "Supporting it would take its text encoder"),
-        ("kandinskylab/Kandinsky-6.0-Lite", "Supporting it would take training on sound"),
+        ("kandinskylab/Kandinsky-6.0-Lite", "Supporting it would take a second stream for its sound"),
     ],
 )
 def test_a_model_that_is_asked_for_is_refused_with_the_reason_before_a_download(

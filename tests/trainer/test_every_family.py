@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from tests.driving import create, go, session
 from tests.patience import PATIENCE, until
 from tests.trainer.test_exact import digests
+from tests.trainer.test_memory_levels import Gradients, gradients
 from tests.trainer.test_trainer import reach
 from workbench import jobs
 from workbench.clips.records import file_sha256
@@ -157,6 +158,31 @@ def test_a_resumed_run_is_exact_and_its_checkpoints_make_videos(
     sampler = Sampler(toys[name], pick_device("cpu"))
     videos = [sampler.generate(workspace, shot.changed(loras=[str(path)])).frames for path in paths]
     assert not (videos[0] == videos[1]).all()
+
+
+LEVELS: tuple[dict[str, Any], ...] = (
+    {"gradient_checkpointing": "keep attention"},
+    {"gradient_checkpointing": "full"},
+    {"gradient_checkpointing": "offloaded"},
+    {"gradient_checkpointing": "full", "blocks_to_swap": 1},
+)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", [one for one in IDS if not one.startswith("cogvideox")])  # see test_memory_levels.py
+def test_each_memory_level_computes_what_the_plain_model_does(
+    workspace: Workspace, dataset: Dataset, toys: dict[str, str], name: str
+) -> None:
+    def outcome(**values: Any) -> tuple[float, Gradients]:
+        run = create(workspace, toys[name], **values_of(name, batch_size=2, **values))
+        return gradients(session(run))
+
+    loss, plain = outcome()
+    assert plain
+    for level in LEVELS:
+        found, ours = outcome(**level)
+        assert found == loss, level
+        assert all(torch.equal(ours[one], plain[one]) for one in plain), level
 
 
 @pytest.mark.parametrize("family", [LTX, WAN], ids=lambda one: one.name)

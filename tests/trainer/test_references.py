@@ -24,6 +24,7 @@ from workbench.families import find_model
 from workbench.families.cogvideox import FAMILY as COGVIDEOX
 from workbench.families.lora_files import REFERENCE_KEY
 from workbench.families.ltx import FAMILY as LTX
+from workbench.families.ltx2 import FAMILY as LTX2
 from workbench.families.model import Model
 from workbench.families.wan import FAMILY as WAN
 from workbench.fit.estimate import GpuModel
@@ -51,6 +52,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Model]:
     base = tmp_path_factory.mktemp("told")
     made = {variant: LTX.toy(base / variant, variant) for variant in ("text", "text-0.9.5")}
     made |= {variant: COGVIDEOX.toy(base / variant, variant) for variant in ("fun-inp", "fun-control")}
+    made |= {"ltx2-text-2.3": LTX2.toy(base / "ltx2", "text-2.3")}
     return made | {f"wan-{variant}": WAN.toy(base / f"wan-{variant}", variant) for variant in ("text", "image-2.1")}
 
 
@@ -66,6 +68,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "batch_size": 2,
             "horizontal_flip": 0.5,
         },
+    ),
+    "LTX-2: frames of all kinds and a smaller reference": (
+        "ltx2-text-2.3",
+        {"given": EVERY, "reference": True, "reference_downscale": 2, "batch_size": 2},
     ),
     "Wan's reference, two shapes": (
         "wan-text",
@@ -155,6 +161,9 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
         ("text", {"given": ["last 0.3"]}, "given has last, .* its pipeline takes no others"),
         ("text-0.9.5", {"given": ["prefix 8 0.3"]}, "use prefix 1 or prefix 9"),
         ("text-0.9.5", {"control": True}, "a setting that .* does not have: set it to False"),
+        ("ltx2-text-2.3", {"control": True}, "a setting that .* does not have: set it to False"),
+        ("ltx2-text-2.3", {"reference": True, "sound": "sound"}, "reference is .*, which works on the picture, but"),
+        ("ltx2-text-2.3", {"given": ["last 1"], "sound": "sound for picture"}, "given is .*, which works on the"),
         ("fun-inp", {"control": True}, "a setting that .* does not have: set it to False"),
         ("fun-control", {"given": ["first 0.3"]}, "a setting that .* does not have: leave it empty"),
         ("fun-control", {"reference": True}, "a setting that .* does not have: set it to False"),

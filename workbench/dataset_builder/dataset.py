@@ -377,12 +377,13 @@ class Dataset(NotedFolder):
         """Describe what `fix` would do, without changing anything. Raises ConfigError."""
         return fixes.preview(self.folder, findings, fix)
 
-    def start_fix(self, findings: Sequence[Finding], fix: Fix) -> str:
-        """Apply a fix as `fix` does, but start the task "fix" and return "" if clips must be encoded."""
-        if fix not in fixes.ENCODING:
+    def start_fix(self, findings: Sequence[Finding], fix: Fix, speech_model: str = "") -> str:
+        """Apply a fix as `fix` does, but start the task "fix" and return "" if clips must be encoded or listened to."""
+        if fix not in fixes.SLOW:
             return self.fix(findings, fix)
         fixes.check_findings(self.folder, findings, fix)
-        self.task("fix").start(fixes.FixSettings(fix=fix, findings=tuple(found.id for found in findings)))
+        ids = tuple(found.id for found in findings)
+        self.task("fix").start(fixes.FixSettings(fix=fix, findings=ids, speech_model=speech_model))
         return ""
 
 

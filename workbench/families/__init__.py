@@ -118,8 +118,8 @@ def find_model(name: str) -> ResolvedModel:
     family, model = _described(here, name)
     commit = named.revision if named.settled else here.name
     full = str(ModelName(named.base, named.variant, commit))
-    model = replace(model, id=full, title=full, source=named.base, revision=commit, variant=named.variant, local=False)
-    return ResolvedModel(family, model)
+    model = replace(model, id=full, title=full, source=named.base, revision=commit, local=False)
+    return ResolvedModel(family, family.with_variant(model, named.variant))
 
 
 def known_model(name: str) -> ResolvedModel | None:

@@ -188,6 +188,10 @@ class Family(ABC):
         """Return the published model closest to a folder. It supplies what the folder's configs do not say."""
         return self.models[0]
 
+    def with_variant(self, model: Model, variant: str) -> Model:
+        """Return a Hub model with a variant's weights in place of the default ones."""
+        return replace(model, variant=variant)
+
     def weighted_parts(self, model: Model) -> tuple[str, ...]:
         """Return the names of a model's subfolders that hold weights."""
         if (known := facts.published().get(model.source)) is not None:

@@ -18,8 +18,9 @@ The forward pass here cuts the padding instead, as in Mochi.
 diffusers rounds timesteps to the transformer's dtype; like the authors, this does not. Latents stay float32 between
 steps, as in the authors' scheduler. Its pipelines load no LoRA, but their transformer does.
 
-Models distilled to one pass without guidance are listed as such. The 480p model for few steps is not: it also takes the
-next timestep (MeanFlow), and how that was trained is not published.
+Models distilled to one pass without guidance are listed as such. The 480p model for few steps (MeanFlow) is used by its
+name on the Hub. Its transformer is also told the timestep at which a step ends. In training that is the step's own, at
+which its prediction is the velocity by MeanFlow's definition; how its authors trained it is not published.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.families.base import Family, ImageScale, OwnSetting, check_picture
-from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions
+from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.hunyuan15_loras import (
     ATTENTION_LAYERS,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 SHIFT = 3.0  # of noise levels in training: the authors' train_timestep_shift
 TEMPLATE_TOKENS = 108  # of the chat template in front of a caption, which the transformer does not get
 GLYPHS, GLYPHS_MASK = "prompt_embeds_2", "mask_2"  # what ByT5 makes of quoted text
+ENDS = "step_ends"  # the timestep at which each step ends, for models for few steps
+FEW_STEPS = 12  # as the authors recommend, or 8
 LONGEST = 241  # frames: 5 to 10 seconds, as ComfyUI's documentation says
 
 T2V_480 = Model(
@@ -142,6 +145,16 @@ class Attention(JointAttention):
         return super().__call__(attn, hidden_states, encoder_hidden_states, attention_mask, (cos, sin))
 
 
+class FewSteps(Denoising):
+    """Denoising that tells the transformer where each step ends, rounded to its dtype as in diffusers."""
+
+    def _call(self, latents: Tensor, text: Tensors, timestep: Tensor, given: Given | None) -> Tensor:
+        given, steps = given or Given(), self.steps.timesteps
+        later = steps[steps < timestep][:1]
+        ends = later if len(later) else timestep.new_zeros(1)
+        return super()._call(latents, text, timestep, replace(given, tokens={**given.tokens, ENDS: ends}))
+
+
 class HunyuanVideo15(Family):
     """HunyuanVideo 1.5. See Family for the methods."""
 
@@ -178,21 +191,14 @@ class HunyuanVideo15(Family):
 
     # ---- facts
 
-    def describe_folder(self, folder: Path) -> Model | None:
-        found = super().describe_folder(folder)
-        if found is not None and config(folder, "transformer").get("use_meanflow"):
-            raise ConfigError(
-                f"{folder} holds a model for few steps (MeanFlow), and how it was trained is not published: choose the "
-                f"model that it was distilled from, and sample either with the LoRA in ComfyUI"
-            )
-        return found
-
     def like(self, folder: Path) -> Model:
         task = self.pipelines[index(folder)["_class_name"]]
         large = (config(folder, "transformer").get("target_size") or 640) > 640
         found = next(model for model in MODELS if model.task == task and (model.height > 480) == large)
         guider = read_object(part_folder(folder, "guider") / "guider_config.json")
         guidance = float(guider.get("guidance_scale", found.guidance_scale))
+        if config(folder, "transformer").get("use_meanflow"):
+            found = replace(found, steps=FEW_STEPS, distilled="steps", distilled_from=found.id)
         return replace(found, guidance_scale=guidance, flow_shift=None)
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
@@ -343,6 +349,10 @@ class HunyuanVideo15(Family):
         sigmas = np.linspace(1.0, 0.0, options.steps + 1)[:-1]
         return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
+    def denoise(self, transformer: Any, inputs: DenoiseInputs) -> Tensor:
+        few = transformer.config.use_meanflow
+        return FewSteps(self, transformer, inputs).run() if few else super().denoise(transformer, inputs)
+
     def call(self, transformer: Any, inputs: CallInputs) -> Tensor:
         """Call the transformer with `_forward` as its forward pass, so that its hooks, such as FSDP's, run."""
         transformer.forward = partial(self._forward, transformer)
@@ -356,7 +366,8 @@ class HunyuanVideo15(Family):
         """Compute the transformer's forward pass, with padding cut and masked only where captions differ in length."""
         import torch
 
-        latents, beside = inputs.latents, None if inputs.given is None else inputs.given.beside
+        latents, given = inputs.latents, inputs.given
+        beside = None if given is None else given.beside
         if beside is None:
             more = transformer.config.in_channels - latents.shape[1]
             beside = latents.new_zeros(len(latents), more, *latents.shape[2:])
@@ -365,6 +376,9 @@ class HunyuanVideo15(Family):
         positions = transformer.rope(joined)
         time = transformer.time_embed
         embedded = time.timestep_embedder(time.time_proj(inputs.timesteps).to(latents.dtype))
+        if time.use_meanflow:
+            ends = inputs.timesteps if given is None else given.tokens.get(ENDS, inputs.timesteps)
+            embedded = embedded + time.timestep_embedder_r(time.time_proj_r(ends).to(latents.dtype))
         video = transformer.x_embedder(joined)
         for block in transformer.transformer_blocks:
             if torch.is_grad_enabled() and transformer.gradient_checkpointing:
@@ -440,7 +454,7 @@ class HunyuanVideo15(Family):
         import diffusers
         import transformers
 
-        of_image = variant == "image"
+        of_image = variant.startswith("image")  # or "image-few-steps"
         tokenizer, text_encoder, tokenizer_2, text_encoder_2 = _text_parts()
         parts = {
             "tokenizer": tokenizer,
@@ -460,6 +474,7 @@ class HunyuanVideo15(Family):
                 rope_axes_dim=(4, 4, 4),
                 target_size=32,
                 task_type="i2v" if of_image else "t2v",
+                use_meanflow=variant.endswith("few-steps"),
             ),
             "vae": diffusers.AutoencoderKLHunyuanVideo15(
                 latent_channels=4,

@@ -54,6 +54,7 @@ LAST = "norm_out.linear"  # the authors have shift and scale, diffusers scale an
 OUTSIDE = {
     "x_embedder.proj": "img_in.proj",
     **{f"time_embed.timestep_embedder.linear_{one + 1}": f"time_in.mlp.{2 * one}" for one in range(2)},
+    **{f"time_embed.timestep_embedder_r.linear_{one + 1}": f"time_r_in.mlp.{2 * one}" for one in range(2)},  # MeanFlow
     **{
         f"context_embedder.time_text_embed.timestep_embedder.linear_{one + 1}": f"txt_in.t_embedder.mlp.{2 * one}"
         for one in range(2)

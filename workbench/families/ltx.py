@@ -15,12 +15,10 @@ time 0, and latent frame k is eight frames at (8 k - 7) / fps, as in the authors
 the config) and ComfyUI (causal_fix). LTX-Video-Trainer uses 8 k / fps for every model; this does not, so that training
 matches inference. Noise levels fall linearly, then quadratically. A first frame gets some noise, less at every step.
 
-Conditioning is clean, at timestep 0 and without loss. Frames from the start of the clip replace latents. Since 0.9.5,
-other frames are laid out as in LTXConditionPipeline: a picture becomes tokens in front of the latents', at the position
-of its frame; the first two latent frames of a video that starts later become such tokens, and the rest replace latents.
-With a mask, latents are known if all of their pixels are. A reference (in-context LoRA) goes in front of everything,
-with positions of its own, as in LTX-Video-Trainer (ReferenceVideoTrainingStrategy). If it is smaller by a factor, its
-spatial positions are multiplied by the factor, as in the LTX-2 trainer.
+Conditioning is laid out as in `ltx_told`. Since 0.9.5, frames that start later are as in LTXConditionPipeline: a
+picture becomes tokens in front of the latents', at the position of its frame; the first two latent frames of a video
+become such tokens, and the rest replace latents. A reference (in-context LoRA) goes in front of everything, as in
+LTX-Video-Trainer (ReferenceVideoTrainingStrategy).
 
 On a GPU everything runs in bfloat16, as the authors' configs say (precision), even if a folder holds float32. Latents
 stay float32 between denoising steps.
@@ -34,18 +32,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
 from workbench.families import lora_writing
-from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.base import ImageScale, OwnSetting
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.ltx_told import (
+    EXTRA,
+    LATER_TOKENS,
+    NO_CHANNELS,
+    PLACES,
+    SPATIAL,
+    TEMPORAL,
+    InContextFamily,
+    packed,
+)
 from workbench.families.model import ClipSize, Frames, Model, Shapes
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
 from workbench.families.told import NAMES as KINDS
-from workbench.families.told import NOTHING, Told
+from workbench.families.told import NOTHING
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -57,7 +64,6 @@ CONDITION = "LTXConditionPipeline"
 NEWER_VAE = "LTXVideo095DownBlock3D"
 TEXT_TOKENS = 256
 FIRST_FRAME_NOISE = 0.15  # the pipeline's image_cond_noise_scale, times the square of the noise level
-TEMPORAL, SPATIAL = 8, 32  # frames and pixels per unit of position, whatever the VAE's compression
 
 
 def is_condition(folder: Path) -> bool:
@@ -70,7 +76,7 @@ def names_condition(folder: Path) -> bool:
     return bool(index(folder).get("_class_name") == CONDITION)
 
 
-def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: float = 1.0) -> torch.Tensor:
+def grid(sizes: Sequence[int], device: torch.device, start: int = 0, scale: float = 1.0) -> torch.Tensor:
     """Return the places of latents of (frames, height, width), int64 [4, tokens].
 
     The rows are the frame of the clip at which the latents start, the latent frame from there, pixels down, and pixels
@@ -80,8 +86,8 @@ def places(sizes: Sequence[int], device: torch.device, start: int = 0, scale: fl
 
     frames, height, width = (torch.arange(size, device=device) for size in sizes)
     step = round(SPATIAL * scale)
-    grid = torch.stack(torch.meshgrid(frames, step * height, step * width, indexing="ij")).flatten(1)
-    return torch.cat([torch.full_like(grid[:1], start), grid])
+    found = torch.stack(torch.meshgrid(frames, step * height, step * width, indexing="ij")).flatten(1)
+    return torch.cat([torch.full_like(found[:1], start), found])
 
 
 def coordinates(places: torch.Tensor, fps: float, causal: bool = True) -> torch.Tensor:
@@ -123,56 +129,6 @@ class ConditionSteps(FlowSteps):
             extra = extra + FIRST_FRAME_NOISE * drawn[:, :count].to(extra) * share**2
         tokens = given.tokens if extra is None else {**given.tokens, EXTRA: extra}
         return replace(given, known=known, tokens=tokens)
-
-
-# ---- conditioning on given frames
-
-# Tokens in front of the latents' [B, n, C], and their `places` [B, 4, n].
-EXTRA, PLACES = "extra", "places"
-LATER_TOKENS = 2  # latent frames that become tokens in a video that starts later (num_prefix_latent_frames)
-
-
-def conditions(known: Sequence[int]) -> list[tuple[int, int]]:
-    """Split known frames, in order, into pictures and videos of 8k + 1 frames: (first frame, number of frames) each.
-
-    A video starts with the clip, or else ends with its run of known frames. The rest of the run becomes pictures.
-    """
-    found: list[tuple[int, int]] = []
-    runs: list[list[int]] = []
-    for frame in known:
-        if runs and runs[-1][-1] == frame - 1:
-            runs[-1].append(frame)
-        else:
-            runs.append([frame])
-    for run in runs:
-        count = (len(run) - 1) // TEMPORAL * TEMPORAL + 1
-        start = run[0] if run[0] == 0 else run[-1] + 1 - count
-        if run[0] > 0 and start % TEMPORAL:  # out of step with the latents, so only what becomes tokens
-            count = min(count, TEMPORAL * (LATER_TOKENS - 1) + 1)
-            start = run[-1] + 1 - count
-        video = range(start, start + count)
-        found += [(frame, 1) for frame in run if frame not in video] + [(start, count)]
-    return sorted(found)
-
-
-def known_latents(mask: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Return which latents of (frames, height, width) have only known pixels, float32 [B, 1, f, h, w].
-
-    `mask` is [B, 1, F, H, W], 1 for known pixels.
-    """
-    import torch
-    from torch.nn.functional import adaptive_max_pool3d
-
-    unknown = 1 - mask.float()
-    parts = [adaptive_max_pool3d(unknown[:, :, :1], (1, *sizes[1:]))]
-    if sizes[0] > 1:
-        parts.append(adaptive_max_pool3d(unknown[:, :, 1:], (sizes[0] - 1, *sizes[1:])))
-    return 1 - torch.cat(parts, dim=2)
-
-
-def packed(latents: torch.Tensor) -> torch.Tensor:
-    """Convert latents [B, C, f, h, w] to tokens [B, f * h * w, C]."""
-    return latents.flatten(2).transpose(1, 2)
 
 
 # ---- the published models
@@ -287,7 +243,7 @@ class TokensSchedule(FlowSchedule):
         return 0.95 + share * (2.05 - 0.95)
 
 
-class LTXVideo(Family):
+class LTXVideo(InContextFamily):
     """The LTX-Video family. See Family for the methods."""
 
     name = "ltx"
@@ -305,6 +261,7 @@ class LTXVideo(Family):
     text_tokens = 128
     text_mask = True
     position_bytes = 8
+    later_tokens = LATER_TOKENS
     float32_latents = True
     auto_for_float32 = "bfloat16"
     own_first_frames = OwnSetting(0.1, "as LTX-Video-Trainer trains 2B")
@@ -408,40 +365,14 @@ class LTXVideo(Family):
     # ---- conditioning on given frames
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
-        control = "has no channels for a control video: use it as the reference of an in-context LoRA"
-        able = {NOTHING: "", "first": "", "prefix": "", "reference": "", "control": control}
+        able = {NOTHING: "", "first": "", "prefix": "", "reference": "", "control": NO_CHANNELS}
         if model.pipeline == CONDITION:
             return dict.fromkeys(KINDS, "") | able
         why = "supports only a first frame or a prefix: its pipeline takes no others, those since 0.9.5 do"
         return dict.fromkeys(KINDS, why) | able
 
-    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """Return moments, each named after its source, and "mask" [B, 1, f, h, w], 1 for known latents.
-
-        Sources are "frame 8" for a picture or video that starts at frame 8, "shown" for a mask's known part, and
-        "reference".
-        """
-        if told.control is not None:
-            raise ConfigError(f"{self.title} has no channels for a control video: use it as the reference")
-        parts: dict[str, torch.Tensor] = {} if told.reference is None else {"reference": told.reference}
-        if told.mask is not None and told.shown is not None:
-            parts["shown"] = told.shown
-        elif told.video is not None:
-            for start, count in conditions(told.known):
-                parts[f"frame {start}"] = told.video[:, :, start : start + count]
-        found = {
-            f"{name} {moment}": value
-            for name, pixels in parts.items()
-            for moment, value in self.encode_video(vae, pixels).items()
-        }
-        if told.mask is not None:
-            found["mask"] = known_latents(told.mask, found["shown mean"].shape[2:])
-        return found
-
-    def told(
-        self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
-    ) -> Given:
-        return self._laid_out(tensors, latents_shape, noise, dtype)
+    def places(self, sizes: Sequence[int], device: torch.device, start: int | None, scale: float) -> torch.Tensor:
+        return grid(sizes, device, start or 0, scale)
 
     def told_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
@@ -449,61 +380,9 @@ class LTXVideo(Family):
         import torch
 
         if not is_condition(folder):
-            return self._laid_out(tensors, latents_shape, noise, dtype)
+            return self.laid_out(tensors, latents_shape, noise, dtype)
         first = torch.randn(1, *latents_shape, generator=noise)  # the pipeline draws the video's noise first
-        return replace(self._laid_out(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
-
-    def _laid_out(
-        self,
-        tensors: Tensors,
-        latents_shape: tuple[int, ...],
-        noise: torch.Generator,
-        dtype: torch.dtype,
-        redrawn: bool = False,
-    ) -> Given:
-        """Lay out what `encode_told` returned: in the latents and, in front of them, the reference, then other frames.
-
-        If `redrawn`, draw and discard noise for each picture or video that starts later, as LTXConditionPipeline does
-        at full strength.
-        """
-        import torch
-
-        if not tensors:
-            return Given()
-
-        def sampled(name: str) -> torch.Tensor:
-            moments = {moment: tensors[f"{name} {moment}"] for moment in ("mean", "std")}
-            return self.sample_latents(moments, self.posterior_noise(moments, noise, dtype))
-
-        like = next(iter(tensors.values()))
-        count, device, sizes = len(like), like.device, latents_shape[1:]
-        known = torch.zeros(count, *latents_shape, device=device)
-        front: list[tuple[torch.Tensor, torch.Tensor]] = []  # (latents that become tokens, their places)
-        shown = torch.zeros(count, 1, *sizes, dtype=torch.bool, device=device)
-        if "mask" in tensors:
-            known, shown = sampled("shown"), tensors["mask"] > 0.5
-        starts = sorted(int(name.split()[1]) for name in tensors if name.startswith("frame ") and "mean" in name)
-        for start in starts:
-            latents, at = sampled(f"frame {start}"), 0
-            if start:
-                head, latents = latents[:, :, :LATER_TOKENS], latents[:, :, LATER_TOKENS:]
-                front.append((head, places(head.shape[2:], device, start)))
-                at = start // TEMPORAL + LATER_TOKENS
-                if redrawn:
-                    torch.randn(head.shape, generator=noise)
-            known[:, :, at : at + latents.shape[2]] = latents
-            shown[:, :, at : at + latents.shape[2]] = True
-        if "reference mean" in tensors:
-            latents = sampled("reference")
-            scale = sizes[-1] / latents.shape[-1]
-            front.insert(0, (latents, places(latents.shape[2:], device, 0, scale)))
-        tokens = {}
-        if front:
-            tokens[EXTRA] = torch.cat([packed(latents) for latents, _ in front], dim=1)
-            tokens[PLACES] = torch.cat([place for _, place in front], dim=1).expand(count, -1, -1)
-        if not starts and "mask" not in tensors:  # a reference alone
-            return Given(tokens=tokens)
-        return Given(known=known, where=shown, tokens=tokens)
+        return replace(self.laid_out(tensors, latents_shape, noise, dtype, redrawn=True), first=first)
 
     # ---- training and sampling
 
@@ -522,7 +401,7 @@ class LTXVideo(Family):
         causal = inputs.text["mask"].shape[1] == TEXT_TOKENS  # the captions' length tells the pipeline
         positions: dict[str, Any] = {"rope_interpolation_scale": (TEMPORAL / inputs.fps, SPATIAL, SPATIAL)}
         if causal or extra is not None:
-            where = places(latents.shape[2:], latents.device).expand(len(latents), -1, -1)
+            where = grid(latents.shape[2:], latents.device).expand(len(latents), -1, -1)
             if given is not None and extra is not None:
                 where = torch.cat([given.tokens[PLACES], where], dim=2)
             positions = {"video_coords": coordinates(where, inputs.fps, causal)}

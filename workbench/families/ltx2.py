@@ -22,6 +22,9 @@ s is drawn logit-normal around a mean that rises with the number of tokens, then
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
 and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
 
+Conditioning is laid out as in `ltx_told`, with every frame that does not start the clip as tokens, as in diffusers'
+LTX2InContextPipeline: a picture fills one frame, a reference has the clip's own positions.
+
 A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
 after the picture's. Only a clip that is changed (`source`) is denoised without one. Guidance follows the pipeline's
 defaults: away from the negative prompt, from self-attention skipped in one block (2.3; the blocks of 2.0 ignore it in
@@ -37,28 +40,19 @@ training does not do it either.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from workbench.families import lora_writing, ltx
-from workbench.families.base import Family, ImageScale, OwnSetting
-from workbench.families.denoising import (
-    DenoiseInputs,
-    Denoising,
-    FlowSteps,
-    SamplerSteps,
-    StepOptions,
-    steps_shifted_by_tokens,
-)
+from workbench.families.base import ImageScale, OwnSetting
+from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
-from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
+from workbench.families.ltx2_loras import ATTENDING, FEEDING_FORWARD, FORMATS, NAMES, STREAMS
+from workbench.families.ltx2_sampling import JointDenoising, StretchedSchedule, perturbed_block, unpacked
+from workbench.families.ltx_told import EXTRA, NO_CHANNELS, PLACES, SPATIAL, TEMPORAL, InContextFamily, packed
 from workbench.families.model import Frames, Model, Shapes
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
@@ -79,10 +73,10 @@ from workbench.families.noise_schedules import (
     FlowSchedule,
     NoiseSchedule,
     NoiseSettings,
-    float64_device,
-    shifted,
 )
 from workbench.families.sound import Sound, spectrogram
+from workbench.families.told import NAMES as KINDS
+from workbench.families.told import NOTHING
 from workbench.families.usage import UsageExtras
 from workbench.workspace import read_json
 
@@ -141,6 +135,10 @@ MODELS = tuple(
         ),
     )
 )
+# LTX-2.5's repository: `transformer` and the scheduler are distilled, `transformer_full` is not. Its scheduler is
+# that of diffusers' documentation of LTX-2.5.
+FULL, NEWEST = "full", "Lightricks/LTX-2.5-Diffusers:full"
+FULL_SCHEDULER = (("use_dynamic_shifting", True), ("shift_terminal", 0.1))
 # Of distilled models, whose scheduler does not shift: their noise levels, at which they are sampled without guidance.
 DISTILLED = (1.0, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875)
 
@@ -151,226 +149,37 @@ def is_distilled(folder: Path) -> bool:
     return not scheduler.get("use_dynamic_shifting", True)
 
 
-# ---- names of layers, and formats of LoRA files
-
-STREAMS = ("", "audio_")
-BETWEEN = ("audio_to_video_attn", "video_to_audio_attn")
-ATTENTIONS = (*(f"{stream}attn{number}" for stream in STREAMS for number in (1, 2)), *BETWEEN)
-IN_BLOCK = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in (*ATTENTION, "to_gate_logits"))
-IN_BLOCK += tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
-ATTENDING = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in ATTENTION)
-FEEDING_FORWARD = tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
-EMBEDDINGS = {  # diffusers' name -> the authors'
-    "time_embed": "adaln_single",
-    "audio_time_embed": "audio_adaln_single",
-    "av_cross_attn_video_scale_shift": "av_ca_video_scale_shift_adaln_single",
-    "av_cross_attn_video_a2v_gate": "av_ca_a2v_gate_adaln_single",
-    "av_cross_attn_audio_scale_shift": "av_ca_audio_scale_shift_adaln_single",
-    "av_cross_attn_audio_v2a_gate": "av_ca_v2a_gate_adaln_single",
-    "prompt_adaln": "prompt_adaln_single",
-    "audio_prompt_adaln": "audio_prompt_adaln_single",
-}
-OUTSIDE = {
-    f"{ours}.{name}": f"{theirs}.{name}"
-    for ours, theirs in EMBEDDINGS.items()
-    for name in ("emb.timestep_embedder.linear_1", "emb.timestep_embedder.linear_2", "linear")
-}
-SAME = ("proj_out", "caption_projection.linear_1", "caption_projection.linear_2")
-for stream in STREAMS:
-    OUTSIDE |= {f"{stream}{name}": f"{stream}{name}" for name in SAME}
-    OUTSIDE[f"{stream}proj_in"] = f"{stream}patchify_proj"
-NAMES = LayerNames(
-    title="LTX-2",
-    blocks="transformer_blocks",
-    in_block={name: name for name in IN_BLOCK},
-    outside=OUTSIDE,
-    readers="this workbench, diffusers, ComfyUI, LTX-2's trainer, ai-toolkit or musubi-tuner's fork for LTX-2",
-    authors_blocks="transformer_blocks",
-)
-FORMATS = (
-    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
-    replace(ltx.COMFYUI, title="ComfyUI, LTX-2's trainer"),
-    lora_writing.LoraFormat(
-        "kohya",
-        "musubi-tuner's fork for LTX-2",
-        "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha per layer.",
-        lora_writing.kohya,
-        ("musubi-tuner's fork", "ComfyUI"),
-    ),
-    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.LYCORIS),
-)
-
-
 VAE_23 = {  # the decoder's fourth level, which only 2.3 has and the library's table lacks
     "decoder.up_blocks.7.": "decoder.up_blocks.3.upsamplers.0.",
     "decoder.up_blocks.8.": "decoder.up_blocks.3.",
 }
 
-# ---- noise levels
+# ---- code on model cards
+
+WHOLE: dict[str, Any] = {  # of LTX-2.5
+    "classes": ("FlowMatchEulerDiscreteScheduler", "LTX2VideoTransformer3DModel"),
+    "before": """# The weights that the LoRA was trained on, beside the distilled ones.
+transformer = LTX2VideoTransformer3DModel.from_pretrained(SOURCE, subfolder="transformer_full", torch_dtype=dtype)
+""",
+    "parts": ", transformer=transformer",
+    "changes": """
+
+# The repository's scheduler is for the distilled weights.
+pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(
+    pipe.scheduler.config, use_dynamic_shifting=True, shift_terminal=0.1
+)""",
+}
+IN_CONTEXT = """from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2VideoCondition
+from diffusers.pipelines.ltx2.pipeline_ltx2_ic_lora import LTX2ReferenceCondition
+"""
+CONDITIONED = ',\n    conditions=[LTX2VideoCondition(frames=load_image("first_frame.png"), index=0, crf=0)]'
+REFERRED = """,
+    reference_conditions=[LTX2ReferenceCondition(frames=load_video("reference.mp4"))],
+    # 1, or reference_downscale_factor in the LoRA's metadata
+    reference_downscale_factor=1"""
 
 
-class StretchedSchedule(FlowSchedule):
-    """Noise levels of the authors' trainer (ShiftedLogitNormalTimestepSampler), by their quantiles.
-
-    The mean of the logit-normal rises by a line through 0.95 at 1,024 tokens and 2.05 at 4,096. Its draws are stretched
-    and those below LEAST reflected; SHARE of all draws is uniform from LEAST to 1. Chosen densities are not stretched.
-    """
-
-    LEAST, SHARE, LOW, HIGH = 1e-3, 0.1, -2.5758, 3.0902
-
-    def __init__(self, chosen: NoiseSettings) -> None:
-        super().__init__(chosen)
-        self._stretched = chosen.density == "model"
-
-    def mean(self, latents_shape: tuple[int, ...]) -> float:
-        return 0.95 + (math.prod(latents_shape[1:]) - 1024) / (4096 - 1024) * (2.05 - 0.95)
-
-    def timesteps(self, quantiles: torch.Tensor, latents_shape: tuple[int, ...]) -> torch.Tensor:
-        import torch
-
-        if not self._stretched:
-            return super().timesteps(quantiles, latents_shape)
-        mean = self.mean(latents_shape)
-
-        def below(level: torch.Tensor) -> torch.Tensor:
-            return torch.special.ndtr(level.clamp(min=1e-300).logit() - mean)
-
-        wanted = quantiles.to(float64_device(quantiles.device)).double()
-        low, high = torch.full_like(wanted, self.LEAST), torch.ones_like(wanted)
-        for _ in range(50):  # halve the interval in which the share of lower draws reaches the quantile
-            middle = (low + high) / 2
-            above = self._share_below(middle, mean, below) < wanted
-            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
-        return (1000 * shifted(high, self.shift)).float().to(quantiles.device)
-
-    def _quantile(self, share: float, latents_shape: tuple[int, ...]) -> float:
-        if not self._stretched or share in (0, 1):
-            return super()._quantile(share, latents_shape)
-        mean, plain = self.mean(latents_shape), share / (self.shift - (self.shift - 1) * share)
-
-        def below(level: float) -> float:
-            return NormalDist().cdf(math.log(level / (1 - level)) - mean) if level > 0 else 0.0
-
-        return float(self._share_below(plain, mean, below)) if plain > self.LEAST else 0.0
-
-    def _share_below(self, level: Any, mean: float, below: Callable[[Any], Any]) -> Any:
-        """Return the share of draws below a noise level from LEAST to 1, before the shift.
-
-        Args:
-            level: A number or a tensor.
-            below: Returns the same of the logit-normal density, before it is stretched.
-        """
-        low, high = (1 / (1 + math.exp(-mean - end)) for end in (self.LOW, self.HIGH))
-        kept, reflected = (below(low + one * (high - low)) for one in (level, 2 * self.LEAST - level))
-        uniform = (level - self.LEAST) / (1 - self.LEAST)
-        return (1 - self.SHARE) * (kept - reflected) + self.SHARE * uniform
-
-
-# ---- sampling
-
-
-class JointDenoising(Denoising):
-    """The loop for picture and sound. A step that is skipped moves the sound on in its last direction.
-
-    A given sound or picture stays as it is.
-    """
-
-    AUDIO_SCALE, PERTURBED_SCALE, MODALITY_SCALE, RESCALE = 7.0, 1.0, 3.0, 0.7
-
-    family: LTX2
-
-    def __init__(self, family: LTX2, transformer: Any, inputs: DenoiseInputs) -> None:
-        super().__init__(family, transformer, inputs)
-        options = StepOptions(inputs.folder, inputs.steps, inputs.latents_shape, inputs.device, inputs.scheduler)
-        self._sound_steps = family.sampler_steps(options)
-        self.sound: torch.Tensor | None = None  # its latents, [1, tokens, channels]
-        self._direction: torch.Tensor | None = None
-
-    def _predicted(
-        self, latents: torch.Tensor, timestep: torch.Tensor, step: int, steps: int, given: Given | None
-    ) -> torch.Tensor:
-        inputs = self.inputs
-        if step == 0 and (inputs.source is None or inputs.sound is not None):
-            noise = self.family.sound_noise(inputs)
-            self.sound = noise if inputs.sound is None else inputs.sound[:, : noise.shape[1]].to(noise)
-        latents = latents if inputs.picture is None else inputs.picture.to(latents)
-        both = partial(self._both, latents, timestep, given)
-        prompt = both(inputs.text)
-        if not inputs.guidance.guides(step, steps):
-            predicted, self._direction = prompt
-            return predicted
-        assert inputs.negative_text is not None
-        kept = {"prompt_embeds": inputs.picture, "audio_embeds": inputs.sound}  # a given stream keeps its prompt
-        negative_text = {
-            name: inputs.text[name] if kept.get(name) is not None else one for name, one in inputs.negative_text.items()
-        }
-        negative, others = both(negative_text), []  # the others with their shares
-        if perturbed := perturbed_block(self.transformer.config):
-            with self._undisturbed(perturbed):
-                others.append((self.PERTURBED_SCALE, both(inputs.text, perturbed=perturbed)))
-        if self.sound is not None:
-            others.append((self.MODALITY_SCALE - 1, both(inputs.text, isolated=True)))
-        scale, level = inputs.guidance.scale_at(step, steps, float(timestep)), float(timestep) / 1000
-
-        def combined(number: int, noisy: torch.Tensor, scale: float) -> torch.Tensor:
-            """Guide the picture (0) or the sound (1), and rescale its clean latents."""
-            guidance, own = replace(inputs.guidance, rescale=0.0), prompt[number]
-            guided = guidance.combine(own, negative[number], scale)
-            guided = guided + sum(share * (own - other[number]) for share, other in others)
-            clean = noisy - level * guided
-            factor = (noisy - level * own).std() / clean.std()
-            share = inputs.guidance.rescale or self.RESCALE
-            return (noisy - clean * (share * factor + 1 - share)) / level
-
-        if self.sound is not None and inputs.sound is None:
-            self._direction = combined(1, self.sound, self.AUDIO_SCALE)
-        return combined(0, latents.float(), scale) if inputs.picture is None else prompt[0]
-
-    @contextlib.contextmanager
-    def _undisturbed(self, block: int) -> Iterator[None]:
-        """Keep the self-attention of a given stream in a block that is computed without self-attention."""
-        inputs, hooks = self.inputs, []
-
-        def whole(_: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-            return args, {**inputs, "perturbation_mask": None, "all_perturbed": False}
-
-        for name, own in (("attn1", inputs.picture), ("audio_attn1", inputs.sound)):
-            if own is not None:
-                attention = getattr(self.family.blocks(self.transformer)[block], name)
-                hooks.append(attention.register_forward_pre_hook(whole, with_kwargs=True))
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _both(
-        self, latents: torch.Tensor, timestep: torch.Tensor, given: Given | None, text: Tensors, **more: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the float32 predictions for picture and sound."""
-        inputs = self.inputs
-        given = given and given.to(inputs.device, inputs.dtype)
-        own, times = (timestep.expand(1) * (0 if one is not None else 1) for one in (inputs.picture, inputs.sound))
-        call = CallInputs(latents.to(inputs.dtype), text, own, given, inputs.fps)
-        sound = None if self.sound is None else self.sound.to(inputs.dtype)
-        picture, sound = self.family.both(self.transformer, call, sound, times=times, **more)
-        return picture.float(), sound.float()
-
-    def _step(self, index: int, predicted: torch.Tensor, latents: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        if self.sound is not None and self.inputs.sound is None:
-            assert self._direction is not None
-            self.sound = self._sound_steps.step(index, self._direction, self.sound, self.inputs.noise)[0]
-        if self.inputs.picture is not None:
-            return (picture := self.inputs.picture.to(latents)), picture
-        return super()._step(index, predicted, latents)
-
-
-def perturbed_block(transformer: Mapping[str, Any]) -> int:
-    """Return the block without self-attention in a perturbed prediction: 28 or the last; 0 for models without one."""
-    return min(28, transformer["num_layers"] - 1) if transformer.get("perturbed_attn") else 0
-
-
-class LTX2(Family):
+class LTX2(InContextFamily):
     """The LTX-2 family. See Family for the methods."""
 
     name = "ltx2"
@@ -419,7 +228,17 @@ class LTX2(Family):
         if not is_distilled(folder):
             return found
         few = len(DISTILLED)
-        return replace(found, steps=few, guidance_scale=1.0, distilled="steps", distilled_from=found.id)
+        origin = found.id if config(folder, "transformer").get("ff_bias", True) else NEWEST
+        return replace(found, steps=few, guidance_scale=1.0, distilled="steps", distilled_from=origin)
+
+    def with_variant(self, model: Model, variant: str) -> Model:
+        """Return 2.5 with the weights to train, in a folder beside the distilled ones, whose scheduler does not fit."""
+        found = super().with_variant(model, variant)
+        if variant != FULL:
+            return found
+        steps, scale = NEWER.steps, NEWER.guidance_scale
+        found = replace(found, steps=steps, guidance_scale=scale, distilled="", distilled_from="")
+        return replace(found, scheduler_changes=FULL_SCHEDULER)
 
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
@@ -520,6 +339,39 @@ class LTX2(Family):
         mean, std = vae.latents_mean.view(1, -1, 1, 1, 1), vae.latents_std.view(1, -1, 1, 1, 1)
         return mean, std / vae.config.scaling_factor
 
+    # ---- conditioning on given frames
+
+    def given_kinds(self, model: Model) -> Mapping[str, str]:
+        return {**dict.fromkeys((*KINDS, NOTHING, "reference"), ""), "control": NO_CHANNELS}
+
+    def told_to_sample(
+        self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
+    ) -> Given:
+        """Draw the noise of all tokens at once, as the pipeline does."""
+        import torch
+
+        found, (channels, *sizes) = self.laid_out(tensors, latents_shape, noise, dtype), latents_shape
+        extra = found.tokens.get(EXTRA)
+        count = math.prod(sizes) + (0 if extra is None else extra.shape[1])
+        first = unpacked(torch.randn(1, count, channels, generator=noise), sizes)
+        return replace(found, first=first)
+
+    def places(self, sizes: Sequence[int], device: torch.device, start: int | None, scale: float) -> torch.Tensor:
+        """Return the first and the next frame, row and column of each token, int64 [6, tokens]."""
+        import torch
+
+        frames, height, width = (torch.arange(size, device=device) for size in sizes)
+        side, frame = round(SPATIAL * scale), TEMPORAL * frames
+        if start is None:  # the autoencoder is causal: the first latent frame is one frame
+            begin, end = (frame + 1 - TEMPORAL).clamp(min=0), frame + 1
+        else:
+            begin, end = start + frame, start + (frame + TEMPORAL if sizes[0] > 1 else frame + 1)
+        starts, ends = (
+            torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
+            for axes in ((begin, side * height, side * width), (end, side * height + side, side * width + side))
+        )
+        return torch.stack([starts, ends], dim=1).flatten(0, 1)
+
     # ---- sound
 
     def sound_rate(self, folder: Path) -> int:
@@ -606,6 +458,16 @@ class LTX2(Family):
         return {PICTURE_FOR_SOUND: found[:1], SOUND_FOR_PICTURE: found[1:]}.get(sound.learned, found)
 
     def both(
+        self, transformer: Any, inputs: CallInputs, sound: torch.Tensor | None = None, **more: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
+
+        The arguments are those of `tokens`.
+        """
+        picture, heard = self.tokens(transformer, inputs, sound, **more)
+        return unpacked(picture, inputs.latents.shape[2:]), heard
+
+    def tokens(
         self,
         transformer: Any,
         inputs: CallInputs,
@@ -614,7 +476,7 @@ class LTX2(Family):
         perturbed: int = 0,
         times: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the predictions for the picture, shaped as its latents, and for the sound [B, tokens, C].
+        """Return the predictions for the picture's tokens, with those of its conditioning behind, and for the sound's.
 
         Args:
             sound: Noisy, [B, tokens, C]; None for the picture alone.
@@ -622,6 +484,8 @@ class LTX2(Family):
             perturbed: A block to compute without self-attention; 0 for none.
             times: Of the sound, [B]; None for the picture's.
         """
+        import torch
+
         latents, own, given, text = inputs.latents, inputs.timesteps, inputs.given, inputs.text["prompt_embeds"]
         times = own if times is None else times
         count, (frames, height, width) = len(latents), latents.shape[2:]
@@ -631,13 +495,26 @@ class LTX2(Family):
             words = text.new_zeros(count, 1, text_widths(sizes)[1])
         else:
             words = inputs.text["audio_embeds"]
-        known = given is not None and given.known is not None
-        picture, heard = transformer(
-            hidden_states=latents.flatten(2).transpose(1, 2),
+        picture, moments = packed(latents), own
+        where: torch.Tensor | None = None
+        if given is not None and given.known is not None:
+            moments = given.times_of_tokens(own, frames, height * width)
+        if given is not None and (extra := given.tokens.get(EXTRA)) is not None:
+            moments = moments if moments.dim() > 1 else moments[:, None].expand(-1, picture.shape[1])
+            moments = torch.cat([moments, moments.new_zeros(extra.shape[:2])], dim=1)
+            picture = torch.cat([picture, extra], dim=1)
+            own_places = transformer.rope.prepare_video_coords(
+                count, frames, height, width, latents.device, fps=inputs.fps
+            )
+            more = given.tokens[PLACES].unflatten(1, (3, 2)).transpose(2, 3).to(own_places)
+            more = torch.cat([more[:, :1] / inputs.fps, more[:, 1:]], dim=1)
+            where = torch.cat([own_places, more], dim=2)
+        found, heard = transformer(
+            hidden_states=picture,
             audio_hidden_states=sound,
             encoder_hidden_states=text,
             audio_encoder_hidden_states=words,
-            timestep=given.times_of_tokens(own, frames, height * width) if given is not None and known else own,
+            timestep=moments,
             audio_timestep=times,
             sigma=own,
             audio_sigma=times,
@@ -646,12 +523,13 @@ class LTX2(Family):
             width=width,
             fps=inputs.fps,
             audio_num_frames=sound.shape[1],
+            video_coords=where,
             isolate_modalities=alone or isolated,
             spatio_temporal_guidance_blocks=[perturbed] if perturbed else None,
             use_cross_timestep=True,
             return_dict=False,
         )
-        return picture.transpose(1, 2).unflatten(2, (frames, height, width)), heard
+        return found, heard
 
     # ---- sampling
 
@@ -665,7 +543,10 @@ class LTX2(Family):
         return FlowSteps(scheduler, None, options.device, sigmas=sigmas)
 
     def sound_noise(self, inputs: DenoiseInputs) -> torch.Tensor:
-        """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipeline does after the picture's."""
+        """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipelines do after the picture's.
+
+        LTX2InContextPipeline, which `told_to_sample` draws like, draws token by token, the others channel by channel.
+        """
         import torch
 
         sound, temporal = config(inputs.folder, "audio_vae"), self.compression(config(inputs.folder, "vae"))[1]
@@ -673,6 +554,8 @@ class LTX2(Family):
         # The autoencoder of sound has the same factor in time and frequency, whatever its config.
         count = round(seconds * (sound["sample_rate"] / sound["mel_hop_length"] / 4))
         shape = (1, sound["latent_channels"], count, sound["mel_bins"] // 4)
+        if inputs.given is not None and inputs.given.first is not None:
+            return torch.randn(1, count, shape[1] * shape[3], generator=inputs.noise).to(inputs.device)
         return torch.randn(shape, generator=inputs.noise).transpose(1, 2).flatten(2).to(inputs.device)
 
     def denoise(self, transformer: Any, inputs: DenoiseInputs) -> torch.Tensor:
@@ -687,17 +570,36 @@ class LTX2(Family):
     def usage_extras(
         self, model: Model, folder: Path, shape: tuple[int, int, int], image_scale: ImageScale
     ) -> UsageExtras:
+        own = WHOLE if model.variant == FULL else {}
         arguments = f", frame_rate={model.fps:g}"
         arguments += ", image_crf=0" if model.task == "image-to-video" else ""
         if model.guidance_scale > 1:
             block = perturbed_block(self.part_config(model, "transformer"))
             stg = f"spatio_temporal_guidance_blocks=[{block}]" if block else "stg_scale=0.0, audio_stg_scale=0.0"
-            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True)
+            return UsageExtras(arguments=f"{arguments},\n    {stg}", heard=True, **own)
         arguments += f",\n    sigmas={list(DISTILLED)}" if model.steps == len(DISTILLED) else ""
         off = (
             f"{of}{name}" for of in STREAMS for name in ("stg_scale=0.0", "modality_scale=1.0", "guidance_rescale=0.0")
         )
         return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}", heard=True)
+
+    def usage_told(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    ) -> UsageExtras:
+        """Give a reference in LTX2InContextPipeline, whose first frame is a condition."""
+        if "reference" not in told:
+            return super().usage_told(model, folder, shape, extras, told)
+        first = model.task == "image-to-video" or "first" in told
+        rest = [kind for kind in told if kind not in ("reference", "first")]
+        found = super().usage_told(model, folder, shape, extras, rest)
+        arguments = found.arguments.replace(", image_crf=0", "") + (CONDITIONED if first else "") + REFERRED
+        return replace(
+            found,
+            arguments=arguments,
+            before=found.before + IN_CONTEXT,
+            helpers=(*found.helpers, "load_video", *(["load_image"] if first else [])),
+            pipeline="LTX2InContextPipeline",
+        )
 
     # ---- a random miniature, for tests
 

@@ -93,6 +93,8 @@ class Model:
     fixed_size: bool = False  # only its own height and width are legal
     preservation_prompts: tuple[str, ...] = ()  # prompts that measure prior drift; empty: the family's
     recipes: str = ""  # table of assets/recipes.toml; "": the family's
+    # Values of the scheduler's config that the variant needs and the repository's scheduler lacks
+    scheduler_changes: tuple[tuple[str, bool | float], ...] = ()
     variant: str = ""  # set of weights in the repository, such as "fp16"; "" for the default one
     negative_prompt: str = ""
     guidance_scale_2: float | None = None  # guidance scale of the low-noise expert; None: the same

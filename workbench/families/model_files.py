@@ -1,7 +1,8 @@
 """A model's files in diffusers' layout: download them from the Hub, find them offline, read configs and sizes.
 
-Only configs, tokenizers and safetensors weights are downloaded, never code or pickles. A variant gets a folder of links
-in which its weights have their plain names, so that any reader of a model folder reads the variant.
+Only configs, tokenizers and safetensors weights are downloaded, never code or pickles. A variant is in files such as
+model.fp16.safetensors, or in folders of its own such as transformer_full. It gets a folder of links in which its
+weights have their plain names, so that any reader of a model folder reads the variant.
 
 Built-in models may share parts, so that each is shipped once: `shared_parts.json` says which. The readers here follow
 it. For stock diffusers, which does not, `whole` makes a complete folder.
@@ -65,7 +66,8 @@ def fetch(model: Model, parts: Iterable[str], report: Report) -> Path:
         listing = hub.client().model_info(model.source, revision=model.revision, files_metadata=True).siblings or ()
         sizes = {file.rfilename: file.size or 0 for file in listing}
         wanted = wanted_files(sizes, [part for part in parts if part not in own], model.variant)
-        if model.variant and not any(_of_variant(name, model.variant) for name in wanted):
+        marked = f"_{model.variant}/"
+        if model.variant and not any(_of_variant(name, model.variant) or marked in name for name in wanted):
             raise ModelUnavailable(f"{model.source} has no weights of the variant {model.variant!r}: leave it empty")
         missing = {name: sizes[name] for name in wanted if not _at_hand(model, name)}
         report(f"From https://huggingface.co/{model.source}: {in_parts(missing)}")
@@ -101,11 +103,11 @@ def find(model: Model, parts: Iterable[str]) -> Path | None:
         return _with_own_files(model, here) if own and (here / INDEX).is_file() else here
     for repo in (model.source, *model.aliases):
         folder = find_configs(repo, model.revision)
-        if folder is None or not all(_is_whole(folder / part, model.variant) for part in parts):
+        if folder is None or not all(_is_whole(folder, part, model.variant) for part in parts):
             continue
         if own and not all((folder / part / "config.json").is_file() for part in own):
             continue
-        found = _view(folder, tuple(parts), model.variant) if model.variant else folder
+        found = _view(folder, tuple(parts), model) if model.variant else folder
         return _with_own_files(model, found) if own else found
     return None
 
@@ -143,8 +145,11 @@ def wanted_files(names: Iterable[str], parts: Iterable[str], variant: str) -> li
     """Return which of a repository's files to download. Parts without the variant contribute their plain weights."""
     names, wanted = list(names), []
     for part in parts:
-        weights = [name for name in names if Path(name).parent == Path(part) and is_weights(name)]
-        wanted += _chosen(weights, variant)
+        folder = f"{part}_{variant}"
+        if not variant or not any(Path(name).parent == Path(folder) for name in names):
+            folder = part
+        weights = [name for name in names if Path(name).parent == Path(folder) and is_weights(name)]
+        wanted += _chosen(weights, variant if folder == part else "")
     return wanted + [name for name in names if SMALL.fullmatch(name) and not is_weights(name)]
 
 
@@ -164,16 +169,24 @@ def _of_variant(name: str, variant: str) -> bool:
     return re.fullmatch(rf"{weights}|[\w-]+{re.escape(LISTING)}{mark}\.json", Path(name).name) is not None
 
 
-def _is_whole(part: Path, variant: str) -> bool:
-    chosen = _chosen([path.name for path in part.glob("*") if is_weights(path.name)], variant)
+def _of(folder: Path, part: str, variant: str) -> tuple[Path, list[str]]:
+    """Return the folder of a part's weights for a variant, its own if it has one, and their files."""
+    own = folder / f"{part}_{variant}"
+    own, variant = (own, "") if variant and own.is_dir() else (folder / part, variant)
+    return own, _chosen([path.name for path in own.glob("*") if is_weights(path.name)], variant)
+
+
+def _is_whole(folder: Path, name: str, variant: str) -> bool:
+    part, chosen = _of(folder, name, variant)
     for listing in (name for name in chosen if LISTING in name):
         named = read_json(part / listing).get("weight_map", {}).values()
         return all((part / Path(str(name)).name).is_file() for name in set(named))
     return bool(chosen)
 
 
-def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
+def _view(folder: Path, parts: tuple[str, ...], model: Model) -> Path:
     """Return the folder with a variant's weights under plain names, made once. Raises CannotWrite."""
+    variant = model.variant
     view = folder / f".variant-{variant}"
     if view.is_dir():
         return view
@@ -184,10 +197,19 @@ def _view(folder: Path, parts: tuple[str, ...], variant: str) -> Path:
             if not is_weights(path.name):
                 _link(path, temporary / path.relative_to(folder))
         for part in parts:
-            for name in _chosen([path.name for path in (folder / part).glob("*") if is_weights(path.name)], variant):
+            own, chosen = _of(folder, part, variant)
+            for name in chosen:
                 # Shards keep their names, which their listing has.
                 plain = name if re.search(SHARD, name) else name.replace(f".{variant}.", ".")
-                _link(folder / part / name, temporary / part / plain)
+                _link(own / name, temporary / part / plain)
+            if own.name != part:
+                (temporary / part / "config.json").unlink(missing_ok=True)
+                _link(own / "config.json", temporary / part / "config.json")
+        if model.scheduler_changes:
+            config = temporary / "scheduler" / "scheduler_config.json"
+            changed = {**read_object(config), **dict(model.scheduler_changes)}
+            config.unlink()
+            write_json(config, changed)
         disk.replace(temporary, view)
     return view
 

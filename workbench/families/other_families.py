@@ -122,14 +122,18 @@ UNSUPPORTED = (
         "and its motion encoder",
     ),
     Unsupported(
-        "Wan S2V", "wan-ai", r"wan.*s2v", "because it needs clips with sound, and diffusers has no pipeline for it"
+        "Wan S2V",
+        "wan-ai",
+        r"wan.*s2v",
+        "because diffusers has no pipeline for it. Supporting it would take its transformer, and the encoder of the "
+        "speech that it follows",
     ),
     Unsupported(
         "Kandinsky 6",
         "kandinskylab|ai-forever",
         r"kandinsky.?6",
-        "because it makes a picture with its sound. Supporting it would take training on sound, and a look at the "
-        "license of its weights",
+        "because nobody has written its family yet. Supporting it would take a second stream for its sound, as LTX-2 "
+        "has, and a look at the license of its weights",
     ),
     Unsupported(
         "Cosmos",
@@ -150,8 +154,19 @@ UNSUPPORTED = (
         r"sana.?video",
         "because nobody has written its family yet. Supporting it would take its linear attention",
     ),
-    Unsupported("LongCat-Video", "meituan-longcat", r"longcat", "because diffusers has no pipeline for its videos"),
-    Unsupported("Motif-Video", "motif-technologies", r"motif.?video", "because nobody has written its family yet"),
+    Unsupported(
+        "LongCat-Video",
+        "meituan-longcat",
+        r"longcat",
+        "because diffusers has no pipeline for its videos. Supporting it would take its transformer, and a loop for it",
+    ),
+    Unsupported(
+        "Motif-Video",
+        "motif-technologies",
+        r"motif.?video",
+        "because nobody has written its family yet. Supporting it would take its text encoder, T5Gemma 2, and its mask "
+        "and first frame beside the latents of Wan's autoencoder",
+    ),
     Unsupported(
         "Helios",
         "bestwishysh",

@@ -85,6 +85,7 @@ class UsageExtras:
     guided: bool = True
     by_transformer: bool = False  # the pipeline loads no LoRA, but its transformer does
     heard: bool = False  # the pipeline also returns a sound
+    pipeline: str = ""  # another pipeline class, which takes no `image`; "" for the model's
 
 
 def lora_source(lora: str, repository: str) -> str:
@@ -105,12 +106,13 @@ def code(
 ) -> str:
     """Return the code for (frames, height, width) with a diffusers pipeline class: see `Family.usage`."""
     frames, height, width = shape
-    of_image = model.task == "image-to-video"
+    pipeline, of_image = extras.pipeline or pipeline, model.task == "image-to-video" and not extras.pipeline
     known = model.dynamic_guidance == "off" or DYNAMIC in extras.arguments
     changes = extras.changes + ("" if known else OTHER_CURVE.format(curve=model.dynamic_guidance))
     source = BUILT_IN.format(id=repr(model.id)) if model.embedded else repr(model.source)
     source += f", revision={model.revision!r}" if model.revision else ""
-    source += f", variant={model.variant!r}" if model.variant else ""
+    if model.variant and not model.scheduler_changes:  # otherwise `parts` has the variant's transformer
+        source += f", variant={model.variant!r}"
     written = HEARD if extras.heard else SILENT
     load = BY_TRANSFORMER if extras.by_transformer else BY_PIPELINE
     second = "" if model.guidance_scale_2 is None else f", guidance_scale_2={model.guidance_scale_2}"

@@ -385,13 +385,26 @@ def to_fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> 
 
 
 @operation(changes=True, job=job, section=CHECKING)
-def fix(dataset: NamedDataset, kind: Kind, how: How, clips: OnClips = ()) -> DatasetTask:
+def fix(
+    dataset: NamedDataset,
+    kind: Kind,
+    how: How,
+    clips: OnClips = (),
+    model: Annotated[
+        str,
+        Field(
+            description="For quote-speech: a Whisper model as OWNER/NAME on the Hub or its folder, instead of Whisper "
+            "Small.",
+            json_schema_extra={"path": True},
+        ),
+    ] = "",
+) -> DatasetTask:
     """Fix all findings of one kind, or only those on some clips.
 
     A fix is one change, which `undo` reverts. A fix that cuts clips runs as a task, which can be stopped and resumed.
     `findings` lists the kinds of findings and the fixes for each.
     """
-    done = dataset.start_fix(*_to_fix(dataset, kind, how, clips))
+    done = dataset.start_fix(*_to_fix(dataset, kind, how, clips), model)
     started = task_of(dataset, "fix")
     if not done:
         return started

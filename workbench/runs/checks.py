@@ -192,6 +192,7 @@ def _check_sound(settings: TrainSettings) -> None:
     refused: list[tuple[str, Any]] = [("regularization_target", "clips"), ("outside_weight", 0.0)]
     if settings.sound in SOUND_ONLY:
         refused += [("loss_mask", "off"), ("preservation_weight", 0.0), ("best_point", "off")]
+        refused += [("given", ()), ("reference", False)]
     if settings.sound == PICTURE_FOR_SOUND:
         refused = []  # the picture's prediction for the sound takes the place of the picture's alone
     if settings.is_slider:

@@ -201,7 +201,8 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
 
 def _check_streams(settings: SampleSettings) -> None:
     """Refuse a given video together with other inputs, and a sound that cannot be used."""
-    for name in ("image", "video", "continue_from", "given_sound"):
+    others = ("image", "video", "continue_from", "given_sound", "last_image", "keyframes", "continue_to", "reference")
+    for name in others:
         if settings.given_video and getattr(settings, name):
             sentence = "which keeps all of its picture and gets a new sound: leave one out"
             raise ConfigError.of(name, f"{name} and given_video are both given, {sentence}")

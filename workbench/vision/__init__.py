@@ -1,4 +1,4 @@
-"""Vision models that run locally: load one, estimate depth and poses, propagate a painted mask through a video.
+"""Models that see or hear, run locally: load one, estimate depth and poses, track a painted mask, write down speech.
 
-Everything here works on arrays of frames; the dataset builder knows clips and files. Importing it does not load torch.
+Everything here works on arrays; the dataset builder knows clips and files. Importing it does not load torch.
 """

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import tiny_vision
 from tests.dataset_builder.foreign import write_video
 from tests.dataset_builder.scenery import scenery
 from tests.patience import PATIENCE
@@ -16,10 +17,11 @@ from workbench.clips.records import REMOVED, Clip, DatasetInfo
 from workbench.clips.sound import loudness
 from workbench.dataset_builder import Dataset
 from workbench.dataset_builder.checks.dataset_check import check_speech
-from workbench.dataset_builder.checks.findings import Finding, read_findings
+from workbench.dataset_builder.checks.findings import Finding, read_findings, write_report
 from workbench.dataset_builder.checks.measures import Heard, Measures
 from workbench.dataset_builder.settings import CheckSettings
 from workbench.jobs import State
+from workbench.vision import transcribing
 from workbench.workspace import Workspace
 
 RATE = 44100
@@ -119,6 +121,33 @@ def test_captions_that_leave_speech_out_are_found() -> None:
     assert (finding.kind, finding.clips) == ("speech_unsaid", ("clips/0.mp4",))
     assert finding.captions
     assert not list(check_speech(clips[:1], {"clips/0.mp4": Measures(sha256="0")}, DatasetInfo()))
+
+
+def test_what_is_said_is_quoted_in_the_captions_as_a_task(tmp_path: Path, sources: Path) -> None:
+    """The button beside the finding: it does what the finding advises, and undo brings the captions back."""
+    workspace = Workspace.open(tmp_path)
+    dataset = Dataset.create(workspace, "Spoken")
+    dataset.import_files([sources / "good.mkv", sources / "mute.mkv"])
+    for clip in dataset.clips:
+        dataset.set_caption(clip.file_name, "a street")
+    said = np.float32(tone(440, 1.0, transcribing.RATE)[0])
+    model = tiny_vision.make_listener(tmp_path / "tiny", {'mind the "gap"': said})
+    measured = {
+        clip.file_name: Measures(sha256=clip.sha256, sound=Heard(rms=-20, speech=1.0)) for clip in dataset.clips
+    }
+    found = list(check_speech(dataset.clips, measured, dataset.info))
+    write_report(dataset.folder, 0.0, "", dataset.clips, found)
+    assert found[0].fixes == ("quote_speech", "tag")
+    assert "Quote what is said in 2 clips, with Whisper Small" in dataset.preview_fix(found, "quote_speech")
+    assert not dataset.start_fix(found, "quote_speech", str(model))
+    status = dataset.task("fix").wait(PATIENCE)
+    assert status.state == State.FINISHED, status.message
+    assert "Quoted what is said in 1 clip. mute" in dataset.task("fix").result["done"]
+    texts = {clip.source: clip.text for clip in dataset.clips}
+    assert texts == {"good.mkv": "a street. A voice says: \"mind the 'gap'\"", "mute.mkv": "a street"}
+    assert not list(check_speech(dataset.clips[:1], measured, dataset.info))
+    dataset.undo()
+    assert {clip.text for clip in dataset.clips} == {"a street"}
 
 
 def test_clips_that_were_imported_without_their_sound_are_told_from_silent_files(tmp_path: Path, sources: Path) -> None:

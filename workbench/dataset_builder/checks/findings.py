@@ -39,6 +39,7 @@ Fix = Literal[
     "invert_mask",
     "detach",
     "match_loudness",
+    "quote_speech",
     "tag",
 ]
 WORDS: dict[Fix, tuple[str, str, str, str]] = {  # the button; the verb before and after, and its object
@@ -53,6 +54,7 @@ WORDS: dict[Fix, tuple[str, str, str, str]] = {  # the button; the verb before a
     "invert_mask": ("Invert the mask", "Invert", "Inverted", "the masks of {clips}"),
     "detach": ("Detach it", "Detach", "Detached", "companion files from {clips}"),
     "match_loudness": ("Match loudness", "Match", "Matched", "the loudness of {clips}"),
+    "quote_speech": ("Quote what is said", "Quote", "Quoted", "what is said in {clips}"),
     "tag": ("Tag for later", "Tag", "Tagged", "{clips} for later"),
 }
 FIXES = {fix: words[0] for fix, words in WORDS.items()}
@@ -97,7 +99,7 @@ KINDS = {
     "sound_level": Kind("Louder or softer than most", Severity.LOOK, ("match_loudness", "remove", "tag")),
     "sound_clipped": Kind("Distorted sound", Severity.LOOK),
     "sound_short": Kind("Sound shorter than the picture", Severity.LOOK),
-    "speech_unsaid": Kind("Speech that its caption leaves out", Severity.LOOK, ("tag",)),
+    "speech_unsaid": Kind("Speech that its caption leaves out", Severity.LOOK, ("quote_speech", "tag")),
     "sound_missing": Kind("No sound, unlike most clips", Severity.LOOK),
     "sound_removed": Kind("Imported without its sound", Severity.LOOK, ("tag",)),
     "left_out": Kind("Left out by the model", Severity.HURTS),

@@ -1,6 +1,7 @@
 """Fix findings of the dataset check, one or many, as one change in the history.
 
-Fixes that only change records are immediate. Fixes that encode clips take time and run as a task (`run`).
+Fixes that only change records are immediate. Fixes that encode clips or listen to them take time and run as a task
+(`run`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ NOTHING = "Nothing was left to do."
 CUTTING: tuple[Fix, ...] = ("split_at_cuts", "keep_longest_shot", "crop_bars")  # fixes that encode clips
 BESIDE: tuple[Fix, ...] = ("fit_beside", "invert_mask")  # fixes that encode companions
 HEARD: tuple[Fix, ...] = ("match_loudness",)  # fixes that encode sounds
-ENCODING = (*CUTTING, *BESIDE, *HEARD)
+SLOW: tuple[Fix, ...] = (*CUTTING, *BESIDE, *HEARD, "quote_speech")  # fixes that run as a task
+LISTENING = 1.0  # seconds for a second of sound, on a CPU of two cores
 STARTING_SECONDS = 2.0  # to start the process that cuts
 PIXELS_A_SECOND = 4e6  # decoded and encoded by one core
 SENTENCE_SHARE = 2 / 3  # shorten a caption to a whole sentence if that keeps this share of it, else to a whole word
@@ -43,6 +45,10 @@ class FixSettings(Settings):
     findings: tuple[str, ...] = field((), title="Findings", section="Fixing", lines=3)
     """Ids of the last check's findings to fix."""
 
+    speech_model: str = field("", title="Speech model", section="Fixing", advanced=True, path=True)
+    """For quote-speech: a Whisper model, as OWNER/NAME on the Hub (openai/whisper-base is smaller) or a folder. Empty:
+    Whisper Small."""
+
 
 def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
     """Describe what `apply` would do, without changing anything. Raises ConfigError, DataError."""
@@ -53,6 +59,11 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
         bounds = ([0, *one.values.get("frames", ()), clips[name].frames] for name, one in found.items())
         parts = sum(len(_shots(one, 1)) for one in bounds)
         return f"{_sentence(fix, 0, len(found), parts)}."
+    if fix == "quote_speech":
+        from workbench.vision import local_models, transcribing
+
+        using = local_models.opening(transcribing.MODELS[0].id, transcribing.MODELS)
+        return f"{_sentence(fix, 0, len(findings))}, with {using}."
     if fix in (*BESIDE, *HEARD):
         return f"{_sentence(fix, 0, len({finding.clips[0] for finding in findings}))}."
     changed = _changed_records(findings, clips, info, fix)
@@ -61,14 +72,19 @@ def preview(dataset: Path, findings: Sequence[Finding], fix: Fix) -> str:
 
 def expected_seconds(dataset: Path, findings: Sequence[Finding], fix: Fix) -> float:
     """Estimate how long a fix takes on this machine; 0 if it only changes records."""
-    if fix not in ENCODING:
+    if fix not in SLOW:
         return 0.0
     wanted = {finding.clips[0] for finding in findings}
-    pixels = sum(clip.frames * clip.width * clip.height for clip in read_clips(dataset) if clip.file_name in wanted)
+    clips = [clip for clip in read_clips(dataset) if clip.file_name in wanted]
+    if fix == "quote_speech":
+        return STARTING_SECONDS + LISTENING * sum(clip.seconds for clip in clips)
+    pixels = sum(clip.frames * clip.width * clip.height for clip in clips)
     return STARTING_SECONDS + pixels / (PIXELS_A_SECOND * min(tasks.WORKERS, max(1, len(wanted))))
 
 
-def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent) -> str:
+def apply(
+    dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnProgress = silent, speech_model: str = ""
+) -> str:
     """Apply a fix to findings; return what was done in words.
 
     Raises ConfigError, DataError, CannotWrite, and whatever `on_progress` raises.
@@ -81,6 +97,8 @@ def apply(dataset: Path, findings: Sequence[Finding], fix: Fix, on_progress: OnP
         return _fit_beside(dataset, findings, clips, fix, on_progress)
     if fix in HEARD:
         return _match_loudness(dataset, findings, clips, on_progress)
+    if fix == "quote_speech":
+        return _quote_speech(dataset, findings, clips, on_progress, speech_model)
     if not (changed := _changed_records(findings, clips, info, fix)):
         return NOTHING
     sentence = _sentence(fix, 1, len(changed), trigger=info.trigger_word)
@@ -130,7 +148,8 @@ def run(dataset: Path, config: Path, job: jobs.Job) -> None:
     """
     settings = FixSettings.load(config)
     found = _found(dataset, settings)
-    done = apply(dataset, found, settings.fix, tasks.job_progress(job)) if found else NOTHING
+    progress = tasks.job_progress(job)
+    done = apply(dataset, found, settings.fix, progress, settings.speech_model) if found else NOTHING
     print(done, flush=True)  # noqa: T201 - the job's log
     job.outcome = {"done": done}
 
@@ -185,6 +204,43 @@ def shortened(text: str, cut: str) -> str:
     between_words = text[len(read) : len(read) + 1].isspace() or read.endswith(" ")
     whole_words = read if between_words else read[: read.rfind(" ") + 1]
     return (whole_words or read).rstrip(" ,;:-")
+
+
+def _quote_speech(
+    dataset: Path, findings: Sequence[Finding], clips: Mapping[str, Clip], on_progress: OnProgress, model: str
+) -> str:
+    """Add what is said in clips to their captions, as one change."""
+    from workbench.clips.sound import read_sound
+    from workbench.vision.transcribing import RATE, Listener
+
+    names = list(dict.fromkeys(finding.clips[0] for finding in findings))
+    changed, kept, began = dict[str, Sequence[Clip]](), list[str](), time.monotonic()
+    with Listener(model, device="cpu") as listener:
+        for done, name in enumerate(names):
+            seconds = (time.monotonic() - began) / max(1, done)
+            on_progress(ClipProgress("listening", done, len(names), seconds, f"{done} of {len(names)}"))
+            clip = clips[name]
+            try:
+                words = listener.words(read_sound(clip_file(dataset, name), rate=RATE, channels=1)[0])
+            except DataError as error:
+                kept.append(f"{clip.name}: {error}.")
+                continue
+            if words:
+                changed[name] = (clip.changed(text=quoted(clip.text, words)),)
+            else:
+                kept.append(f"{clip.name}: no words were heard.")
+    if not changed:
+        return " ".join(kept) or NOTHING
+    sentence = _sentence("quote_speech", 1, len(changed))
+    history.change(dataset, _uncapitalized(sentence), changed)
+    return " ".join([f"{sentence}.", *kept])
+
+
+def quoted(text: str, words: str) -> str:
+    """Add to a caption what is said."""
+    text = text.rstrip()
+    end = "" if text.endswith((".", "!", "?", "。")) else "."
+    return f'{text}{end} A voice says: "{words.replace(chr(34), chr(39))}"'
 
 
 # ---- other files ----------------------------------------------------------------------------------------------------
