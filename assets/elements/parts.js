@@ -56,6 +56,12 @@ const ring = (share) => html`<svg class="ring" viewBox="0 0 18 18" aria-hidden="
 const TONE_ICONS = { going: 'play', good: 'good', warn: 'warn', bad: 'bad', idle: 'wait' };
 const state = (tone, text, { pill = false, name = TONE_ICONS[tone] } = {}) => html`<span
   class="state ${tone} ${pill && 'pill'}">${icon(name)}${text}</span>`;
+// A verdict on a run. more, action: templates, below its text and beside it
+const verdictLine = ({ tone, claim, evidence }, more = '', action = '') => {
+  const shown = tone === 'plain' ? 'idle' : tone;
+  return html`<div class="verdict" aria-live="polite"><span class="${shown}">${icon(TONE_ICONS[shown])}</span><div class="text"><b class="${shown === 'bad' && 'bad'}">${prose(claim)}</b> <span class="faint">${
+    prose(evidence)}</span>${more}</div>${action}</div>`;
+};
 
 // ---- numbers and times for people ----
 
