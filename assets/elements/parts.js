@@ -50,6 +50,9 @@ const icon = (name, label = '') => (label
 const ring = (share) => html`<svg class="ring" viewBox="0 0 18 18" aria-hidden="true"><circle cx="9" cy="9" r="7"/>
   <circle class="value" cx="9" cy="9" r="7" stroke-dasharray="${(44 * (share ?? 0)).toFixed(1)} 44"/></svg>`;
 
+const DOCUMENTATION = 'https://video-lora-workbench.github.io/video-lora-workbench/'; // the site that mkdocs.yml builds
+const documentation = () => html`<a class="link minor" href="${DOCUMENTATION}" target="_blank" rel="noopener">Documentation</a>`;
+
 // ---- states: always a color, an icon and a word ----
 
 // tone: going, good, warn, bad or idle;  pill: with a background in its color
