@@ -223,8 +223,8 @@ class App extends WorkbenchElement {
     return html`<div class="overlay" aria-hidden="true"><strong style="font-size:var(--wb-text-5)">Drop to import</strong><span class="faint">Videos, pictures, folders, zips, and captions with the same names</span></div>
       <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
-      <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${documentation()}${button('Close', 'closeKeys', { kind: 'small' })}</div>
-        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div></div></dialog>
+      <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
+        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div><p>${documentation()}</p></div></dialog>
       <div class="toast ${this.said && 'on'} ${this.said?.tone}" role="${this.said?.tone === 'bad' ? 'alert' : 'status'}">${this.said && html`<span>${prose(this.said.text)}</span>${
         this.said.undo ? button('Undo', 'undo') : button('', 'closeToast', { kind: 'square', name: 'close', label: 'Close' })}`}</div>
       <div id="wb-say" class="unseen" role="status"></div>`;
