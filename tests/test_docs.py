@@ -173,6 +173,15 @@ def test_the_python_api_names_what_is_exported() -> None:
         assert hasattr(import_module(module), name)
 
 
+def test_the_page_links_to_the_site() -> None:
+    (address,) = re.findall(r"^site_url: (\S+)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    elements = ROOT / "assets" / "elements"
+    assert f"const DOCUMENTATION = '{address}';" in (elements / "parts.js").read_text(encoding="utf-8")
+    for name in ("home.js", "app.js"):
+        assert "${documentation()}" in (elements / name).read_text(encoding="utf-8")
+    assert f'Documentation = "{address}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
 def test_the_site_has_the_replays_and_needs_no_package_for_them() -> None:
     """The site is built where only MkDocs is installed."""
     code = (

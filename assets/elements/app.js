@@ -226,7 +226,7 @@ class App extends WorkbenchElement {
       <wb-notifications></wb-notifications>
       <wb-palette .commands=${(objects) => this.commands(objects)}></wb-palette>
       <dialog class="keys" aria-label="Keyboard shortcuts"><div class="content"><div class="row"><h2>Keyboard shortcuts</h2><span class="spacer"></span>${button('Close', 'closeKeys', { kind: 'small' })}</div>
-        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div></div></dialog>
+        <div class="key-values" style="grid-template-columns:1fr auto">${KEYS.map(([text, key]) => html`<span>${text}</span><span><kbd>${key}</kbd></span>`)}</div><p>${documentation()}</p></div></dialog>
       <div class="toast ${this.said && 'on'} ${this.said?.tone}" role="${this.said?.tone === 'bad' ? 'alert' : 'status'}">${this.said && html`<span>${prose(this.said.text)}</span>${
         this.said.undo ? button('Undo', 'undo') : button('', 'closeToast', { kind: 'square', name: 'close', label: 'Close' })}`}</div>
       <div id="wb-say" class="unseen" role="status"></div>`;
@@ -324,6 +324,7 @@ class App extends WorkbenchElement {
       ...places,
       { title: 'New run', icon: 'plus', to: address('train', 'new'), key: 'N' },
       { title: 'Import clips', icon: 'upload', run: () => this.choose() },
+      { title: 'Documentation', icon: 'link', run: () => window.open(DOCUMENTATION, '_blank', 'noopener') },
       { title: 'Keyboard shortcuts', icon: 'list', run: () => this.keys(), key: '?' },
       ...themes.map(([theme, title, name]) => ({ title, icon: name, run: () => { applyTheme(theme); this.redraw(); } })),
       ...objects.map(({ title, kind, address: to }) => ({ title, kind, icon: { run: 'train', dataset: 'dataset', LoRA: 'loras', sample: 'sample', grid: 'compare', clip: 'play' }[kind], to })),

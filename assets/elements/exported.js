@@ -28,32 +28,6 @@ class DataInside {
   }
 }
 
-// The grid of an exported page, in its read-only modes.
-class ExportedGrid extends WorkbenchElement {
-  static properties = ['grid'];
-  static listens = { 'wb-chosen': 'keepWipe' };
-  mode = 'grid';
-
-  view() {
-    const { grid, mode } = this;
-    return html`<div class="head"><h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1><span class="minor faint one-line">${[grid.progress.text, ...grid.fixed].join(' · ')}</span></div>
-      <div class="bar" role="toolbar" aria-label="Compare">${segments('mode', [['grid', 'Grid'], ['wipe', 'Wipe'], ['film', 'Epochs']], mode, 'turn', 'Mode')}
-      <wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames} .speeds=${true}></wb-scrubber></div>
-      ${gridIn(mode, grid, grid.grid)}`;
-  }
-
-  keepWipe({ detail }) { drafts.keep(`wipe ${this.grid.grid}`, detail); this.redraw(); }
-  turn(target) { this.mode = target.value; }
-
-  press(key) {
-    if (key !== 'w') return false;
-    this.mode = this.mode === 'wipe' ? 'grid' : 'wipe';
-    this.redraw();
-    return true;
-  }
-}
-define('wb-exported-grid', ExportedGrid);
-
 // Show the file's data: {element, properties, answers}.
 function showExported(root) {
   const { element, properties, answers } = JSON.parse(document.getElementById('wb-data').textContent);

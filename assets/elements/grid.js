@@ -332,3 +332,32 @@ class GridFilm extends WorkbenchElement {
   jump(target) { this.at = Number(target.dataset.value); }
 }
 define('wb-film', GridFilm);
+
+// ---- read-only ----
+
+// A grid in its read-only modes, as an exported page or inside a recorded run.
+class ExportedGrid extends WorkbenchElement {
+  static properties = ['grid', 'inside'];
+  static listens = { 'wb-chosen': 'keepWipe' };
+  mode = 'grid';
+
+  view() {
+    const { grid, mode } = this;
+    const name = this.inside ? html`<h2>${grid.title}</h2>` : html`<h1 tabindex="-1" class="one-line" title="${grid.title}">${grid.title}</h1>`;
+    return html`<div class="head">${name}<span class="minor faint one-line">${[grid.progress.text, ...grid.fixed].join(' · ')}</span></div>
+      <div class="bar" role="toolbar" aria-label="Compare">${segments('mode', [['grid', 'Grid'], ['wipe', 'Wipe'], ['film', 'Epochs']], mode, 'turn', 'Mode')}
+      <wb-scrubber .clock=${GRID_CLOCK} .frames=${grid.frames} .speeds=${true}></wb-scrubber></div>
+      ${gridIn(mode, grid, grid.grid)}`;
+  }
+
+  keepWipe({ detail }) { drafts.keep(`wipe ${this.grid.grid}`, detail); }
+  turn(target) { this.mode = target.value; }
+
+  press(key) {
+    if (key !== 'w') return false;
+    this.mode = this.mode === 'wipe' ? 'grid' : 'wipe';
+    this.redraw();
+    return true;
+  }
+}
+define('wb-exported-grid', ExportedGrid);

@@ -119,7 +119,7 @@ class Home extends WorkbenchElement {
       ['Train in the background', 'Previews and a verdict show whether it learns.', middle?.[1], address('train')],
       ['Sample, compare, publish', 'At any scale, in ComfyUI too.', last?.[1], address('sample')],
     ];
-    return html`<section class="section"><header><h2>How it works</h2></header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile way" href="${to}">${
+    return html`<section class="section"><header><h2>How it works</h2>${documentation()}</header><div class="tiles" style="--tile:240px">${ways.map(([title, text, file, to], index) => html`<a class="tile way" href="${to}">${
       file ? video(file, title, size) : skeleton('aspect-ratio:3/2')}<b>${index + 1}. ${title}</b><span class="minor faint">${text}</span></a>`)}</div></section>`;
   }
 

@@ -50,12 +50,21 @@ const icon = (name, label = '') => (label
 const ring = (share) => html`<svg class="ring" viewBox="0 0 18 18" aria-hidden="true"><circle cx="9" cy="9" r="7"/>
   <circle class="value" cx="9" cy="9" r="7" stroke-dasharray="${(44 * (share ?? 0)).toFixed(1)} 44"/></svg>`;
 
+const DOCUMENTATION = 'https://video-lora-workbench.github.io/video-lora-workbench/'; // the site that mkdocs.yml builds
+const documentation = () => html`<a class="link minor" href="${DOCUMENTATION}" target="_blank" rel="noopener">Documentation</a>`;
+
 // ---- states: always a color, an icon and a word ----
 
 // tone: going, good, warn, bad or idle;  pill: with a background in its color
 const TONE_ICONS = { going: 'play', good: 'good', warn: 'warn', bad: 'bad', idle: 'wait' };
 const state = (tone, text, { pill = false, name = TONE_ICONS[tone] } = {}) => html`<span
   class="state ${tone} ${pill && 'pill'}">${icon(name)}${text}</span>`;
+// A verdict on a run. more, action: templates, below its text and beside it
+const verdictLine = ({ tone, claim, evidence }, more = '', action = '') => {
+  const shown = tone === 'plain' ? 'idle' : tone;
+  return html`<div class="verdict" aria-live="polite"><span class="${shown}">${icon(TONE_ICONS[shown])}</span><div class="text"><b class="${shown === 'bad' && 'bad'}">${prose(claim)}</b> <span class="faint">${
+    prose(evidence)}</span>${more}</div>${action}</div>`;
+};
 
 // ---- numbers and times for people ----
 

@@ -174,9 +174,7 @@ class RunPage extends WorkbenchElement {
   verdict() {
     const { verdict, log } = this.now;
     if (!verdict) return '';
-    const tone = verdict.tone === 'plain' ? 'idle' : verdict.tone;
-    return html`<div class="verdict" aria-live="polite"><span class="${tone}">${icon(TONE_ICONS[tone])}</span><div class="text"><b class="${tone === 'bad' && 'bad'}">${prose(verdict.claim)}</b> <span class="faint">${prose(verdict.evidence)}</span>${
-      log ? html`<details><summary class="link">The log's last lines</summary><pre class="log" tabindex="0">${log}</pre></details>` : ''}</div>${verdict.action ? this.doing(verdict.action) : ''}</div>`;
+    return verdictLine(verdict, log ? html`<details><summary class="link">The log's last lines</summary><pre class="log" tabindex="0">${log}</pre></details>` : '', verdict.action ? this.doing(verdict.action) : '');
   }
 
   doing(action) {

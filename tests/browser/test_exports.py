@@ -137,8 +137,11 @@ def test_a_notebook_without_a_kernel_shows_a_run_and_a_comparison_in_frames(
 
 def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: list[str]) -> None:
     page.goto(files["replay"].as_uri())
-    page.get_by_text(re.compile(r"^step 1,500, 6 min after the start")).wait_for()
-    page.locator(".legend").get_by_text("step 1,500").wait_for()
+    page.get_by_text(re.compile(r"^step 600, .* after the start")).wait_for()
+    page.locator(".legend").get_by_text("step 600").wait_for()
+    page.locator(".verdict").get_by_text("Leveled off").wait_for()
+    page.get_by_role("columnheader", name="Step 400").wait_for()
+    page.wait_for_function(READY)
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")

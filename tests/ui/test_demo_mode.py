@@ -20,7 +20,10 @@ import pytest
 from scripts.write_docs import CLASSES
 from tests.patience import PATIENCE
 from tests.visiting import HTML, Demo, Visitor, call_everything
+from tests.written_grid import write_grid
+from tests.written_run import add_preview
 from workbench import jobs, settings
+from workbench.compare.export import contents
 from workbench.dataset_builder.settings import (
     CaptionSettings,
     CheckSettings,
@@ -37,6 +40,7 @@ from workbench.errors import ConfigError
 from workbench.jobs import quota
 from workbench.loras.settings import LoraImportSettings
 from workbench.operations.registry import operations
+from workbench.runs.run import Run
 from workbench.runs.settings import TrainSettings
 from workbench.sampler import queue, worker
 from workbench.sampler.samples import Samples
@@ -259,15 +263,33 @@ def test_a_recording_is_of_the_run_alone(tmp_path: Path) -> None:
     assert "/home" not in text
     points = recording.record["points"]
     assert points == sorted(points, key=lambda point: point[0])
-    assert points[-1][1] == recording.record["steps"] == 1500
+    assert points[-1][1] == recording.record["steps"] == 600
     assert sum(path.stat().st_size for path in recording.folder.rglob("*") if path.is_file()) < 3_000_000
-    assert replays.at(recording, 0).startswith("0 s · step 0 of 1,500")
+    assert replays.at(recording, 0).startswith("0 s · step 0 of 600")
     page = "".join(replays.page(recording))
-    assert page.count('<script type="text/plain"') == len(recording.record["previews"]) == 63
+    assert page.count('<script type="text/plain"') == len(recording.videos) == 26 + 12
     bad = tmp_path / "bad"
     write_json(bad / replays.REPLAY, {**recording.record, "previews": [[0, 0, 0, "../../secret.mp4"]]})
     with pytest.raises(ConfigError, match="leads outside"):
         replays.Replay.open(bad)
+
+
+def test_a_run_is_recorded_with_its_verdict_and_a_grid(workspace: Workspace, tmp_path: Path) -> None:
+    grid = write_grid(workspace, done=2)
+    run, target = Run.open(workspace, "first"), tmp_path / "recorded"
+    add_preview(run, 100, grid.video(grid.state().all[0].key), "a cat")
+    made = replays.record(run, target, "Two prompts.", contents(grid))
+    assert made.record["verdict"]["claim"]
+    assert len(made.videos) == 1 + 4
+    assert made.record == replays.Replay.open(target).record
+    assert "".join(replays.page(made)).count('<script type="text/plain"') == 5
+    waiting = made.record["grid"]["cells"][0][2]
+    assert waiting["state"] == "missing"
+    assert not waiting.get("url")
+    cells = [[{**cell, "url": "../../secret.mp4"} for cell in row] for row in made.record["grid"]["cells"]]
+    write_json(target / replays.REPLAY, {**made.record, "grid": {**made.record["grid"], "cells": cells}})
+    with pytest.raises(ConfigError, match="leads outside"):
+        replays.Replay.open(target)
 
 
 def test_on_zero_gpu_the_page_draws_inside_a_marked_call(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,8 @@ import click
 
 from workbench.cli.options import with_workspace
 from workbench.cli.printing import say
+from workbench.compare import export
+from workbench.compare.grid import Grid
 from workbench.demo_space import replays
 from workbench.display.quantities import byte_size
 from workbench.errors import ConfigError
@@ -34,14 +36,15 @@ def convert(source: str, target: str, like: str | None) -> None:
 @click.argument("run")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--description", default="", metavar="TEXT", help="One sentence about the run.")
+@click.option("--grid", metavar="NAME", help="Also record the videos of this grid.")
 @with_workspace
-def record(workspace: Workspace, run: str, folder: Path, description: str) -> None:
-    """Record the curves and previews of RUN, without weights and clips, in a new FOLDER."""
-    made = replays.record(Run.open(workspace, run), folder, description)
+def record(workspace: Workspace, run: str, folder: Path, description: str, grid: str | None) -> None:
+    """Record the curves, previews and verdict of RUN, without weights and clips, in a new FOLDER."""
+    compared = export.contents(Grid.open(workspace, grid)) if grid else None
+    made = replays.record(Run.open(workspace, run), folder, description, compared)
     files = [path for path in folder.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files)
-    count = len(made.record["previews"])
-    say(f"{folder}: {made.record['steps']:,} steps, {count} previews, {byte_size(size)}")
+    say(f"{folder}: {made.record['steps']:,} steps, {len(made.videos)} videos, {byte_size(size)}")
 
 
 @click.command()

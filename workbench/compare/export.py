@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from workbench.clips import media
 from workbench.compare.grid import CellState, Grid, GridState
@@ -79,12 +80,17 @@ def _write_tiles(rows: list[list[Path]], path: Path) -> None:
         (media.write_png if path.suffix == ".png" else media.write_gif)(rows, temporary)
 
 
-def page(grid: Grid) -> Iterator[str]:
-    """Yield the page in pieces; each video is read when its piece is requested. Raises ConfigError, OSError."""
+def contents(grid: Grid) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return a grid's data and its videos by their names in the data. Raises ConfigError."""
     state = grid.state()
     data = snapshot(grid, state, lambda file: file.name, details=True)
-    videos = {cell.video.name: cell.video for cell in state.all if cell.video}
-    yield from elements.exported(state.title, "wb-exported-grid", {"grid": finite(data)}, videos)
+    return finite(data), {cell.video.name: cell.video for cell in state.all if cell.video}
+
+
+def page(grid: Grid) -> Iterator[str]:
+    """Yield the page in pieces; each video is read when its piece is requested. Raises ConfigError, OSError."""
+    data, videos = contents(grid)
+    yield from elements.exported(data["title"], "wb-exported-grid", {"grid": data}, videos)
 
 
 def _pictures(state: GridState) -> str:

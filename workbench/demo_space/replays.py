@@ -1,11 +1,15 @@
 """A replay: the curves and previews of a run over time, small enough to share, shown with a slider.
 
-    replay.json         {title, description, model, steps, seconds, device, versions, settings, points, previews}
+    replay.json         {title, description, model, steps, seconds, device, versions, settings, points, previews,
+                         size, frames, verdict, grid}
     previews/NAME.mp4   the run's previews
+    grid/NAME.mp4       the videos of a grid, if one was recorded with the run
 
     points    [seconds, step, loss, smoothed loss, held-out loss] for each line of metrics; missing values are None.
               The smoothed loss is a running mean, as shown at that moment
     previews  [seconds, step, index in `prompts`, file]
+    verdict   {tone, claim, evidence} about the run at its end, or None
+    grid      a grid's data (compare/snapshot.py), whose videos are files of the replay, or None
 
 `record` makes it from a run's folder, with the times of the run's metrics and files. It contains no weights, clips or
 paths. `page` writes it as one HTML file, shown by an element (assets/elements/replay.js).
@@ -16,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from workbench.runs.run import Run
 
 SHIPPED = ASSETS / "replays"
-REPLAY, PREVIEWS = "replay.json", "previews"
+REPLAY, PREVIEWS, GRID = "replay.json", "previews", "grid"
 POINTS = 600  # training losses to keep, evenly spaced; all held-out losses are kept
 SMOOTH = 0.03  # weight of a new loss in the running mean
 SETTINGS = (
@@ -70,9 +74,17 @@ class Replay:
         previews = record.get("previews")
         if not isinstance(previews, list) or not all(isinstance(one, list) and len(one) == 4 for one in previews):
             raise ConfigError(f"{folder / REPLAY} is damaged: record the run again")
-        for *_, name in previews:
-            confined(folder, str(name))
-        return cls(folder, record)
+        found = cls(folder, record)
+        for name in found.videos:
+            confined(folder, name)
+        return found
+
+    @property
+    def videos(self) -> list[str]:
+        """Return the names of its videos, relative to its folder."""
+        previews = [str(name) for *_, name in self.record["previews"]]
+        cells = [cell for row in (self.record.get("grid") or {"cells": ()})["cells"] for cell in row]
+        return [*previews, *(str(cell["url"]) for cell in cells if cell.get("url"))]
 
 
 def shipped() -> list[Replay]:
@@ -83,12 +95,28 @@ def shipped() -> list[Replay]:
 # ---- recording ------------------------------------------------------------------------------------------------------
 
 
-def record(run: Run, target: Path, description: str = "") -> Replay:
-    """Record a run's curves and previews in a new folder, with a sentence about the run.
+def record(
+    run: Run,
+    target: Path,
+    description: str = "",
+    grid: tuple[Mapping[str, Any], Mapping[str, Path]] | None = None,
+) -> Replay:
+    """Record a run's curves, previews and verdict in a new folder.
 
-    Raises DataError if the run has no metrics yet, ConfigError if the target exists, CannotWrite.
+    Args:
+        run: The run.
+        target: The folder, which must not exist.
+        description: A sentence about the run.
+        grid: A grid's data and its videos by their names in the data (`compare.export.contents`).
+
+    Raises:
+        DataError: The run has no metrics yet.
+        ConfigError: The target exists.
+        CannotWrite: It cannot be written.
     """
-    from workbench.runs.metrics import read_sessions  # here: the documents' site shows replays without pydantic
+    # Here: the documents' site shows replays without pydantic.
+    from workbench.runs.metrics import read_sessions
+    from workbench.runs.snapshot import snapshot, verdict_of
 
     lines = run.metrics
     times = [line["time"] for line in lines if line.get("time")]
@@ -104,6 +132,7 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
         (partial / PREVIEWS).mkdir(parents=True)
     prompts, previews = _previews(run, partial, begun)
     device = next((session.device for session in read_sessions(run.folder) if session.device), "")
+    verdict = verdict_of(snapshot(run))
     found = {
         "title": run.name,
         "description": description,
@@ -119,6 +148,9 @@ def record(run: Run, target: Path, description: str = "") -> Replay:
         "points": _points(lines, begun),
         "previews": previews,
         "size": [settings.get("width") or model.width, settings.get("height") or model.height],
+        "frames": settings.get("preview_frames") or settings.get("frames") or model.frames,
+        "verdict": verdict and {"tone": verdict.tone, "claim": verdict.claim, "evidence": verdict.evidence},
+        "grid": grid and _grid(*grid, partial),
     }
     write_text(partial / REPLAY, json.dumps(found, ensure_ascii=False) + "\n")
     with writing(target):
@@ -157,12 +189,29 @@ def _previews(run: Run, target: Path, begun: float) -> tuple[list[str], list[lis
     return prompts, previews
 
 
+def _grid(data: Mapping[str, Any], videos: Mapping[str, Path], target: Path) -> dict[str, Any]:
+    """Copy a grid's videos, and return its data with their new names."""
+    with writing(target):
+        (target / GRID).mkdir()
+        for name, video in videos.items():
+            shutil.copyfile(video, target / GRID / name)
+    return addressed(data, lambda name: f"{GRID}/{name}")
+
+
+def addressed(grid: Mapping[str, Any], address: Callable[[str], str]) -> dict[str, Any]:
+    """Return a grid's data with other addresses of its videos."""
+    cells = [
+        [{**cell, "url": address(cell["url"])} if cell.get("url") else cell for cell in row] for row in grid["cells"]
+    ]
+    return {**grid, "cells": cells}
+
+
 # ---- replaying ------------------------------------------------------------------------------------------------------
 
 
 def page(replay: Replay) -> Iterator[str]:
     """Yield the pieces of a self-contained page. Raises OSError if a preview cannot be read."""
-    files = {name: replay.folder / name for *_, name in replay.record["previews"]}
+    files = {name: replay.folder / name for name in replay.videos}
     return elements.exported(replay.record["title"], "wb-replay", {"replay": shown(replay)}, files)
 
 
@@ -196,6 +245,9 @@ def shown(replay: Replay) -> dict[str, Any]:
         "settings": ", ".join(f"{name} {value}" for name, value in record["settings"].items() if value is not None),
         "width": width,
         "height": height,
+        "frames": record.get("frames", 0),
+        "verdict": record.get("verdict"),
+        "grid": record.get("grid"),
     }
 
 

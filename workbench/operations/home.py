@@ -108,6 +108,15 @@ class Recorded(Snapshot):
     height: int
     """Height of the previews in pixels."""
 
+    frames: int
+    """Frames of each preview; 0 if unknown."""
+
+    verdict: dict[str, Any] | None
+    """The verdict on the run: tone, claim, evidence."""
+
+    grid: dict[str, Any] | None
+    """A comparison of its checkpoints with the base model, as `grids/show` returns it."""
+
 
 class Demo(Snapshot):
     """The demo, which trains a small model on the included clips."""
@@ -185,7 +194,8 @@ def replay(workspace: Workspace) -> Recorded:
     found = _shipped()
     seen = replays.shown(found)
     rows = ({**row, "videos": [name and str(found.folder / name) for name in row["videos"]]} for row in seen["rows"])
-    return Recorded(**{**seen, "rows": tuple(rows)})
+    grid = seen["grid"] and replays.addressed(seen["grid"], lambda name: str(found.folder / name))
+    return Recorded(**{**seen, "rows": tuple(rows), "grid": grid})
 
 
 @operation(shell=False)
