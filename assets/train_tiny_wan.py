@@ -612,8 +612,8 @@ def later_training(options: argparse.Namespace) -> str:
     """Return the card's paragraphs on the training with --start."""
     text = f"""Then {options.decoder_steps} more steps of the decoder, whose error at an edge weighs up to
 {1 + EDGE_WEIGHT:g} times as much as on plain background, and {options.transformer_steps} of transformer and text
-encoder at half the learning rate, on {options.small_renditions} new clips of each combination with a small shape and {options.renditions}
-with a large one; errors where the shape is weigh more. The encoder stayed as it was."""
+encoder at half the learning rate, on {options.small_renditions} new clips of each combination with a small shape and
+{options.renditions} with a large one; errors where the shape is weigh more. The encoder stayed as it was."""
     return f"    {command(options)}\n\n{textwrap.fill(text, 120)}"
 
 
