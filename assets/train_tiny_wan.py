@@ -14,6 +14,9 @@ of the first layer yields a text-to-video model (16 channels) and an image-to-vi
 writes three folders: --out is an ordinary WanPipeline, and next to it --out-i2v and --out-control hold only their own
 first layer and share the rest (shared_parts.json).
 
+--start FOLDER goes on from a finished model instead: its decoder and its transformer learn more about small shapes.
+The encoder, and with it the latents, stay as they are.
+
 You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
 constant until the last 30% of its steps, so it can end early: repeat the command with fewer steps.
 """
@@ -26,6 +29,7 @@ import json
 import random
 import sys
 import textwrap
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,13 +50,19 @@ from tiny_denoiser import Captions
 from tiny_models import TEXT_LENGTH, build_tokenizer, make_readable
 from tiny_training import Budget, Progress, Trainee, make_optimisers, say, stable_factor, step_generator
 from torch import Tensor, nn
+from torch.nn import functional
 from train_tiny_model import KL_WEIGHT, vae_batch
 from transformers import UMT5Config, UMT5EncoderModel
 
-from workbench.families import model_files
+from workbench.families import find_model, model_files
 
 SIZE = 64
 VAE_STAGE, DECODER_STAGE, TRANSFORMER_STAGE = 21, 22, 23
+SMALL_SHARE_LATER = 0.9  # the same with --start
+EDGE_WEIGHT = 8.0  # of the decoder's error at the edges with --start, where the plain background has 1
+SHAPE_WEIGHT = 6.0  # of the transformer's error where the shape is with --start, at little noise
+FLAT = 0.8  # largest difference of a latent from the median of its frame, in deviations, where no shape is
+START_RATE = 0.5  # factor of the transformer's learning rates with --start
 CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and have the same edges and motion
 WHOLE_PART = 0.02  # last share of the VAE's steps, on whole clips
 SMALL_SHARE = 0.75  # share of small shapes among the VAE's clips with a single shape
@@ -73,6 +83,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-wan", help="pipeline folder")
+    parser.add_argument("--start", type=Path, help="folder of a finished model to go on from")
     parser.add_argument("--work", type=Path, default=Path("tiny_wan_work"), help="training state, kept between calls")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
@@ -129,15 +140,18 @@ def vae_rate(step: int, steps: int) -> float:
     return stable_factor(step, steps, warmup=60) * (1.0 if step < 0.45 * steps else 0.4)
 
 
-def render_pool(count: int, seed: int) -> Tensor:
-    """Draw clips for the VAE as bytes [N, 3, F, H, W]."""
+def render_pool(count: int, seed: int, small: float) -> Tensor:
+    """Draw clips for the VAE as bytes [N, 3, F, H, W]; `small` is the share of small shapes among single ones."""
     rng = random.Random(seed)
-    clips = (tiny_world.vae_clip(rng, SIZE, small=SMALL_SHARE) for _ in range(count))
+    clips = (tiny_world.vae_clip(rng, SIZE, small=small) for _ in range(count))
     return torch.stack([((clip + 1) * 127.5).round().byte() for clip in clips])
 
 
 def train_vae(options: argparse.Namespace, budget: Budget) -> AutoencoderKLWan | None:
     """Train the VAE on parts of clips and whole clips, then its decoder. Returns None if the budget ends first."""
+    if options.start:
+        vae = AutoencoderKLWan.from_pretrained(options.start / "vae", torch_dtype=torch.float32)
+        return build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
     vae = build_stage(None, options, budget, "vae", VAE_STAGE, options.vae_steps)
     return vae and build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
 
@@ -158,7 +172,8 @@ def build_stage(
     if trainee.step >= steps:
         return average
     say(f"{name}: drawing {options.vae_clips} clips")
-    pool = render_pool(options.vae_clips, options.seed + number)
+    pool = render_pool(options.vae_clips, options.seed + number, SMALL_SHARE_LATER if options.start else SMALL_SHARE)
+    edge_weight = EDGE_WEIGHT if options.start else 0.0
     progress = Progress(name, trainee.step, steps, every=50)
     while trainee.step < steps:
         if not budget.take():
@@ -175,7 +190,7 @@ def build_stage(
             clips = clips[:, :, begin : begin + CUT]
         else:  # the VAE carries state between chunks, so it must also see whole clips
             clips = with_content(vae_batch(pool, CROP, 2 * few, generator), few)
-        loss = vae_loss(vae, clips, generator)
+        loss = vae_loss(vae, clips, generator, edge_weight)
         trainee.update(loss, vae_rate(trainee.step, steps), decay=0.998)
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == steps:
@@ -196,7 +211,19 @@ def with_content(clips: Tensor, count: int) -> Tensor:
     return clips[seen.clamp(max=0.5 * seen.median()).topk(count).indices]
 
 
-def vae_loss(vae: AutoencoderKLWan, clips: Tensor, generator: torch.Generator) -> Tensor:
+def edge_weights(clips: Tensor, weight: float) -> Tensor:
+    """Return weights [N, 1, F, H, W]: 1 where clips [N, 3, F, H, W] are plain, up to 1 + `weight` near an edge.
+
+    A clip's own strongest edge counts most, so that a faint shape matters as much as a bright one.
+    """
+    steps = clips.new_zeros(len(clips), *clips.shape[2:])
+    steps[..., 1:, :] += clips.diff(dim=-2).abs().mean(1)
+    steps[..., :, 1:] += clips.diff(dim=-1).abs().mean(1)
+    steps = functional.max_pool2d(steps, 5, stride=1, padding=2).unsqueeze(1)
+    return 1 + weight * steps / steps.amax((1, 2, 3, 4), keepdim=True).clamp(min=0.05)
+
+
+def vae_loss(vae: AutoencoderKLWan, clips: Tensor, generator: torch.Generator, edge_weight: float = 0.0) -> Tensor:
     """Return the squared and absolute error, weighted inversely to a clip's detail, plus a very small KL term.
 
     With equal weights, the corners of small shapes would be a hundredth of the error and stay round.
@@ -207,7 +234,10 @@ def vae_loss(vae: AutoencoderKLWan, clips: Tensor, generator: torch.Generator) -
     kl = 0.5 * (posterior.mean.square() + posterior.var - 1 - posterior.logvar).mean()
     seen = content(clips)
     weights = 1 / seen.clamp(min=max(0.2 * float(seen.mean()), 1e-4))  # a small batch may have no detail
-    each = error.square().mean((1, 2, 3, 4)) + 0.5 * error.abs().mean((1, 2, 3, 4))
+    each = error.square() + 0.5 * error.abs()
+    if edge_weight:
+        each = each * edge_weights(clips, edge_weight)
+    each = each.mean((1, 2, 3, 4))
     return (weights / weights.mean() * each).mean() + KL_WEIGHT * kl
 
 
@@ -281,10 +311,10 @@ def with_frames(clips: Tensor, first: bool, last: bool) -> Tensor:
     return kept
 
 
-def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
-    """Return every condition of clips, [N, kinds, 36, f, h, w], in the order of GIVEN."""
+def conditions(vae: AutoencoderKLWan, clips: Tensor, wanted: Collection[str] = tuple(GIVEN)) -> Tensor:
+    """Return the conditions of clips, [N, kinds, 36, f, h, w], in the order of GIVEN."""
     kinds = []
-    for kind in GIVEN:
+    for kind in wanted:
         first, last = "first" in kind, "last" in kind
         if kind == "control":
             told = encode(vae, edges(clips))
@@ -293,25 +323,38 @@ def conditions(vae: AutoencoderKLWan, clips: Tensor) -> Tensor:
             told = encode(vae, with_frames(clips, first, last))
             mask = given_mask(first, last, *told.shape[2:]).expand(len(told), -1, -1, -1, -1)
             kinds.append(torch.cat([torch.zeros_like(told), mask, told], dim=1))
-    nothing = list(GIVEN).index("nothing")
-    kinds.insert(nothing, torch.zeros_like(kinds[0]))
+        else:
+            kinds.append(torch.zeros(len(clips), LATENT_CHANNELS + 20, *latent_sizes(clips)))
     return torch.stack(kinds, dim=1)
+
+
+def latent_sizes(clips: Tensor) -> tuple[int, int, int]:
+    """Return frames, height and width of the latents of clips [N, 3, F, H, W]."""
+    return 1 + (clips.shape[2] - 1) // 4, clips.shape[3] // 8, clips.shape[4] // 8
 
 
 def transformer_pool(
     vae: AutoencoderKLWan, options: argparse.Namespace
 ) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
-    """Return latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and specifications, encoded once."""
+    """Return latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and specifications, encoded once.
+
+    With --start the clips are others, and each has one kind of condition only, drawn by the shares of GIVEN.
+    """
     usual = tiny_world.training_specs()[: options.combinations]
     specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
     file = options.work / "pool.pt"
     if not file.exists():
         say(f"encoding {len(specs)} clips")
-        rng, latents, told = random.Random(options.seed + 1), [], []
+        rng, latents, told = random.Random(options.seed + (2 if options.start else 1)), [], []
         for first in range(0, len(specs), AT_ONCE):
             clips = torch.stack([tiny_world.draw(spec, rng, SIZE) for spec in specs[first : first + AT_ONCE]])
             latents.append(encode(vae, clips).half())
-            told.append(conditions(vae, clips).half())
+            if options.start:
+                kinds = rng.choices(list(GIVEN), list(GIVEN.values()), k=len(clips))
+                each = [conditions(vae, clip[None], [kind]) for clip, kind in zip(clips, kinds, strict=True)]
+                told.append(torch.cat(each).half())
+            else:
+                told.append(conditions(vae, clips).half())
             if first % (20 * AT_ONCE) == 0:
                 say(f"encoded {len(latents) * AT_ONCE:,} of {len(specs):,}")
         temporary = file.with_suffix(".tmp")
@@ -368,10 +411,14 @@ class Denoiser(nn.Module):
         super().__init__()
         self.text_encoder, self.transformer = text_encoder, transformer
 
-    def loss(self, latents: Tensor, told: Tensor, ids: Tensor, generator: torch.Generator) -> Tensor:
+    def loss(
+        self, latents: Tensor, told: Tensor, ids: Tensor, generator: torch.Generator, shape_weight: float = 0.0
+    ) -> Tensor:
         """Return the flow-matching loss for latents [N, 16, f, h, w], conditions [N, 36, f, h, w] and token ids [N, T].
 
-        Noise levels are stratified over the batch, which lowers the variance of the gradient.
+        Noise levels are stratified over the batch, which lowers the variance of the gradient. With a `shape_weight` the
+        error counts more where the shape is, the less noise the more: where the shape is can be seen by then, so what
+        it should be is all that the weight can change.
         """
         u = (torch.rand(1, generator=generator) + torch.arange(len(latents)) / len(latents)) % 1
         sigma = SHIFT * u / (1 + (SHIFT - 1) * u)
@@ -380,7 +427,21 @@ class Denoiser(nn.Module):
         text = self.text_encoder(ids, attention_mask=ids.ne(0)).last_hidden_state * ids.ne(0).unsqueeze(-1)
         inputs = torch.cat([noisy, told], dim=1)
         prediction = self.transformer(inputs, 1000 * sigma, text, return_dict=False)[0]
-        return (prediction - (noise - latents)).square().mean()
+        error = (prediction - (noise - latents)).square()
+        if shape_weight:
+            plain = latents.flatten(3).median(dim=-1).values[..., None, None]
+            shape = (latents - plain).abs().amax(1, keepdim=True) > FLAT
+            weights = 1 + shape_weight * (1 - sigma.view(-1, 1, 1, 1, 1)) * shape
+            error = error * (weights / weights.mean())
+        return error.mean()
+
+
+def load(folder: Path) -> Denoiser:
+    """Load text encoder and transformer of a finished model, from its folder and that of its sibling for control."""
+    encoder = UMT5EncoderModel.from_pretrained(folder / "text_encoder", dtype=torch.float32)
+    whole = find_model(str(folder.with_name(folder.name + "-control"))).whole_folder()
+    transformer = WanTransformer3DModel.from_pretrained(whole / "transformer", torch_dtype=torch.float32)
+    return Denoiser(encoder.requires_grad_(True), transformer.requires_grad_(True))
 
 
 def is_transformer_matrix(name: str, p: nn.Parameter) -> bool:
@@ -454,7 +515,11 @@ def accuracy(model: Denoiser, vae: AutoencoderKLWan, count: int) -> dict[str, fl
 def train_transformer(vae: AutoencoderKLWan, options: argparse.Namespace, budget: Budget) -> Denoiser | None:
     """Train transformer and text encoder on latents of the frozen VAE. Returns None if the budget ends first."""
     torch.manual_seed(options.seed)
-    model = Denoiser(build_text_encoder(len(build_tokenizer())), build_transformer())
+    model = (
+        load(options.start)
+        if options.start
+        else Denoiser(build_text_encoder(len(build_tokenizer())), build_transformer())
+    )
     average = copy.deepcopy(model).eval().requires_grad_(False)
     optimisers = make_optimisers(model, is_transformer_matrix, muon_lr=0.02, adam_lr=1.5e-3)
     trainee = Trainee(model, average, optimisers, options.work / "transformer.pt")
@@ -469,10 +534,12 @@ def train_transformer(vae: AutoencoderKLWan, options: argparse.Namespace, budget
             return None
         generator = step_generator(options.seed, TRANSFORMER_STAGE, trainee.step)
         chosen = torch.randint(len(latents), (options.transformer_batch,), generator=generator)
-        kinds = torch.multinomial(shares, len(chosen), replacement=True, generator=generator)
+        kinds = torch.multinomial(shares, len(chosen), replacement=True, generator=generator) % told.shape[1]
         ids = captions.draw(chosen, generator)
-        loss = model.loss(latents[chosen].float(), told[chosen, kinds].float(), ids, generator)
-        trainee.update(loss, stable_factor(trainee.step, options.transformer_steps, warmup=100))
+        given = told[chosen, kinds].float()
+        loss = model.loss(latents[chosen].float(), given, ids, generator, SHAPE_WEIGHT if options.start else 0.0)
+        rate = stable_factor(trainee.step, options.transformer_steps, warmup=100)
+        trainee.update(loss, START_RATE * rate if options.start else rate)
         progress.add(trainee.step, loss.item())
         if trainee.step % options.save_every == 0 or trainee.step == options.transformer_steps:
             trainee.save()
@@ -495,10 +562,11 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"VAE: {describe(report)}")
         if report["known PSNR"] < options.gate_psnr or report["small shape"] < options.gate_shapes:
             sys.exit(f"below {options.gate_psnr:g} dB or {options.gate_shapes:.0%} of small shapes: raise --vae-steps")
-    rng = random.Random(options.seed)
-    clips = torch.stack([tiny_world.vae_clip(rng, SIZE) for _ in range(min(256, options.vae_clips))])
-    with torch.no_grad():
-        vae = as_wan(vae, torch.cat([vae.encode(part).latent_dist.mode() for part in clips.split(AT_ONCE)]))
+    if not options.start:
+        rng = random.Random(options.seed)
+        clips = torch.stack([tiny_world.vae_clip(rng, SIZE) for _ in range(min(256, options.vae_clips))])
+        with torch.no_grad():
+            vae = as_wan(vae, torch.cat([vae.encode(part).latent_dist.mode() for part in clips.split(AT_ONCE)]))
     model = train_transformer(vae, options, budget)
     if model is None:
         return 0
@@ -513,11 +581,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLWan) -> dict[str, object]:
     """Return the facts of the model cards, without the measurements."""
-    command = "python assets/train_tiny_wan.py --out assets/tiny-wan --work DIR"
-    command += f" --vae-steps {options.vae_steps} --decoder-steps {options.decoder_steps}"
-    command += f" --transformer-steps {options.transformer_steps} --seed {options.seed}"
-    return vars(options) | {
-        "command": command,
+    first = parse([]) if options.start else options  # the card tells of the first training and then of the later one
+    note = textwrap.fill(options.note, 120)
+    return vars(first) | {
+        "command": command(first),
         "parameters": sum(p.numel() for part in (vae, model) for p in part.parameters()) / 1e6,
         "whole_part": WHOLE_PART,
         "crop": CROP,
@@ -528,8 +595,26 @@ def card_facts(options: argparse.Namespace, model: Denoiser, vae: AutoencoderKLW
         "guidance": GUIDANCE,
         "shift": SHIFT,
         "text_length": TEXT_LENGTH,
-        "note": f"\n{textwrap.fill(options.note, 120)}\n" if options.note else "",
+        "note": "".join(f"\n{part}\n" for part in (options.start and later_training(options), note) if part),
     }
+
+
+def command(options: argparse.Namespace) -> str:
+    """Return the command line that trains with these options."""
+    stages = f"DIR --vae-steps {options.vae_steps}"
+    if options.start:
+        stages = f"DIR2 --start assets/tiny-wan --small-renditions {options.small_renditions}"
+    steps = f"--decoder-steps {options.decoder_steps} --transformer-steps {options.transformer_steps}"
+    return f"python assets/train_tiny_wan.py --out assets/tiny-wan --work {stages} {steps} --seed {options.seed}"
+
+
+def later_training(options: argparse.Namespace) -> str:
+    """Return the card's paragraphs on the training with --start."""
+    text = f"""Then {options.decoder_steps} more steps of the decoder, whose error at an edge weighs up to
+{1 + EDGE_WEIGHT:g} times as much as on plain background, and {options.transformer_steps} of transformer and text
+encoder at half the learning rate, on {options.small_renditions} new clips of each combination with a small shape and
+{options.renditions} with a large one; errors where the shape is weigh more. The encoder stayed as it was."""
+    return f"    {command(options)}\n\n{textwrap.fill(text, 120)}"
 
 
 def save(model: Denoiser, vae: AutoencoderKLWan, folder: Path) -> None:
