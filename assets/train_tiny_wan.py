@@ -150,7 +150,8 @@ def render_pool(count: int, seed: int, small: float) -> Tensor:
 def train_vae(options: argparse.Namespace, budget: Budget) -> AutoencoderKLWan | None:
     """Train the VAE on parts of clips and whole clips, then its decoder. Returns None if the budget ends first."""
     if options.start:
-        vae = AutoencoderKLWan.from_pretrained(options.start / "vae", torch_dtype=torch.float32)
+        vae = build_vae()
+        vae.load_state_dict(AutoencoderKLWan.from_pretrained(options.start / "vae").state_dict())
         return build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
     vae = build_stage(None, options, budget, "vae", VAE_STAGE, options.vae_steps)
     return vae and build_stage(vae, options, budget, "decoder", DECODER_STAGE, options.decoder_steps)
@@ -440,7 +441,8 @@ def load(folder: Path) -> Denoiser:
     """Load text encoder and transformer of a finished model, from its folder and that of its sibling for control."""
     encoder = UMT5EncoderModel.from_pretrained(folder / "text_encoder", dtype=torch.float32)
     whole = find_model(str(folder.with_name(folder.name + "-control"))).whole_folder()
-    transformer = WanTransformer3DModel.from_pretrained(whole / "transformer", torch_dtype=torch.float32)
+    transformer = build_transformer()
+    transformer.load_state_dict(WanTransformer3DModel.from_pretrained(whole / "transformer").state_dict())
     return Denoiser(encoder.requires_grad_(True), transformer.requires_grad_(True))
 
 

@@ -350,7 +350,7 @@ class ExportedGrid extends WorkbenchElement {
       ${gridIn(mode, grid, grid.grid)}`;
   }
 
-  keepWipe({ detail }) { drafts.keep(`wipe ${this.grid.grid}`, detail); }
+  keepWipe({ detail }) { drafts.keep(`wipe ${this.grid.grid}`, detail); this.redraw(); }
   turn(target) { this.mode = target.value; }
 
   press(key) {
