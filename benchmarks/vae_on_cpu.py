@@ -1,6 +1,6 @@
 """Time the built-in video autoencoders on this CPU: `python benchmarks/vae_on_cpu.py`.
 
-"ours" is the CPU time of a clip with oneDNN's convolutions (workbench/families/cpu_convolutions.py), "reference" with
+"ours" is the CPU time of a clip with oneDNN's convolutions (workbench/memory/cpu_convolutions.py), "reference" with
 the convolutions that PyTorch chooses; both run in turn. "difference" is the largest one between the results, of pixels
 or of normalized latents.
 """
@@ -17,7 +17,8 @@ from unittest import mock
 import torch
 from common import arguments, report
 
-from workbench.families import cpu_convolutions, find_model
+from workbench.families import find_model
+from workbench.memory import cpu_convolutions
 
 MODELS = ("tiny-cogvideox", "tiny-wan")
 

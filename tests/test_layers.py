@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "hub": {"errors"},
     "snapshots": set(),
     "jobs": {"errors", "paths", "workspace", "display", "snapshots"},
-    "families": GROUND | {"jobs"},
+    "families": GROUND | {"jobs", "memory"},
     "vision": GROUND | {"jobs"},
     "clips": GROUND | {"families", "vision"},
     "memory": {"errors"},
@@ -101,8 +101,7 @@ HEAVY_FILES = {PACKAGE / "captioners" / "vision_language.py", PACKAGE / "jobs" /
 HEAVY_FILES |= {PACKAGE / "vision" / f"{name}.py" for name in ("local_models", "depth_and_pose", "segmenting")}
 # Of families: modules of torch's own classes, which are imported inside methods only.
 WITH_TORCH = {
-    PACKAGE / "families" / f"{name}.py"
-    for name in (*("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer", "cpu_convolutions"),)
+    PACKAGE / "families" / f"{name}.py" for name in ("cogvideox/attention", "phenaki/tokenizer", "phenaki/transformer")
 }
 # Where an error of any kind may be caught for good: what elements ask, a clip or a sample among many, a tracker.
 CATCH_ALL = {

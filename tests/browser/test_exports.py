@@ -141,7 +141,7 @@ def test_a_replay_goes_through_a_run(files: dict[str, Path], page: Page, asked: 
     page.locator(".legend").get_by_text("step 600").wait_for()
     page.locator(".verdict").get_by_text("Leveled off").wait_for()
     page.get_by_role("columnheader", name="Step 400").wait_for()
-    page.wait_for_function(READY)
+    page.wait_for_function(READY.replace("wb-video", ".tiles wb-video"))
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")

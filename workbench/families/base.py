@@ -1049,7 +1049,7 @@ def for_inference(vae: Any) -> Iterator[None]:
     """Encode or decode without gradients, and with faster convolutions on a CPU."""
     import torch
 
-    from workbench.families.cpu_convolutions import faster_convolutions
+    from workbench.memory.cpu_convolutions import faster_convolutions
 
     with torch.no_grad(), faster_convolutions(vae):
         yield

@@ -1,1 +1,1 @@
-"""Ways to make a transformer of blocks cheaper to train, whatever its family: one per module."""
+"""Ways to make a model cheaper to train and to run, whatever its family: one per module."""

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.families import find_model
-from workbench.families.cpu_convolutions import OneDNNConvolutions, faster_convolutions
+from workbench.memory.cpu_convolutions import OneDNNConvolutions, faster_convolutions
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.cpu.get_cpu_capability().startswith("AVX"), reason="oneDNN is used on x86 only"

@@ -2,7 +2,7 @@
 
 For a single small clip in float32, PyTorch unfolds the input and multiplies matrices (`slow_conv3d`), which takes two
 to ten times as long as oneDNN: use_mkldnn in aten/src/ATen/native/Convolution.cpp wants two clips, groups, or more than
-20,480 values in the first four axes. Results differ by rounding. A module of its own, since it needs a class of torch.
+20,480 values in the first four axes. Results differ by rounding.
 """
 
 from __future__ import annotations
