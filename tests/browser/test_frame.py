@@ -73,7 +73,7 @@ def test_the_example_of_home_is_explored_as_a_run_is(filled: Site, page: Page) -
     page.get_by_role("link", name="Explore this run").click()
     page.locator("wb-replay .pill", has_text="Finished").wait_for()
     page.locator("wb-replay wb-chart svg").wait_for()
-    page.locator("wb-replay .pair").nth(2).wait_for()
+    page.locator("wb-replay .pair").nth(1).wait_for()
     step = page.get_by_label("Training step")
     step.focus()
     page.keyboard.press("Home")

@@ -28,8 +28,6 @@ class Listener(LocalModel):
 
     def words(self, samples: NDArray[np.float32]) -> str:
         """Return what is said in a mono sound at RATE; "" for nothing."""
-        import torch
-
         found: list[str] = []
         part = self.processor.feature_extractor.n_samples  # that the model hears at once: 30 s
         for start in range(0, len(samples), part):
@@ -39,9 +37,7 @@ class Listener(LocalModel):
                 return_tensors="pt",
                 return_attention_mask=True,
             )
-            with torch.inference_mode():
-                ids = self.model.generate(
-                    heard.input_features.to(self.model.device), attention_mask=heard.attention_mask
-                )
+            features = heard.input_features.to(self.model.device)
+            ids = self.model.generate(features, attention_mask=heard.attention_mask)
             found += self.processor.batch_decode(ids, skip_special_tokens=True)
         return " ".join(" ".join(found).split())
