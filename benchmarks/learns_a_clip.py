@@ -22,9 +22,9 @@ import torch
 
 from workbench.families import families
 from workbench.families.base import Family
+from workbench.families.conditioning import Conditioning
 from workbench.families.facts import ALL_LINEAR
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import Told
 from workbench.runs.settings import TrainSettings
 from workbench.trainer import lora
 
@@ -59,12 +59,12 @@ class Lesson:
         self.latents = family.sample_latents(moments, torch.zeros(1, *self.shape))
         self.text = family.encode_text(family.load_text_encoder(folder, CPU, torch.float32), [PROMPT])
         self.given: Given | None = None
-        if family.told_as_one(model) or model.task == "image-to-video":
+        if family.joins_conditioning(model) or model.task == "image-to-video":
             encoder, noise = family.load_image_encoder(folder, CPU, torch.float32), torch.Generator().manual_seed(0)
-            if family.told_as_one(model):
-                gray = Told(model.frames, video=torch.zeros_like(video))
-                told = family.encode_told(vae, encoder, gray)
-                self.given = family.told(told, self.shape, noise, torch.float32)
+            if family.joins_conditioning(model):
+                gray = Conditioning(model.frames, video=torch.zeros_like(video))
+                told = family.encode_conditioning(vae, encoder, gray)
+                self.given = family.conditioning(told, self.shape, noise, torch.float32)
             else:
                 picture = family.encode_image(vae, encoder, video[:, :, 0], model.frames, "pipeline")
                 self.given = family.given(picture, torch.zeros(1, *family.one_frame(self.shape)), self.shape)

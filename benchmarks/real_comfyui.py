@@ -38,11 +38,11 @@ from safetensors.torch import load_file, save, save_file
 
 from workbench.families import find_model, lora_check, self_test
 from workbench.families.base import Family
+from workbench.families.conditioning import Conditioning
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.lora_files import LoraWeights, weights, with_metadata
 from workbench.families.model_inputs import CallInputs
 from workbench.families.self_test import SelfTestFacts
-from workbench.families.told import Told
 
 CPU = torch.device("cpu")
 CHECKOUT = os.environ.get("COMFYUI_DIR", "")
@@ -364,9 +364,9 @@ def samples(wan: Trained, folder: Path, steps: int, known: tuple[int, ...] = ())
     latent_format, given, conditions = loaded.get_model_object("latent_format"), None, dict[str, Any]()
     if known:  # as WanImageToVideo and WanFirstLastFrameToVideo give it
         pixels = lora_check.normals("benchmark video", (1, 3, model.frames, model.height, model.width))
-        told = Told(model.frames, known, torch.from_numpy(pixels).mul(0.3).clamp(-1, 1))
-        tensors = family.encode_told(vae, None, told)
-        given = family.told_to_sample(wan.folder, tensors, shape, torch.Generator(), torch.float32)
+        told = Conditioning(model.frames, known, torch.from_numpy(pixels).mul(0.3).clamp(-1, 1))
+        tensors = family.encode_conditioning(vae, None, told)
+        given = family.conditioning_to_sample(wan.folder, tensors, shape, torch.Generator(), torch.float32)
         mask, latents = given.beside[:, :4], given.beside[:, 4:]
         conditions = {"concat_latent_image": latent_format.process_out(latents), "concat_mask": 1 - mask}
     wide = [

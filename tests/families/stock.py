@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from workbench.families.base import Family
+from workbench.families.conditioning import Conditioning
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import Given
-from workbench.families.told import Told
 
 # Miniatures that differ from another in sizes, or whose differences the family's own file shows: before a release.
 RARE = {
@@ -85,14 +85,14 @@ def picture_of(model: Model) -> Image.Image:
 
 def told_nothing(family: Family, model: Model, count: int = 1, frames: int | None = None) -> Given | None:
     """What a model that is told a clip in any case is given where there is nothing to tell; None for the others."""
-    if not family.told_as_one(model):
+    if not family.joins_conditioning(model):
         return None
     folder, frames = Path(model.source), frames or model.frames
     encoder = family.load_image_encoder(folder, CPU, torch.float32)
-    gray = Told(frames, video=torch.zeros(count, 3, frames, model.height, model.width))
-    tensors = family.encode_told(family.load_vae(folder, CPU, torch.float32), encoder, gray)
+    gray = Conditioning(frames, video=torch.zeros(count, 3, frames, model.height, model.width))
+    tensors = family.encode_conditioning(family.load_vae(folder, CPU, torch.float32), encoder, gray)
     shape = family.latents_shape(folder, frames, model.height, model.width)
-    return family.told_to_sample(folder, tensors, shape, torch.Generator(), torch.float32)
+    return family.conditioning_to_sample(folder, tensors, shape, torch.Generator(), torch.float32)
 
 
 def their_latents(

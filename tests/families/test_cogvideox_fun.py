@@ -16,9 +16,9 @@ from tests.families.stock import stock_pipeline
 from workbench.families import find_model
 from workbench.families.cogvideox import FAMILY
 from workbench.families.cogvideox.family import INPAINT_NOISE
+from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import NAMES, GivenKind, Told, told_of
 
 CPU, STEPS, SIZE, FRAMES = torch.device("cpu"), 4, 16, 9
 
@@ -35,10 +35,10 @@ class Case:
         self.video = (torch.from_numpy(self.pixels).permute(3, 0, 1, 2).float() / 127.5 - 1)[None]
         self.shape = FAMILY.latents_shape(folder, FRAMES, SIZE, SIZE)
 
-    def told(self, told: Told) -> Given:
+    def told(self, told: Conditioning) -> Given:
         encoder = FAMILY.load_image_encoder(self.folder, CPU, torch.float32)
-        tensors = FAMILY.encode_told(self.vae, encoder, told)
-        return FAMILY.told(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
+        tensors = FAMILY.encode_conditioning(self.vae, encoder, told)
+        return FAMILY.conditioning(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
 
     def generated(self, given: Given | None) -> torch.Tensor:
         negative = {"prompt_embeds": self.text["prompt_embeds"] * 0.5}
@@ -94,7 +94,7 @@ def test_a_controlled_video_equals_the_stock_pipeline(control: Case) -> None:
         generator=torch.Generator().manual_seed(1),
         output_type="latent",
     ).frames
-    ours = control.generated(control.told(Told(FRAMES, control=control.video)))
+    ours = control.generated(control.told(Conditioning(FRAMES, control=control.video)))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
@@ -108,7 +108,7 @@ def test_known_frames_are_laid_out_as_the_authors_do(inpainting: Case, name: str
     black = inpainting.video * (1 - unknown) + torch.ones_like(inpainting.video) * -1 * unknown
     latents = inpainting.vae.encode(black)[0].mode()
     theirs = torch.cat([resize_mask(1 - unknown, latents), latents], dim=1) * inpainting.vae.config.scaling_factor
-    ours = inpainting.channels(inpainting.told(told_of(kind, inpainting.video)))
+    ours = inpainting.channels(inpainting.told(conditioning_of(kind, inpainting.video)))
     torch.testing.assert_close(ours, theirs.transpose(1, 2))
     assert ours.shape[2] == inpainting.shape[1] + 1
 
@@ -121,7 +121,7 @@ def test_a_mask_is_laid_out_as_the_authors_do(inpainting: Case, side: str) -> No
     black = inpainting.video * (1 - unknown) - unknown
     latents = inpainting.vae.encode(black)[0].mode()
     theirs = torch.cat([resize_mask(1 - unknown, latents), latents], dim=1) * inpainting.vae.config.scaling_factor
-    ours = inpainting.channels(inpainting.told(told_of(GivenKind("mask", side=side), inpainting.video, mask)))
+    ours = inpainting.channels(inpainting.told(conditioning_of(GivenKind("mask", side=side), inpainting.video, mask)))
     torch.testing.assert_close(ours, theirs.transpose(1, 2))
 
 
@@ -135,8 +135,8 @@ def test_known_pixels_have_the_authors_noise_where_the_config_says_so(inpainting
     encoder = FAMILY.load_image_encoder(folder, CPU, torch.float32)
     assert encoder is not None
     assert encoder.noise == INPAINT_NOISE
-    told = told_of(GivenKind("first"), inpainting.video)
-    noisy, again = (FAMILY.encode_told(inpainting.vae, encoder, told)["beside"] for _ in range(2))
+    told = conditioning_of(GivenKind("first"), inpainting.video)
+    noisy, again = (FAMILY.encode_conditioning(inpainting.vae, encoder, told)["beside"] for _ in range(2))
     plain = inpainting.told(told).beside
     assert plain is not None
     assert torch.equal(noisy, again)

@@ -288,7 +288,7 @@ def test_one_frame_is_a_clip_too(toy: Toy) -> None:
 
 
 def test_an_image_is_asked_for_where_it_is_needed_alone(toy: Toy) -> None:
-    if toy.family.told_as_one(toy.model):
+    if toy.family.joins_conditioning(toy.model):
         with pytest.raises(ConfigError, match="needs conditioning"):
             toy.drawn_by(toy.transformer, given=None)
     elif toy.given is None:

@@ -368,8 +368,8 @@ def test_the_code_of_a_card_writes_a_video_with_its_sound(
 
 def test_the_code_of_a_card_names_the_option_for_a_given_stream(case: Case) -> None:
     for learned, option in ((SOUND_FOR_PICTURE, "--given-video"), (PICTURE_FOR_SOUND, "--given-sound")):
-        told = TrainSettings(sound=learned).told_kinds
-        code = FAMILY.usage(case.model, case.folder, "lora.safetensors", "a red circle", (17, 64, 64), told=told)
+        told = TrainSettings(sound=learned).conditioning_kinds
+        code = FAMILY.usage(case.model, case.folder, "lora.safetensors", "a red circle", (17, 64, 64), kinds=told)
         assert f"`workbench sample` takes them with {option}." in code
         compile(code, "card", "exec")
 

@@ -16,10 +16,10 @@ from PIL import Image
 from tests.families.stock import whole_pipeline
 from tests.families.test_ltx2_sound import modality_loss
 from workbench.errors import ConfigError
+from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.ltx2 import FAMILY, perturbed_block
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import NAMES, GivenKind, Told, told_of
 
 CPU, STEPS, FPS, SIZE, FRAMES = torch.device("cpu"), 3, 24.0, 64, 33
 
@@ -43,14 +43,14 @@ class Case:
     def pictures(self, start: int, count: int) -> list[Image.Image]:
         return [Image.fromarray(frame.numpy()) for frame in self.pixels[start : start + count]]
 
-    def told(self, told: Told) -> Given:
-        tensors = FAMILY.encode_told(self.vae, None, told)
-        return FAMILY.told(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
+    def told(self, told: Conditioning) -> Given:
+        tensors = FAMILY.encode_conditioning(self.vae, None, told)
+        return FAMILY.conditioning(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
 
-    def generated(self, told: Told, scale: float) -> torch.Tensor:
+    def generated(self, told: Conditioning, scale: float) -> torch.Tensor:
         noise = torch.Generator().manual_seed(1)
-        tensors = FAMILY.encode_told(self.vae, None, told)
-        given = FAMILY.told_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
+        tensors = FAMILY.encode_conditioning(self.vae, None, told)
+        given = FAMILY.conditioning_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
         negative = FAMILY.encode_text(self.encoder, ["the video"])
         inputs = DenoiseInputs(
             self.folder, self.text, negative, self.shape, STEPS, Guidance(scale), noise, fps=FPS, given=given
@@ -105,7 +105,7 @@ def test_a_video_with_a_reference_equals_the_stock_pipelines(case: Case, scale: 
     theirs = case.stock(
         scale, reference_conditions=[LTX2ReferenceCondition(frames=pictures)], reference_downscale_factor=smaller
     )
-    ours = case.generated(Told(FRAMES, reference=shown), scale)
+    ours = case.generated(Conditioning(FRAMES, reference=shown), scale)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
@@ -128,14 +128,14 @@ def test_given_frames_equal_the_stock_pipelines(
         LTX2VideoCondition(frames=case.pictures(start, count), index=(start + 7) // 8, crf=0) for start, count in parts
     ]
     theirs = case.stock(scale, conditions=given)
-    told = Told(FRAMES, known, case.video)
+    told = Conditioning(FRAMES, known, case.video)
     torch.testing.assert_close(case.generated(told, scale), theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_the_loss_of_a_reference_equals_the_trainers(case: Case, first: bool) -> None:
     """flexible.py: the reference clean at time 0 with the target's positions, without loss; a first frame likewise."""
-    told = told_of(GivenKind("first"), case.video) if first else Told(FRAMES)
+    told = conditioning_of(GivenKind("first"), case.video) if first else Conditioning(FRAMES)
     reference = case.video.flip(2)
     given = case.told(told.changed(reference=reference))
     extra = FAMILY.encode_video(case.vae, reference)["mean"].flatten(2).transpose(1, 2)
@@ -176,7 +176,7 @@ def test_the_sound_is_learned_beside_a_reference(case: Case) -> None:
     """Its loss sees the reference, through the picture's tokens, and both streams keep their shapes."""
     from tests.families.test_ltx2_sound import heard
 
-    given = case.told(Told(FRAMES, reference=case.video.flip(2)))
+    given = case.told(Conditioning(FRAMES, reference=case.video.flip(2)))
     sound = heard().rows(torch.tensor([0]))
     schedule = FAMILY.noise_schedule(case.folder, CPU)
     inputs = ModelInputs(case.clean, case.text, case.noise, torch.tensor([700.0]), None, FPS, sound)
@@ -200,7 +200,7 @@ def test_the_cards_code_generates_with_a_reference_in_plain_diffusers(
 ) -> None:
     told = ["reference", "first", "last"] if first else ["reference"]
     code = FAMILY.usage(
-        case.model, case.folder, "lora.safetensors", "a red circle", (FRAMES, SIZE, SIZE), seed=1, told=told
+        case.model, case.folder, "lora.safetensors", "a red circle", (FRAMES, SIZE, SIZE), seed=1, kinds=told
     )
     assert ("`workbench sample` takes them with --last-image." in code) == first
     lines = [
@@ -217,13 +217,13 @@ def test_the_cards_code_generates_with_a_reference_in_plain_diffusers(
     names: dict[str, Any] = {}
     exec(run, names)
     mean, std = FAMILY.latent_scale(case.vae)
-    shown = told_of(GivenKind("first"), case.video) if first else Told(FRAMES)
+    shown = conditioning_of(GivenKind("first"), case.video) if first else Conditioning(FRAMES)
     ours = case.generated(shown.changed(reference=case.video.flip(2)), case.model.guidance_scale)
     torch.testing.assert_close(ours, (names["video"].frames - mean) / std, rtol=0, atol=1e-5)
 
 
 def test_positions_stay_whole_numbers_in_low_precision(case: Case) -> None:
-    given = case.told(told_of(GivenKind("last"), case.video)).to(CPU, torch.bfloat16)
+    given = case.told(conditioning_of(GivenKind("last"), case.video)).to(CPU, torch.bfloat16)
     assert given.tokens["places"].dtype == torch.int64
     assert given.tokens["places"][0, :2].unique(dim=-1).tolist() == [[32], [33]]  # the last frame alone
     assert given.tokens["extra"].dtype == torch.bfloat16
@@ -233,4 +233,4 @@ def test_a_control_video_is_refused_with_the_reason(case: Case) -> None:
     assert not any(FAMILY.refusal(case.model, name) for name in (*NAMES, "reference"))
     assert "use it as the reference of an in-context LoRA" in FAMILY.refusal(case.model, "control")
     with pytest.raises(ConfigError, match="use it as the reference"):
-        FAMILY.encode_told(case.vae, None, Told(FRAMES, control=case.video))
+        FAMILY.encode_conditioning(case.vae, None, Conditioning(FRAMES, control=case.video))

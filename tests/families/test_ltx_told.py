@@ -13,11 +13,11 @@ from PIL import Image
 
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
+from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.ltx import FAMILY
-from workbench.families.ltx_told import conditions
+from workbench.families.ltx_conditioning import conditions
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import NAMES, GivenKind, Told, told_of
 
 CPU, STEPS, FPS, SIZE = torch.device("cpu"), 4, 24.0, 64
 FRAMES = 33
@@ -43,14 +43,14 @@ class Case:
     def pictures(self, start: int, count: int) -> list[Image.Image]:
         return [Image.fromarray(frame.numpy()) for frame in self.pixels[start : start + count]]
 
-    def told(self, told: Told) -> Given:
-        tensors = FAMILY.encode_told(self.vae, None, told)
-        return FAMILY.told(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
+    def told(self, told: Conditioning) -> Given:
+        tensors = FAMILY.encode_conditioning(self.vae, None, told)
+        return FAMILY.conditioning(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
 
-    def generated(self, told: Told) -> torch.Tensor:
+    def generated(self, told: Conditioning) -> torch.Tensor:
         noise = torch.Generator().manual_seed(1)
-        tensors = FAMILY.encode_told(self.vae, None, told)
-        given = FAMILY.told_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
+        tensors = FAMILY.encode_conditioning(self.vae, None, told)
+        given = FAMILY.conditioning_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
         negative, guidance = FAMILY.encode_text(self.encoder, ["the video"]), Guidance(3.0)
         inputs = DenoiseInputs(
             self.folder, self.text, negative, self.shape, STEPS, guidance, noise, fps=FPS, given=given
@@ -104,7 +104,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Case:
 )
 def test_a_video_equals_the_stock_pipelines(newer: Case, kind: GivenKind, parts: list[tuple[int, int]]) -> None:
     """Index 0 in the latents, other pictures as tokens, a later video's first two latent frames as tokens."""
-    told = told_of(kind, newer.video)
+    told = conditioning_of(kind, newer.video)
     assert conditions(told.known) == parts
     given = [
         LTXVideoCondition(image=pictures[0], frame_index=start)
@@ -154,14 +154,14 @@ def test_a_reference_equals_the_trainers_pipeline(newer: Case) -> None:
     pipeline.set_progress_bar_config(disable=True)
     given = [LTXVideoCondition(image=newer.pictures(at, 1)[0], frame_index=at) for at in (0, 32)]
     theirs = newer.stock(pipeline, given)
-    told = told_of(GivenKind("first+last"), newer.video).changed(reference=newer.reference)
+    told = conditioning_of(GivenKind("first+last"), newer.video).changed(reference=newer.reference)
     torch.testing.assert_close(newer.generated(told), theirs, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("first", [False, True])
 def test_the_loss_of_a_reference_equals_the_trainers(older: Case, first: bool) -> None:
     """ReferenceVideoTrainingStrategy of LTX-Video-Trainer (training_strategies.py, 31b1273), written down."""
-    told = told_of(GivenKind("first"), older.video) if first else Told(FRAMES)
+    told = conditioning_of(GivenKind("first"), older.video) if first else Conditioning(FRAMES)
     given = older.told(told.changed(reference=older.reference))
     channels, frames, height, width = older.shape
     reference, target = given.tokens["extra"], older.clean.flatten(2).transpose(1, 2)
@@ -196,25 +196,25 @@ def test_the_loss_of_a_reference_equals_the_trainers(older: Case, first: bool) -
 
 def test_a_smaller_reference_has_its_positions_multiplied(newer: Case) -> None:
     small = torch.nn.functional.interpolate(newer.video, scale_factor=(1, 0.5, 0.5))
-    given = newer.told(Told(FRAMES, reference=small))
+    given = newer.told(Conditioning(FRAMES, reference=small))
     places = given.tokens["places"]
     assert given.known is None
     assert given.tokens["extra"].shape == (1, 5, 8)  # one token a latent frame
     assert places.dtype == torch.int64
     assert places[0].T.tolist() == [[0, frame, 0, 0] for frame in range(5)]
     wide = torch.cat([small, small], dim=4)  # two tokens in a row: each stands for two of the clip's
-    tensors = FAMILY.encode_told(newer.vae, None, Told(FRAMES, reference=wide))
+    tensors = FAMILY.encode_conditioning(newer.vae, None, Conditioning(FRAMES, reference=wide))
     shape = (*newer.shape[:3], 2, 4)
-    found = FAMILY.told(tensors, shape, torch.Generator(), torch.float32).tokens["places"]
+    found = FAMILY.conditioning(tensors, shape, torch.Generator(), torch.float32).tokens["places"]
     assert found[0, 3].tolist() == [0, 64] * 5
 
 
 def test_tokens_in_front_change_the_prediction_and_not_its_shape(newer: Case) -> None:
     """Positions stay whole numbers in bfloat16, which has none between 256 and 258."""
-    plain, last = newer.loss(Given()), newer.loss(newer.told(told_of(GivenKind("last"), newer.video)))
+    plain, last = newer.loss(Given()), newer.loss(newer.told(conditioning_of(GivenKind("last"), newer.video)))
     assert plain.shape == last.shape == (1,)
     assert not torch.equal(plain, last)
-    given = newer.told(told_of(GivenKind("last"), newer.video)).to(CPU, torch.bfloat16)
+    given = newer.told(conditioning_of(GivenKind("last"), newer.video)).to(CPU, torch.bfloat16)
     assert given.tokens["places"].dtype == torch.int64
     assert given.tokens["extra"].dtype == torch.bfloat16
 
@@ -223,12 +223,12 @@ def test_tokens_in_front_change_the_prediction_and_not_its_shape(newer: Case) ->
 def test_a_mask_tells_the_latents_whose_pixels_are_all_known(newer: Case, side: str) -> None:
     mask = torch.zeros(1, 1, FRAMES, SIZE, SIZE)
     mask[..., :33] = 1  # the left half and one column more
-    given = newer.told(told_of(GivenKind("mask", side=side), newer.video, mask))
+    given = newer.told(conditioning_of(GivenKind("mask", side=side), newer.video, mask))
     assert given.where is not None
     assert given.where[0, 0, :, 0].tolist() == [[side == "inside", False]] * 5
     moved = mask.clone()
     moved[:, :, 9:] = 0  # from latent frame 2 on
-    given = newer.told(told_of(GivenKind("mask", side="inside"), newer.video, moved))
+    given = newer.told(conditioning_of(GivenKind("mask", side="inside"), newer.video, moved))
     assert given.where is not None
     assert given.where[0, 0, :, 0, 0].tolist() == [True, True, False, False, False]
 
@@ -237,7 +237,7 @@ def test_known_latents_count_for_nothing_and_stand_clean(newer: Case) -> None:
     """As LTX-2's trainer (flexible.py): x = m clean + (1 - m) noisy, time (1 - m) sigma, loss mean(e^2 w) / mean(w)."""
     mask = torch.zeros(1, 1, FRAMES, SIZE, SIZE)
     mask[..., :32] = 1
-    given = newer.told(told_of(GivenKind("mask", side="inside"), newer.video, mask))
+    given = newer.told(conditioning_of(GivenKind("mask", side="inside"), newer.video, mask))
     seen: dict[str, torch.Tensor] = {}
 
     def keep(module: Any, args: Any, kwargs: Any) -> None:
@@ -265,4 +265,4 @@ def test_what_a_model_cannot_be_told_is_refused_with_the_reason(newer: Case, old
     assert not any(FAMILY.refusal(older.model, name) for name in ("first", "prefix", "reference"))
     assert "its pipeline takes no others" in FAMILY.refusal(older.model, "last")
     with pytest.raises(ConfigError, match="use it as the reference"):
-        FAMILY.encode_told(newer.vae, None, Told(FRAMES, control=newer.video))
+        FAMILY.encode_conditioning(newer.vae, None, Conditioning(FRAMES, control=newer.video))

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 
 from tests.families.stock import whole_pipeline
+from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of, drawn, largest, parse_given
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import NAMES, GivenKind, Told, drawn, largest, parse_given, told_of
 from workbench.families.wan import FAMILY
 from workbench.workspace import read_json, write_json
 
@@ -69,7 +69,9 @@ def test_a_kind_names_its_frames(kind: GivenKind, frames: tuple[int, ...]) -> No
 def test_a_mask_tells_whole_pixels_of_its_side() -> None:
     video, mask = torch.ones(1, 3, 2, 2, 2), torch.zeros(1, 1, 2, 2, 2)
     mask[..., 0, 0] = 0.7
-    outside, inside = (told_of(GivenKind("mask", side=side), video, mask).shown for side in ("outside", "inside"))
+    outside, inside = (
+        conditioning_of(GivenKind("mask", side=side), video, mask).shown for side in ("outside", "inside")
+    )
     assert outside is not None
     assert inside is not None
     assert outside[0, 0, 0].tolist() == [[0, 1], [1, 1]]
@@ -94,9 +96,9 @@ class Case:
         self.shape = FAMILY.latents_shape(folder, FRAMES, size, size)
         self.noise = torch.randn(1, *self.shape, generator=draw)
 
-    def told(self, told: Told) -> Given:
-        tensors = FAMILY.encode_told(self.vae, self.image_encoder, told)
-        return FAMILY.told(tensors, self.shape, torch.Generator(), torch.float32)
+    def told(self, told: Conditioning) -> Given:
+        tensors = FAMILY.encode_conditioning(self.vae, self.image_encoder, told)
+        return FAMILY.conditioning(tensors, self.shape, torch.Generator(), torch.float32)
 
     def picture(self, frame: int) -> Image.Image:
         return Image.fromarray(self.pixels[frame].numpy())
@@ -146,7 +148,7 @@ def test_first_and_last_frame_equal_the_stock_pipeline(tmp_path: Path, variant: 
     if case.model.boundary:
         stock.register_modules(transformer_2=case.transformer)
     theirs = case.first_and_last(stock)
-    ours = case.generated(case.told(told_of(GivenKind("first+last"), case.video)))
+    ours = case.generated(case.told(conditioning_of(GivenKind("first+last"), case.video)))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
@@ -154,7 +156,7 @@ def test_a_mask_is_told_where_all_pixels_of_a_latent_are_known(tmp_path: Path) -
     case = Case(tmp_path, "a14b-image")
     mask = torch.zeros(1, 1, FRAMES, SIZE, SIZE)
     mask[:, :, 0, 3, 12] = mask[:, :, 8, 31, 31] = 1
-    beside = case.told(told_of(GivenKind("mask"), case.video, mask)).beside
+    beside = case.told(conditioning_of(GivenKind("mask"), case.video, mask)).beside
     assert beside is not None
     unknown = (beside[0, :4] == 0).nonzero().tolist()
     assert unknown == [*([channel, 0, 0, 1] for channel in range(3)), [3, 0, 0, 1], [3, 2, 3, 3]]
@@ -167,7 +169,7 @@ def test_what_a_transformer_is_not_told_is_zero_on_its_channels(tmp_path: Path) 
         lambda _, args, kwargs: seen.append(kwargs["hidden_states"]), with_kwargs=True
     )
     schedule, text = FAMILY.noise_schedule(tmp_path, CPU), FAMILY.encode_text(case.encoder, ["a red circle"])
-    control, first = Told(FRAMES, control=case.video), told_of(GivenKind("first"), case.video)
+    control, first = Conditioning(FRAMES, control=case.video), conditioning_of(GivenKind("first"), case.video)
     both = first.changed(control=case.video)
     for told in (None, control, first, both):
         given = Given() if told is None else case.told(told)
@@ -175,7 +177,7 @@ def test_what_a_transformer_is_not_told_is_zero_on_its_channels(tmp_path: Path) 
         with torch.no_grad():
             assert FAMILY.loss(case.transformer, schedule, inputs).isfinite().all()
     latents = FAMILY.encode_video(case.vae, case.video)["mean"]
-    shown = FAMILY.encode_video(case.vae, told_of(GivenKind("first"), case.video).shown)["mean"]
+    shown = FAMILY.encode_video(case.vae, conditioning_of(GivenKind("first"), case.video).shown)["mean"]
     for inputs, controlled, told_first in zip(seen, (0, 1, 0, 1), (0, 0, 1, 1), strict=True):
         assert inputs.shape[1] == 52
         torch.testing.assert_close(inputs[:, 16:32], controlled * latents)
@@ -197,13 +199,13 @@ def test_a_small_model_that_knows_all_of_it_equals_the_stock_pipeline(tmp_path: 
     path = tmp_path / "tokenizer" / "tokenizer_config.json"
     write_json(path, {**read_json(path), "model_max_length": 16})
     case.encoder = FAMILY.load_text_encoder(tmp_path, CPU, torch.float32)
-    given = case.told(told_of(GivenKind("first+last"), case.video))
+    given = case.told(conditioning_of(GivenKind("first+last"), case.video))
     ours = case.generated(given)
     assert FAMILY.facts(case.model).text_tokens == 16
 
     stock = whole_pipeline(FAMILY, case.model)
     code = FAMILY.usage(
-        case.model, tmp_path, "x.safetensors", "a", (FRAMES, SIZE, SIZE), told=["first+last", "control"]
+        case.model, tmp_path, "x.safetensors", "a", (FRAMES, SIZE, SIZE), kinds=["first+last", "control"]
     )
     assert "max_sequence_length=16" in code
     assert "this pipeline does not take: control" in code
@@ -215,7 +217,7 @@ def test_a_small_model_that_knows_all_of_it_equals_the_stock_pipeline(tmp_path: 
 def test_other_layouts_of_fun_control(tmp_path: Path) -> None:
     """32 channels: control alone; 48: control, then the first frame's latents without a mask."""
     case = Case(tmp_path, "control")
-    given = case.told(told_of(GivenKind("first"), case.video).changed(control=case.video))
+    given = case.told(conditioning_of(GivenKind("first"), case.video).changed(control=case.video))
     assert given.beside is not None
     for channels, parts in ((32, [given.tokens["control"]]), (48, [given.tokens["control"], given.beside[:, 4:]])):
         case.transformer.register_to_config(in_channels=channels)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from workbench.errors import ConfigError
+from workbench.families.conditioning import Conditioning, GivenKind, conditioning_of
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import GivenKind, Told, told_of
 from workbench.families.wan import FAMILY
 
 CPU, FRAMES, TIME = torch.device("cpu"), 9, 700.0
@@ -34,9 +34,9 @@ class Case:
         self.clean = FAMILY.encode_video(self.vae, self.video)["mean"]
         self.text = FAMILY.encode_text(FAMILY.load_text_encoder(folder, CPU, torch.float32), ["a red circle"])
 
-    def told(self, told: Told) -> Given:
-        tensors = FAMILY.encode_told(self.vae, self.image_encoder, told)
-        return FAMILY.told(tensors, self.shape, torch.Generator(), torch.float32)
+    def told(self, told: Conditioning) -> Given:
+        tensors = FAMILY.encode_conditioning(self.vae, self.image_encoder, told)
+        return FAMILY.conditioning(tensors, self.shape, torch.Generator(), torch.float32)
 
     def inputs(self, given: Given | None) -> ModelInputs:
         return ModelInputs(self.clean, self.text, self.noise, torch.tensor([TIME]), given)
@@ -108,7 +108,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
 def test_it_equals_a_transformer_written_down(cases: dict[str, Case], variant: str, kind: str) -> None:
     """Places count on from the reference's, whose tokens have time 0; only what follows it has a loss."""
     case = cases[variant]
-    told = told_of(GivenKind(kind), case.video) if kind else Told(FRAMES)
+    told = conditioning_of(GivenKind(kind), case.video) if kind else Conditioning(FRAMES)
     given = case.told(told.changed(reference=case.reference))
     reference, own = FAMILY.encode_video(case.vae, case.reference)["mean"], case.shape[0]
     torch.testing.assert_close(given.tokens["reference"], reference)
@@ -149,7 +149,7 @@ def test_a_reference_changes_what_is_generated(cases: dict[str, Case]) -> None:
         inputs = DenoiseInputs(
             case.folder, case.text, case.text, case.shape, 2, Guidance(3.0), torch.Generator().manual_seed(1)
         )
-        given = None if reference is None else case.told(Told(FRAMES, reference=reference))
+        given = None if reference is None else case.told(Conditioning(FRAMES, reference=reference))
         made.append(FAMILY.denoise(case.transformer, inputs.__class__(**{**vars(inputs), "given": given})))
     assert all(one.shape == (1, *case.shape) for one in made)
     assert len({one.numpy().tobytes() for one in made}) == len(made)
@@ -161,9 +161,9 @@ def test_every_model_takes_one_of_the_videos_own_size(cases: dict[str, Case]) ->
         assert "reference" in FAMILY.own_settings(case.model)
         assert "reference_downscale" not in FAMILY.own_settings(case.model)
     case = cases["text"]
-    small = case.told(Told(FRAMES, reference=case.reference)).tokens["reference"][..., ::2, ::2]
+    small = case.told(Conditioning(FRAMES, reference=case.reference)).tokens["reference"][..., ::2, ::2]
     with pytest.raises(ConfigError, match="a reference smaller than the video, Wan one of the same size"):
-        FAMILY.told({"reference": small}, case.shape, torch.Generator(), torch.float32)
+        FAMILY.conditioning({"reference": small}, case.shape, torch.Generator(), torch.float32)
     assert (
         FAMILY.facts(cases["text"].model).reference_bytes == FAMILY.facts(cases["image-2.1"].model).reference_bytes == 4
     )

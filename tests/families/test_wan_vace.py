@@ -13,10 +13,10 @@ from PIL import Image
 from tests.families.lora_changes import pairs_on
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
+from workbench.families.conditioning import BESIDE, NAMES, NOTHING, Conditioning, GivenKind, conditioning_of, on_white
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.lora_names import check_fit
 from workbench.families.model_inputs import Given, ModelInputs
-from workbench.families.told import BESIDE, NAMES, NOTHING, GivenKind, Told, on_white, told_of
 from workbench.families.wan import FAMILY
 
 CPU, FRAMES, SIZE, STEPS = torch.device("cpu"), 9, 32, 4
@@ -44,35 +44,35 @@ class Case:
         self.shape = FAMILY.latents_shape(folder, FRAMES, SIZE, SIZE)
         self.noise = torch.randn(2, *self.shape, generator=draw)
 
-    def ways(self, count: int = 1) -> dict[str, Told]:
+    def ways(self, count: int = 1) -> dict[str, Conditioning]:
         """What `count` clips are told, by name."""
         video, control = self.video[:count], self.control[:count]
-        first = told_of(GivenKind("first"), video)
+        first = conditioning_of(GivenKind("first"), video)
         reference, mask = (one.expand(count, -1, -1, -1, -1) for one in (self.reference, self.mask))
         return {
-            "nothing": Told(FRAMES, video=torch.zeros_like(video)),
+            "nothing": Conditioning(FRAMES, video=torch.zeros_like(video)),
             "first": first,
-            "last": told_of(GivenKind("last"), video),
-            "first+last": told_of(GivenKind("first+last"), video),
-            "prefix": told_of(GivenKind("prefix", 5), video),
-            "suffix": told_of(GivenKind("suffix", 4), video),
-            "keyframes": told_of(GivenKind("keyframes", 3), video),
-            "mask outside": told_of(GivenKind("mask", side="outside"), video, mask),
-            "mask inside": told_of(GivenKind("mask", side="inside"), video, mask),
-            "control": Told(FRAMES, control=control),
+            "last": conditioning_of(GivenKind("last"), video),
+            "first+last": conditioning_of(GivenKind("first+last"), video),
+            "prefix": conditioning_of(GivenKind("prefix", 5), video),
+            "suffix": conditioning_of(GivenKind("suffix", 4), video),
+            "keyframes": conditioning_of(GivenKind("keyframes", 3), video),
+            "mask outside": conditioning_of(GivenKind("mask", side="outside"), video, mask),
+            "mask inside": conditioning_of(GivenKind("mask", side="inside"), video, mask),
+            "control": Conditioning(FRAMES, control=control),
             "control behind a first frame": first.changed(control=control),
-            "reference": Told(FRAMES, video=torch.zeros_like(video), reference=reference),
-            "reference, control and a mask": told_of(GivenKind("mask", side="outside"), video, mask).changed(
+            "reference": Conditioning(FRAMES, video=torch.zeros_like(video), reference=reference),
+            "reference, control and a mask": conditioning_of(GivenKind("mask", side="outside"), video, mask).changed(
                 control=control, reference=reference
             ),
         }
 
-    def told(self, told: Told, training: bool = False) -> Given:
-        tensors = FAMILY.encode_told(self.vae, FAMILY.load_image_encoder(self.folder, CPU, torch.float32), told)
+    def told(self, told: Conditioning, training: bool = False) -> Given:
+        tensors = FAMILY.encode_conditioning(self.vae, FAMILY.load_image_encoder(self.folder, CPU, torch.float32), told)
         noise = torch.Generator().manual_seed(5)
         if training:
-            return FAMILY.told(tensors, self.shape, noise, torch.float32)
-        return FAMILY.told_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
+            return FAMILY.conditioning(tensors, self.shape, noise, torch.float32)
+        return FAMILY.conditioning_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
 
     def generated(self, given: Given | None, scale: float = 1.0, **more: Any) -> torch.Tensor:
         text, negative = (FAMILY.encode_text(self.encoder, [one]) for one in ("a red circle", "the video"))
@@ -91,7 +91,7 @@ class Case:
         )
         return FAMILY.denoise(self.transformer, inputs)
 
-    def by_the_pipeline(self, told: Told, scale: float, output: str = "latent") -> Any:
+    def by_the_pipeline(self, told: Conditioning, scale: float, output: str = "latent") -> Any:
         known = torch.zeros(1, 1, FRAMES, SIZE, SIZE) if told.mask is None else told.mask
         known[:, :, list(told.known)] = 1
         shown = torch.zeros(1, 3, FRAMES, SIZE, SIZE) if told.shown is None else told.shown
@@ -154,7 +154,7 @@ def test_no_video_in_the_pipeline_is_a_gray_one_here(case: Case) -> None:
         case.generated(None)
 
 
-def published_loss(case: Case, told: Told, share: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
+def published_loss(case: Case, told: Conditioning, share: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
     """As VideoX-Fun's trainer computes it: the pictures' latents in front of the clip's, all noised, all counted.
 
     noise: of the pictures
@@ -229,7 +229,7 @@ def test_a_clip_goes_on_behind_its_reference(case: Case) -> None:
 def test_facts_and_what_it_can_be_told(case: Case) -> None:
     for model in (case.model, *(one for one in FAMILY.models if "vace" in one.id)):
         assert not any(FAMILY.refusal(model, kind) for kind in (*NAMES, *BESIDE, NOTHING))
-        assert FAMILY.told_as_one(model)
+        assert FAMILY.joins_conditioning(model)
         own = FAMILY.own_settings(model)
         assert {"given", "control", "reference", "mask", "conditioning_scale"} <= own.keys()
         assert "reference_downscale" not in own
@@ -237,7 +237,7 @@ def test_facts_and_what_it_can_be_told(case: Case) -> None:
     assert (small.all_blocks, large.all_blocks) == (30 + 15, 40 + 8)
     assert (round(small.values / 1e9, 2), round(large.values / 1e9, 2)) == (2.15, 17.34)
     assert small.reference_frames == 1
-    assert not small.told_bytes
+    assert not small.given_bytes
     toy = FAMILY.facts(case.model)
     assert [type(block).__name__ for block in FAMILY.all_blocks(case.transformer)] == [
         *["WanVACETransformerBlock"] * 2,
@@ -308,7 +308,7 @@ def test_the_cards_code_tells_the_pipeline_what_samples_are_told(
     pictures = {"first_frame.png": frames[0], "last_frame.png": frames[-1], "reference.png": frames[4]}
     monkeypatch.setattr(diffusers.utils, "load_video", lambda path: clips[path])
     monkeypatch.setattr(diffusers.utils, "load_image", lambda path: pictures[path])
-    code = FAMILY.usage(case.model, case.folder, "x.safetensors", "a red circle", (FRAMES, SIZE, SIZE), told=told)
+    code = FAMILY.usage(case.model, case.folder, "x.safetensors", "a red circle", (FRAMES, SIZE, SIZE), kinds=told)
     assert "pipe = WanVACEPipeline.from_pretrained" in code
     lines = [line for line in code.splitlines() if "lora" not in line and "export_to_video(" not in line]
     names: dict[str, Any] = {}
@@ -323,11 +323,11 @@ def test_the_cards_code_tells_the_pipeline_what_samples_are_told(
         "suffix": GivenKind("suffix", 4),
         "mask": GivenKind("mask", side="outside"),
     }
-    what = Told(FRAMES, video=torch.zeros_like(clip))
+    what = Conditioning(FRAMES, video=torch.zeros_like(clip))
     if told:
         mask = torch.zeros(1, 1, FRAMES, SIZE, SIZE)
         mask[..., 16:] = 1
-        what = told_of(kinds[told[0]], clip, mask)
+        what = conditioning_of(kinds[told[0]], clip, mask)
     what = what.changed(control=clip.flip(2)) if "control" in told else what
     what = what.changed(reference=clip[:, :, 4:5]) if "reference" in told else what
     text, negative = (FAMILY.encode_text(case.encoder, [one]) for one in ("a red circle", case.model.negative_prompt))

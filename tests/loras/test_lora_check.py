@@ -227,7 +227,7 @@ def test_every_model_from_text_has_an_output_to_test(variant: str, tmp_path: Pat
     transformer = family.load_transformer(tmp_path, CPU, torch.float32)
     trained.attach(family, transformer, TrainSettings(dataset="x", rank=2, lora_init="gaussian"), seed=0)
     found = self_test.run(family, model, tmp_path, transformer, CPU)
-    text = model.task == "text-to-video" and not model.fixed_size and not family.told_as_one(model)
+    text = model.task == "text-to-video" and not model.fixed_size and not family.joins_conditioning(model)
     assert (found is not None) == text
     if found is not None:
         assert np.isfinite(found.with_lora).all()

@@ -14,7 +14,7 @@ from workbench.errors import ConfigError
 from workbench.families.wan import FAMILY
 from workbench.jobs.devices import pick_device
 from workbench.sampler.generate import Sampler
-from workbench.sampler.inputs import first_frames, inputs_of, kept, portable, told_beforehand
+from workbench.sampler.inputs import conditioning_from, first_frames, inputs_of, kept, portable
 from workbench.sampler.samples import localised, settings_of, shareable
 from workbench.sampler.settings import SampleSettings
 from workbench.workspace import Workspace
@@ -77,7 +77,7 @@ def test_each_thing_told_changes_the_video_and_is_made_again_alike(
 def test_what_is_told_stands_in_its_frames(workspace: Workspace, toys: dict[str, str], files: dict[str, str]) -> None:
     pictures = {name: np.asarray(Image.open(files[name])) for name in ("first", "last", "middle")}
     values = {"image": files["first"], "last_image": files["last"], "keyframes": [f"{files['middle']}=4"]}
-    told = told_beforehand(inputs_of(workspace, settings(toys["control"], **values)), None)
+    told = conditioning_from(inputs_of(workspace, settings(toys["control"], **values)), None)
     assert told.known == (0, 4, 8)
     assert told.video is not None
     frames = ((told.video[0].permute(1, 2, 3, 0) + 1) * 127.5).round().byte().numpy()
@@ -85,12 +85,12 @@ def test_what_is_told_stands_in_its_frames(workspace: Workspace, toys: dict[str,
         assert np.array_equal(frames[frame], pictures[name])
     masked = settings(toys["control"], video=files["video"], mask=files["mask"])
     for keeps, half in (("outside", 0), ("inside", 1)):
-        told = told_beforehand(inputs_of(workspace, masked.changed(mask_keeps=keeps)), None)
+        told = conditioning_from(inputs_of(workspace, masked.changed(mask_keeps=keeps)), None)
         assert told.mask is not None
         assert told.mask[0, 0, :, :, half * 16 : half * 16 + 16].all()
         assert told.mask.mean() == 0.5
     over = inputs_of(workspace, settings(toys["control"], continue_from=files["video"], tell_frames=True))
-    assert told_beforehand(over, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4)
+    assert conditioning_from(over, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4)
 
 
 def test_a_video_leads_up_to_the_first_frames_of_the_one_that_follows(
@@ -98,15 +98,15 @@ def test_a_video_leads_up_to_the_first_frames_of_the_one_that_follows(
 ) -> None:
     asked = settings(toys["control"], continue_to=files["video"], following_frames=5)
     inputs = inputs_of(workspace, asked)
-    told = told_beforehand(inputs, None)
-    assert asked.told == {"suffix": "continue_to"}
+    told = conditioning_from(inputs, None)
+    assert asked.conditioning == {"suffix": "continue_to"}
     assert told.known == (4, 5, 6, 7, 8)
     assert told.video is not None
     ours = ((told.video[0, :, 4:].permute(1, 2, 3, 0) + 1) * 127.5).round().byte().numpy()
     theirs = first_frames(Path(files["video"]), 5, inputs.shape.fps, SIZE, SIZE)
     assert np.array_equal(ours, theirs)
     both = inputs_of(workspace, asked.changed(following_frames=1, continue_from=files["other"], tell_frames=True))
-    assert told_beforehand(both, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4, 8)
+    assert conditioning_from(both, np.zeros((5, SIZE, SIZE, 3), np.uint8)).known == (0, 1, 2, 3, 4, 8)
     with pytest.raises(
         ConfigError, match="following_frames is 5 and kept_frames 5, which leaves none of the .* frames to generate"
     ):

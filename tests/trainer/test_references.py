@@ -36,10 +36,10 @@ from workbench.runs.checks import check
 from workbench.runs.data import load_data
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.generate import Sampler
-from workbench.sampler.inputs import inputs_of, told_beforehand
+from workbench.sampler.inputs import conditioning_from, inputs_of
 from workbench.sampler.loras import read_header
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.encoder import read_told, read_video, told_views
+from workbench.trainer.encoder import conditioning_views, read_conditioning, read_video
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.lora_names import FILE
@@ -107,12 +107,12 @@ def test_a_reference_of_the_clips_own_size_matches_it_frame_by_frame(
     write_clips(dataset.folder, own)
     run = create(workspace, models["text-0.9.5"].source, reference=True, reference_downscale=2)
     item = load_data(workspace, run.settings).train[0]
-    assert told_views(run.settings, item) == ["reference 2"]
-    told = read_told(item, "reference 2")
+    assert conditioning_views(run.settings, item) == ["reference 2"]
+    told = read_conditioning(item, "reference 2")
     assert told.reference is not None
     cells = torch.nn.functional.avg_pool3d(read_video(item)[0], (1, 2, 2))[None]
     torch.testing.assert_close(told.reference, cells)
-    flipped = read_told(item, "reference 2", flipped=True).reference
+    flipped = read_conditioning(item, "reference 2", flipped=True).reference
     assert flipped is not None
     assert torch.equal(flipped, told.reference.flip(-1))
 
@@ -124,7 +124,7 @@ def test_a_reference_of_its_own_length_goes_on_with_its_last_frame(
     attached(dataset, "reference", frames)
     settings = create(workspace, models["text-0.9.5"].source, reference=True).settings
     item = load_data(workspace, settings).train[0]
-    shown = read_told(item, "reference 1").reference
+    shown = read_conditioning(item, "reference 1").reference
     assert shown is not None
     assert shown.shape == (1, 3, 17, 64, 64)
     assert shown[0, 0, -1].mean() == pytest.approx(160 / 127.5 - 1, abs=0.05)
@@ -140,7 +140,7 @@ def test_pictures_are_references_of_one_frame_and_do_not_mix_with_videos(
     write_clips(dataset.folder, names)
     run = create(workspace, models["text-0.9.5"].source, reference=True, batch_size=2)
     data = load_data(workspace, run.settings)
-    shown = read_told(data.train[0], "reference 1").reference
+    shown = read_conditioning(data.train[0], "reference 1").reference
     assert shown is not None
     assert shown.shape == (1, 3, 1, 64, 64)
     made = session(run)
@@ -237,7 +237,7 @@ def test_an_in_context_lora_is_previewed_named_and_sampled_with_a_reference(
     picture = workspace.root / "first.png"
     Image.new("RGB", (64, 64), "blue").save(picture)
     sampler = Sampler(source, pick_device("cpu"))
-    told = told_beforehand(inputs_of(workspace, asked.changed(reference=clip)), None, 2).reference
+    told = conditioning_from(inputs_of(workspace, asked.changed(reference=clip)), None, 2).reference
     assert told is not None
     assert told.shape == (1, 3, 17, 32, 32)
     ways: list[dict[str, Any]] = [{}, {"reference": clip}, {"reference": str(picture)}, {"image": str(picture)}]
@@ -279,7 +279,7 @@ def test_the_cards_code_of_a_fun_model_generates_what_we_do(
     pixels = np.random.default_rng(0).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
     control = workspace.root / "control.mp4"
     media.encode(pixels, control, model.fps)
-    code = COGVIDEOX.usage(model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", shape, told=told)
+    code = COGVIDEOX.usage(model, COGVIDEOX.fetch(model), "lora.safetensors", "a red circle", shape, kinds=told)
     assert ("workbench sample` takes them with --image, --last-image" in code) == (variant == "fun-inp")
     names = played(code, control, frames, monkeypatch)
     assert type(names["pipe"]) in (diffusers.CogVideoXPipeline, diffusers.CogVideoXFunControlPipeline)
@@ -310,7 +310,7 @@ def test_the_cards_code_of_wan_generates_with_a_reference_in_plain_diffusers(
     picture = tmp_path / "first_frame.png"
     Image.fromarray(draw.integers(0, 256, (*shape[1:], 3), dtype=np.uint8)).save(picture)
     told = ["first", "reference"] if of_image else ["reference"]
-    code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, told=told)
+    code = WAN.usage(model, tmp_path / variant, "lora.safetensors", "a red circle", shape, kinds=told)
     assert "this pipeline does not take" not in code
     monkeypatch.chdir(tmp_path)
     theirs = played(code, reference, model.frames, monkeypatch)["video"]

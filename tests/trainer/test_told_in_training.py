@@ -34,7 +34,7 @@ from workbench.runs.snapshot import snapshot
 from workbench.runs.view import videos
 from workbench.sampler.generate import Sampler
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.encoder import encoding_work, read_told, read_video, told_views
+from workbench.trainer.encoder import conditioning_views, encoding_work, read_conditioning, read_video
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.strange_names import strange_names
@@ -139,8 +139,8 @@ def test_measurements_take_the_largest_share_and_a_run_encodes_no_more_than_it_n
     attached(dataset, "control")
     run = create(workspace, models["control"].source, given=["first 0.1", "first+last 0.4"], control=True, held_out=2)
     data = load_data(workspace, run.settings)
-    assert told_views(run.settings, data.train[0]) == ["told first", "told first+last", "control"]
-    assert told_views(run.settings, data.held_out[0]) == ["told first+last", "control"]
+    assert conditioning_views(run.settings, data.train[0]) == ["told first", "told first+last", "control"]
+    assert conditioning_views(run.settings, data.held_out[0]) == ["told first+last", "control"]
     views = Counter(piece.view for piece in encoding_work(run.settings, data).pieces)
     assert views == {"clip": 6, "control": 6, "told first+last": 6, "told first": 4}
     made = session(run)
@@ -165,13 +165,13 @@ def test_a_flipped_clip_is_told_flipped_things_and_pictures_stand_at_its_ends(
     attached(dataset, "last_frame")
     values = {"given": ["first+last 0.5"], "control": True}
     item = load_data(workspace, create(workspace, models["control"].source, **values).settings).train[0]
-    plain, flipped = (read_told(item, "control", flip).control for flip in (False, True))
+    plain, flipped = (read_conditioning(item, "control", flip).control for flip in (False, True))
     assert plain is not None
     assert flipped is not None
     assert torch.equal(plain.flip(-1), flipped)
     assert not torch.equal(plain, flipped)
     video = read_video(item)
-    ends = read_told(item, "told first+last")
+    ends = read_conditioning(item, "told first+last")
     assert ends.video is not None
     assert torch.equal(ends.video[:, :, 0], video[:, :, 0])
     given = ends.video[:, :, -1] - video[:, :, -1]
@@ -286,7 +286,7 @@ def test_a_preview_hands_a_sample_what_it_was_told(
     record = read_json(run.folder / "previews" / "step-00000000" / "0.json")
     asked = SampleSettings().changed(**record["settings"], device="cpu")
     (kind,) = (one.kind for one in run.settings.given_shares)
-    assert set(asked.told) == {kind.name, "control"}
+    assert set(asked.conditioning) == {kind.name, "control"}
     assert Path(asked.control).is_file()
     made = Sampler(models["control"].source, pick_device("cpu")).generate(workspace, asked).frames.astype(int)
     if kind.name != "prefix":  # whose latents a sample also puts back at each step

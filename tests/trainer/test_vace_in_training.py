@@ -18,8 +18,8 @@ from workbench.clips.media import read_frames
 from workbench.clips.records import read_clips, write_clips
 from workbench.dataset_builder import Dataset
 from workbench.errors import ConfigError
+from workbench.families.conditioning import on_white
 from workbench.families.model import Model
-from workbench.families.told import on_white
 from workbench.families.wan import FAMILY
 from workbench.fit.gpus import GpuModel
 from workbench.fit.memory import phases, sizes
@@ -30,7 +30,7 @@ from workbench.runs.settings import TrainSettings
 from workbench.sampler.generate import Sampler
 from workbench.sampler.inputs import inputs_of
 from workbench.sampler.settings import SampleSettings
-from workbench.trainer.encoder import encoding_work, read_told, read_whole_picture
+from workbench.trainer.encoder import encoding_work, read_conditioning, read_whole_picture
 from workbench.trainer.loop import training_loop
 from workbench.workspace import Workspace, read_json
 
@@ -91,10 +91,10 @@ def test_a_control_video_is_a_part_of_each_way_and_gray_clips_are_encoded_once_a
     made = session(run)
     assert len({made.encoder.clip_key(*piece) for piece in pieces if piece.view == "told nothing"}) == 1
     item = data.train[0]
-    told = read_told(item, "told first, control")
+    told = read_conditioning(item, "told first, control")
     assert told.control is not None
     assert told.known == (0,)
-    whole = read_told(item, "reference whole").reference
+    whole = read_conditioning(item, "reference whole").reference
     assert whole is not None
     picture = read_whole_picture(item, item.plan.clip.reference)
     assert picture.shape == (1, 3, 1, 40, 50)
@@ -182,7 +182,7 @@ def test_a_preview_hands_a_sample_what_it_was_told_with_its_reference(
     record = read_json(run.folder / "previews" / "step-00000000" / "0.json")
     asked = SampleSettings().changed(**record["settings"], device="cpu")
     (kind,) = (one.kind for one in run.settings.given_shares)
-    assert set(asked.told) == {kind.name, "control", "reference"}
+    assert set(asked.conditioning) == {kind.name, "control", "reference"}
     with Image.open(asked.reference) as picture:
         assert picture.size == (50, 40)  # whole: the sample puts it on white
     made = Sampler(vace.source, pick_device("cpu")).generate(workspace, asked).frames.astype(int)

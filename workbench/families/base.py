@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from workbench.errors import ConfigError, ModelUnavailable
 from workbench.families import facts, lora_names, lora_writing, model_files, own_files, usage
+from workbench.families.conditioning import BESIDE, NAMES, Conditioning
 from workbench.families.denoising import DenoiseInputs, Denoising, FlowSteps, SamplerSteps, StepOptions
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_files import EXPERT_KEY, LoraWeights, experts_of, read_lora
@@ -45,7 +46,6 @@ from workbench.families.model_inputs import (
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
 from workbench.families.recipes import Recipe, recipes_of
 from workbench.families.sound import Sound
-from workbench.families.told import BESIDE, NAMES, Told
 from workbench.families.usage import UsageExtras
 from workbench.settings import Settings
 from workbench.workspace import write_json
@@ -270,15 +270,15 @@ class Family(ABC):
         return {**own, **{name: OwnSetting() for name in sorted(supported)}, **self.own_defaults}
 
     def given_kinds(self, model: Model) -> Mapping[str, str]:
-        """Return which kinds of conditioning a model supports: see `told`.
+        """Return which kinds of conditioning a model supports: see `families.conditioning`.
 
         Returns:
-            A name of `told.NAMES` or `told.BESIDE`, or "nothing" -> "" if supported, else the reason, worded to follow
-            the model's title ("has no channels for a control video"). Missing kinds are unsupported.
+            A name of its NAMES or BESIDE, or "nothing" -> "" if supported, else the reason, worded to follow the
+            model's title ("has no channels for a control video"). Missing kinds are unsupported.
         """
         return {}
 
-    def told_as_one(self, model: Model) -> bool:
+    def joins_conditioning(self, model: Model) -> bool:
         """Return whether all conditioning is encoded as one clip, as VACE does.
 
         The clip shows the control video, or gray, wherever nothing is known, and the model always needs it. A reference
@@ -686,31 +686,31 @@ class Family(ABC):
             return None
         return Given(known=latents.narrow(self.frame_axis, 0, 1), kept=kept)
 
-    # ---- conditioning on given frames, masks, control and reference clips: see workbench.families.told
+    # ---- conditioning on given frames, masks, control and reference clips: see workbench.families.conditioning
 
-    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
-        """Encode pixels for `told`. Raises ConfigError for conditioning that the model does not support.
+    def encode_conditioning(self, vae: Any, image_encoder: Any, pixels: Conditioning) -> Tensors:
+        """Encode pixels for `conditioning`. Raises ConfigError for conditioning that the model does not support.
 
         Given frames or masks, control clips and reference clips may be encoded in separate calls: their tensors
         [B, ...] have different names and depend on nothing but the pixels.
         """
         raise ConfigError(f"{self.title} does not support given frames: remove them, or choose another model")
 
-    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
+    def conditioning(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """Build the conditioning for training.
 
         Args:
-            tensors: From `encode_told`; {} for clips without conditioning.
+            tensors: From `encode_conditioning`; {} for clips without conditioning.
             noise: CPU generator, to sample latents.
             dtype: The VAE's, in which the pipelines draw.
         """
         return Given()
 
-    def told_to_sample(
+    def conditioning_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         """Build the conditioning of `denoise` for one clip, drawing in the stock pipeline's order."""
-        return self.told(tensors, latents_shape, noise, dtype)
+        return self.conditioning(tensors, latents_shape, noise, dtype)
 
     # ---- training
 
@@ -894,7 +894,7 @@ class Family(ABC):
         experts: Sequence[str] = (),
         repository: str = "",
         seed: int = 0,
-        told: Sequence[str] = (),
+        kinds: Sequence[str] = (),
     ) -> str:
         """Return Python code that generates with a LoRA in plain diffusers, for model cards.
 
@@ -905,11 +905,11 @@ class Family(ABC):
             shape: (frames, height, width).
             experts: The experts that the LoRA is for; () for all.
             repository: Hub repository to load the LoRA from; "" to load the file `lora`.
-            told: Kinds of `told.NAMES` and `told.BESIDE` that the run trained with.
+            kinds: Kinds of `conditioning.NAMES` and `conditioning.BESIDE` that the run trained with.
         """
         pipeline = model.pipeline or next(name for name, task in self.pipelines.items() if task == model.task)
         extras = self.usage_extras(model, folder, shape, image_scale)
-        extras = self.usage_told(model, folder, shape, extras, told)
+        extras = self.usage_conditioning(model, folder, shape, extras, kinds)
         return usage.code(pipeline, model, lora, prompt, shape, extras, experts, repository, seed)
 
     def comfyui_workflow(
@@ -936,19 +936,19 @@ class Family(ABC):
         """Return the lines that make the stock pipeline match training."""
         return UsageExtras()
 
-    def usage_told(
-        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
+    def usage_conditioning(
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, kinds: Sequence[str]
     ) -> UsageExtras:
         """Add to `extras` what a LoRA trained with given frames needs.
 
         By default a last frame where the stock pipeline takes one, and a remark on kinds that it does not take.
         """
         stock = self.stock_kinds if model.task == "image-to-video" else ()
-        if "first+last" in told and "first+last" in stock:
+        if "first+last" in kinds and "first+last" in stock:
             extras = replace(extras, arguments=f", {usage.LAST}{extras.arguments}")
-        more = [kind for kind in told if kind not in stock]
+        more = [kind for kind in kinds if kind not in stock]
         options = ", ".join(usage.OPTIONS[kind] for kind in more if kind in usage.OPTIONS)
-        remark = usage.ALSO_TOLD.format(kinds=", ".join(more), options=options) if options else ""
+        remark = usage.ALSO_CONDITIONED.format(kinds=", ".join(more), options=options) if options else ""
         return replace(extras, changes=extras.changes + remark)
 
     # ---- other trainers' files

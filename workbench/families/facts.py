@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.errors import ModelUnavailable
 from workbench.families import model_files
+from workbench.families.conditioning import NAMES
 from workbench.families.model import Model
-from workbench.families.told import NAMES
 from workbench.jobs import processes
 from workbench.paths import ASSETS, CODE
 from workbench.workspace import read_json
@@ -133,7 +133,7 @@ class ModelFacts:
     picture_tokens: int = 0  # tokens of a picture from the image encoder
     image_encoder_values: int = 0
     shown_bytes: int = 0  # timed_bytes of text-to-video runs that see their own first frame (first_frame_share)
-    told_bytes: int = 0  # timed_bytes of runs with given frames that replace latents (given)
+    given_bytes: int = 0  # timed_bytes of runs with given frames that replace latents (given)
     reference_bytes: int = 0  # timed_bytes of runs with references, whose tokens are at timestep 0
     reference_frames: int = 0  # latent frames of a reference; 0: as many as its clip
     second_text_width: int = 0  # text_width of a second text encoder; 0 without one
@@ -256,9 +256,9 @@ def model_facts(family: Family, model: Model, folder: Path | None) -> ModelFacts
         image_encoder_values=picture.values if picture else 0,
         auto=family.auto_dtype(found.stored),
         float32_vae=family.float32_vae,
-        told_bytes=family.timed_number * (in_channels == channels and any(kinds.get(name) == "" for name in NAMES)),
+        given_bytes=family.timed_number * (in_channels == channels and any(kinds.get(name) == "" for name in NAMES)),
         reference_bytes=family.timed_number * (kinds.get("reference") == ""),
-        reference_frames=int(family.told_as_one(model)),
+        reference_frames=int(family.joins_conditioning(model)),
         shown_bytes=family.timed_number * (family.own_first_frames is not None and model.task == "text-to-video"),
     )
 

@@ -15,10 +15,10 @@ time 0, and latent frame k is eight frames at (8 k - 7) / fps, as in the authors
 the config) and ComfyUI (causal_fix). LTX-Video-Trainer uses 8 k / fps for every model; this does not, so that training
 matches inference. Noise levels fall linearly, then quadratically. A first frame gets some noise, less at every step.
 
-Conditioning is laid out as in `ltx_told`. Since 0.9.5, frames that start later are as in LTXConditionPipeline: a
-picture becomes tokens in front of the latents', at the position of its frame; the first two latent frames of a video
-become such tokens, and the rest replace latents. A reference (in-context LoRA) goes in front of everything, as in
-LTX-Video-Trainer (ReferenceVideoTrainingStrategy).
+`ltx_conditioning` lays conditioning out. Since 0.9.5, frames that start later are as in LTXConditionPipeline: a picture
+becomes tokens in front of the latents', at the position of its frame; the first two latent frames of a video become
+such tokens, and the rest replace latents. A reference (in-context LoRA) goes in front of everything, as in LTX-Video-
+Trainer (ReferenceVideoTrainingStrategy).
 
 On a GPU everything runs in bfloat16, as the authors' configs say (precision), even if a folder holds float32. Latents
 stay float32 between denoising steps.
@@ -34,10 +34,12 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.families import lora_writing
 from workbench.families.base import ImageScale, OwnSetting
+from workbench.families.conditioning import NAMES as KINDS
+from workbench.families.conditioning import NOTHING
 from workbench.families.denoising import FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
-from workbench.families.ltx_told import (
+from workbench.families.ltx_conditioning import (
     EXTRA,
     LATER_TOKENS,
     NO_CHANNELS,
@@ -51,8 +53,6 @@ from workbench.families.model import ClipSize, Frames, Model, Shapes
 from workbench.families.model_files import config, index
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSettings
-from workbench.families.told import NAMES as KINDS
-from workbench.families.told import NOTHING
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ class LTXVideo(InContextFamily):
     def places(self, sizes: Sequence[int], device: torch.device, start: int | None, scale: float) -> torch.Tensor:
         return grid(sizes, device, start or 0, scale)
 
-    def told_to_sample(
+    def conditioning_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         import torch
@@ -436,11 +436,11 @@ class LTXVideo(InContextFamily):
         decoding = f"decode_timestep={DECODE_TIMESTEP}, decode_noise_scale={DECODE_NOISE}"
         return UsageExtras(arguments=f", frame_rate={model.fps:g}, {decoding}")
 
-    def usage_told(
-        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
+    def usage_conditioning(
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, kinds: Sequence[str]
     ) -> UsageExtras:
-        frames = [kind for kind in told if model.pipeline == CONDITION and kind in KINDS and kind != "mask"]
-        found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in frames])
+        frames = [kind for kind in kinds if model.pipeline == CONDITION and kind in KINDS and kind != "mask"]
+        found = super().usage_conditioning(model, folder, shape, extras, [kind for kind in kinds if kind not in frames])
         if not frames:
             return found
         instead = ", in place of image" if model.task == "image-to-video" else ""

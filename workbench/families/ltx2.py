@@ -22,7 +22,7 @@ s is drawn logit-normal around a mean that rises with the number of tokens, then
 quantiles lie at 0 and 1; a tenth of the draws is uniform. A first frame replaces the first latent frame, at timestep 0
 and without loss. Latents are the mean of the autoencoder's posterior. Positions are seconds and pixels.
 
-Conditioning is laid out as in `ltx_told`, with every frame that does not start the clip as tokens, as in diffusers'
+`ltx_conditioning` lays conditioning out, with every frame that does not start the clip as tokens, as in diffusers'
 LTX2InContextPipeline: a picture fills one frame, a reference has the clip's own positions.
 
 A sample has a sound, which the picture attends to. It is denoised together with the picture, from noise that is drawn
@@ -48,11 +48,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.families.base import ImageScale, OwnSetting
+from workbench.families.conditioning import NAMES as KINDS
+from workbench.families.conditioning import NOTHING
 from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
 from workbench.families.ltx2_loras import ATTENDING, FEEDING_FORWARD, FORMATS, NAMES, STREAMS
 from workbench.families.ltx2_sampling import JointDenoising, StretchedSchedule, perturbed_block, unpacked
-from workbench.families.ltx_told import EXTRA, NO_CHANNELS, PLACES, SPATIAL, TEMPORAL, InContextFamily, packed
+from workbench.families.ltx_conditioning import EXTRA, NO_CHANNELS, PLACES, SPATIAL, TEMPORAL, InContextFamily, packed
 from workbench.families.model import Frames, Model, Shapes
 from workbench.families.model_files import config, part_folder
 from workbench.families.model_inputs import (
@@ -75,8 +77,6 @@ from workbench.families.noise_schedules import (
     NoiseSettings,
 )
 from workbench.families.sound import Sound, spectrogram
-from workbench.families.told import NAMES as KINDS
-from workbench.families.told import NOTHING
 from workbench.families.usage import UsageExtras
 from workbench.workspace import read_json
 
@@ -344,7 +344,7 @@ class LTX2(InContextFamily):
     def given_kinds(self, model: Model) -> Mapping[str, str]:
         return {**dict.fromkeys((*KINDS, NOTHING, "reference"), ""), "control": NO_CHANNELS}
 
-    def told_to_sample(
+    def conditioning_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         """Draw the noise of all tokens at once, as the pipeline does."""
@@ -545,7 +545,7 @@ class LTX2(InContextFamily):
     def sound_noise(self, inputs: DenoiseInputs) -> torch.Tensor:
         """Draw the noise [1, tokens, C] of a sound as long as the picture, as the pipelines do after the picture's.
 
-        LTX2InContextPipeline, which `told_to_sample` draws like, draws token by token, the others channel by channel.
+        LTX2InContextPipeline, which `conditioning_to_sample` draws like, draws by token, the others by channel.
         """
         import torch
 
@@ -583,15 +583,15 @@ class LTX2(InContextFamily):
         )
         return UsageExtras(arguments=f"{arguments},\n    audio_guidance_scale=1.0, {', '.join(off)}", heard=True)
 
-    def usage_told(
-        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, told: Sequence[str]
+    def usage_conditioning(
+        self, model: Model, folder: Path, shape: tuple[int, int, int], extras: UsageExtras, kinds: Sequence[str]
     ) -> UsageExtras:
         """Give a reference in LTX2InContextPipeline, whose first frame is a condition."""
-        if "reference" not in told:
-            return super().usage_told(model, folder, shape, extras, told)
-        first = model.task == "image-to-video" or "first" in told
-        rest = [kind for kind in told if kind not in ("reference", "first")]
-        found = super().usage_told(model, folder, shape, extras, rest)
+        if "reference" not in kinds:
+            return super().usage_conditioning(model, folder, shape, extras, kinds)
+        first = model.task == "image-to-video" or "first" in kinds
+        rest = [kind for kind in kinds if kind not in ("reference", "first")]
+        found = super().usage_conditioning(model, folder, shape, extras, rest)
         arguments = found.arguments.replace(", image_crf=0", "") + (CONDITIONED if first else "") + REFERRED
         return replace(
             found,

@@ -11,7 +11,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 from workbench.families.denoising import DenoiseInputs, Denoising, StepOptions
-from workbench.families.ltx_told import EXTRA, packed
+from workbench.families.ltx_conditioning import EXTRA, packed
 from workbench.families.model_inputs import CallInputs, Given, Tensors
 from workbench.families.noise_schedules import FlowSchedule, NoiseSettings, float64_device, shifted
 

@@ -124,7 +124,7 @@ def run(family: Family, model: Model, folder: Path, transformer: Any, device: to
 
     Returns None for families and models whose inputs the test does not know: those that take more than text.
     """
-    if not family.tests_output or model.task != "text-to-video" or model.fixed_size or family.told_as_one(model):
+    if not family.tests_output or model.task != "text-to-video" or model.fixed_size or family.joins_conditioning(model):
         return None
     import torch
 

@@ -45,7 +45,7 @@ HERE = "Run this in the folder of this file."
 LOAD = '{loader}({source}, adapter_name="lora"{into})'
 BY_PIPELINE, BY_TRANSFORMER = LOADERS = "pipe.load_lora_weights", "pipe.transformer.load_lora_adapter"
 LAST = 'last_image=load_image("last_frame.png")'
-ALSO_TOLD = """
+ALSO_CONDITIONED = """
 
 # The LoRA was also trained with inputs that this pipeline does not take: {kinds}.
 # `workbench sample` takes them with {options}."""

@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ConfigError
 from workbench.families import lora_names, lora_writing, wan_comfyui, wan_vace
 from workbench.families.base import Family, ImageScale, OwnSetting
+from workbench.families.conditioning import NAMES as KINDS
+from workbench.families.conditioning import NOTHING, Conditioning
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.facts import ModelFacts, Part, VaeFacts
 from workbench.families.lora_writing import LoraFormat, passed_over_by_comfyui
@@ -54,8 +56,6 @@ from workbench.families.model_inputs import (
     umt5_parts,
 )
 from workbench.families.noise_schedules import AS_PUBLISHED, FlowSchedule, NoiseSchedule, NoiseSettings
-from workbench.families.told import NAMES as KINDS
-from workbench.families.told import NOTHING, Told
 from workbench.families.usage import UsageExtras
 from workbench.families.wan_models import FIRST, FIVE, MODELS, PAIR, VACE
 from workbench.workspace import read_object
@@ -260,7 +260,7 @@ class Wan(Family):
     def facts_of(self, model: Model, folder: Path | None) -> ModelFacts:
         found = super().facts_of(model, folder)
         if found.side:  # a side branch's input has no timesteps of its own
-            found = replace(found, told_bytes=0, reference_bytes=0)
+            found = replace(found, given_bytes=0, reference_bytes=0)
         return found if folder is None else replace(found, text_tokens=self.caption_length(folder))
 
     # ---- single files
@@ -371,10 +371,10 @@ class Wan(Family):
             return found | {name: "" if name == "first" else why for name in KINDS}
         return found | (dict.fromkeys(KINDS, "") if frames else {})
 
-    def told_as_one(self, model: Model) -> bool:
+    def joins_conditioning(self, model: Model) -> bool:
         return wan_vace.is_vace(self.part_config(model, "transformer"))
 
-    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
+    def encode_conditioning(self, vae: Any, image_encoder: Any, pixels: Conditioning) -> Tensors:
         """Return latents for "control" and "reference", and given frames.
 
         Given frames are latents "known" for 2.2 5B. For others they are the latents "beside", with everything unknown
@@ -382,26 +382,26 @@ class Wan(Family):
         ("image") and, if both ends of the clip are known, of the last ("last image").
         """
         if isinstance(image_encoder, wan_vace.Vace):
-            return image_encoder.encode(self, vae, told)
+            return image_encoder.encode(self, vae, pixels)
         found: dict[str, Tensor] = {}
-        if told.control is not None:
-            found["control"] = self.encode_video(vae, told.control)["mean"]
-        if told.reference is not None:
-            found["reference"] = self.encode_video(vae, told.reference)["mean"]
-        if (shown := told.shown) is None:
+        if pixels.control is not None:
+            found["control"] = self.encode_video(vae, pixels.control)["mean"]
+        if pixels.reference is not None:
+            found["reference"] = self.encode_video(vae, pixels.reference)["mean"]
+        if (shown := pixels.shown) is None:
             return found
         if vae.config.is_residual:
-            return found | {"known": self.encode_video(vae, shown[:, :, : len(told.known)])["mean"]}
+            return found | {"known": self.encode_video(vae, shown[:, :, : len(pixels.known)])["mean"]}
         found["beside"] = self.encode_video(vae, shown)["mean"]
-        found["mask"] = _mask(told, found["beside"])
+        found["mask"] = _mask(pixels, found["beside"])
         if image_encoder is not None:
-            ends = told.known[:1] or (0,)
-            ends += (told.frames - 1,) if {0, told.frames - 1} <= set(told.known) else ()
+            ends = pixels.known[:1] or (0,)
+            ends += (pixels.frames - 1,) if {0, pixels.frames - 1} <= set(pixels.known) else ()
             for name, frame in zip(("image", "last image"), ends, strict=False):
                 found[name] = _clip_states(image_encoder, shown[:, :, frame])
         return found
 
-    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
+    def conditioning(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """Draw nothing, since latents are the posterior's mean. `call` fills missing parts with zeros.
 
         Raises ConfigError for a reference of another size.
@@ -418,12 +418,12 @@ class Wan(Family):
         beside = torch.cat([tensors["mask"], tensors["beside"]], dim=1) if "beside" in tensors else None
         return Given(beside=beside, known=tensors.get("known"), tokens=tokens)
 
-    def told_to_sample(
+    def conditioning_to_sample(
         self, folder: Path, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         if wan_vace.INACTIVE in tensors:
             return wan_vace.given(tensors, None)
-        return super().told_to_sample(folder, tensors, latents_shape, noise, dtype)
+        return super().conditioning_to_sample(folder, tensors, latents_shape, noise, dtype)
 
     def check_given(self, transformer: Any, given: Given | None) -> None:
         if wan_vace.is_vace(transformer.config):
@@ -494,7 +494,7 @@ class Wan(Family):
         found = "as it was trained" if model.embedded else f"as the authors generate{sizes}"
         shift = OwnSetting(own, found) if own else OwnSetting("the scheduler's own")
         experts = {"expert": OwnSetting(), "guidance_scale_2": scale} if model.boundary else {}
-        side = {"conditioning_scale": OwnSetting()} if self.told_as_one(model) else {}
+        side = {"conditioning_scale": OwnSetting()} if self.joins_conditioning(model) else {}
         return {  # a reference must be as large as the clip, to have the same positions
             **{name: own for name, own in common.items() if name != "reference_downscale"},
             **side,
@@ -593,14 +593,16 @@ class Wan(Family):
             arguments="" if (tokens := self.caption_length(folder)) == self.text_tokens else CAPTION.format(tokens),
         )
 
-    def usage_told(
-        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
+    def usage_conditioning(
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, kinds: Sequence[str]
     ) -> UsageExtras:
         transformer = self.part_config(model, "transformer")
         if wan_vace.is_vace(transformer):
-            return wan_vace.usage_told(extras, shape, told)
-        found = super().usage_told(model, folder, shape, extras, [kind for kind in told if kind != "reference"])
-        if "reference" in told:
+            return wan_vace.usage_conditioning(extras, shape, kinds)
+        found = super().usage_conditioning(
+            model, folder, shape, extras, [kind for kind in kinds if kind != "reference"]
+        )
+        if "reference" in kinds:
             frames, height, width = shape
             calls = "\n".join(f"in_context(pipe.{expert.part})" for expert in model.experts)
             code = IN_CONTEXT.format(frames=frames, height=height, width=width, transformers=calls)
@@ -700,7 +702,7 @@ def _clip_states(image_encoder: Any, images: Tensor) -> Tensor:
     return found
 
 
-def _mask(told: Told, latents: Tensor) -> Tensor:
+def _mask(pixels: Conditioning, latents: Tensor) -> Tensor:
     """Return which latents are known in which of their four frames, [B, 4, f, h, w]; the first frame counts four times.
 
     A latent is known in a frame if all of its pixels are.
@@ -708,11 +710,11 @@ def _mask(told: Told, latents: Tensor) -> Tensor:
     import torch
 
     (count, _, frames, *size) = latents.shape
-    cells = latents.new_zeros(count, told.frames, *size)
-    if told.mask is None:
-        cells[:, list(told.known)] = 1
+    cells = latents.new_zeros(count, pixels.frames, *size)
+    if pixels.mask is None:
+        cells[:, list(pixels.known)] = 1
     else:
-        unknown = 1 - told.mask[:, 0].to(latents)
+        unknown = 1 - pixels.mask[:, 0].to(latents)
         cells = 1 - torch.nn.functional.adaptive_max_pool2d(unknown, tuple(size))
     every = torch.cat([cells[:, :1].expand(-1, MASK, -1, -1), cells[:, 1:]], dim=1)
     return every.unflatten(1, (frames, MASK)).transpose(1, 2).contiguous()

@@ -27,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from workbench.families.conditioning import BESIDE, NAMES, NOTHING, Conditioning
 from workbench.families.denoising import DenoiseInputs
 from workbench.families.model_inputs import CallInputs, Given, ModelInputs, Tensors
-from workbench.families.told import BESIDE, NAMES, NOTHING, Told
 from workbench.families.usage import UsageExtras
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def is_vace(transformer: Mapping[str, Any]) -> bool:
 class Vace:
     """Takes the image encoder's place, to encode conditioning."""
 
-    def encode(self, family: Family, vae: Any, told: Told) -> Tensors:
+    def encode(self, family: Family, vae: Any, pixels: Conditioning) -> Tensors:
         """Return, of these, what there is conditioning for.
 
         A clip's "inactive" and "reactive" latents [B, C, f, h, w], only the first if both are gray; its "vace mask"
@@ -66,20 +66,20 @@ class Vace:
         import torch
 
         found: dict[str, torch.Tensor] = {}
-        if told.reference is not None:
-            pictures = told.reference.split(1, dim=2)
+        if pixels.reference is not None:
+            pictures = pixels.reference.split(1, dim=2)
             found[REFERENCE] = torch.cat([family.encode_video(vae, one)["mean"] for one in pictures], dim=2)
-        like = told.control if told.video is None else told.video
+        like = pixels.control if pixels.video is None else pixels.video
         if like is None:
             return found
-        known = told.mask
+        known = pixels.mask
         if known is None:
             known = like.new_zeros(len(like), 1, *like.shape[2:])
-            known[:, :, list(told.known)] = 1
-        shown = torch.zeros_like(like) if told.shown is None else told.shown
-        rest = torch.zeros_like(like) if told.control is None else told.control * (1 - known)
+            known[:, :, list(pixels.known)] = 1
+        shown = torch.zeros_like(like) if pixels.shown is None else pixels.shown
+        rest = torch.zeros_like(like) if pixels.control is None else pixels.control * (1 - known)
         found[INACTIVE] = family.encode_video(vae, shown)["mean"]
-        if told.control is not None or told.mask is not None or told.known:  # else both are gray
+        if pixels.control is not None or pixels.mask is not None or pixels.known:  # else both are gray
             found[REACTIVE] = family.encode_video(vae, rest)["mean"]
         found[MASK] = folded(1 - known[:, 0], found[INACTIVE].shape[2:]).byte()
         return found
@@ -168,7 +168,7 @@ def to_denoise(inputs: DenoiseInputs, reference: torch.Tensor) -> DenoiseInputs:
 
 # ---- model cards
 
-TOLD = """
+CONDITIONING = """
 
 # The conditioning: `shown` is 0.5 (gray) where nothing is known, `made` is 1 where the model generates.
 import numpy as np
@@ -200,19 +200,19 @@ LINES = {
 ALSO = "# The LoRA was also trained with {kinds}: put what is known into `shown`, and 0 into `made` there.\n"
 
 
-def usage_told(extras: UsageExtras, shape: tuple[int, int, int], told: Sequence[str]) -> UsageExtras:
-    """Add the card's code for the first kind of given frames in `told`, and for a control and a reference in it."""
-    if not told:
+def usage_conditioning(extras: UsageExtras, shape: tuple[int, int, int], kinds: Sequence[str]) -> UsageExtras:
+    """Add the card's code for the first kind of given frames in `kinds`, and for a control and a reference in it."""
+    if not kinds:
         return extras
     frames, height, width = shape
-    kinds = [kind for kind in told if kind in NAMES]
-    lines = [LINES[kind] for kind in (*kinds[:1], *(["control"] if "control" in told else []))]
+    given = [kind for kind in kinds if kind in NAMES]
+    lines = [LINES[kind] for kind in (*given[:1], *(["control"] if "control" in kinds else []))]
     arguments, changes = "", ""
     if lines:
-        more = ALSO.format(kinds=", ".join(kinds[1:])) if kinds[1:] else ""
-        changes = TOLD.format(frames=frames, height=height, width=width) + more + "\n".join(lines)
+        more = ALSO.format(kinds=", ".join(given[1:])) if given[1:] else ""
+        changes = CONDITIONING.format(frames=frames, height=height, width=width) + more + "\n".join(lines)
         arguments = ", video=shown, mask=made"
-    if "reference" in told:
+    if "reference" in kinds:
         arguments += ', reference_images=load_image("reference.png")'
     helpers = ("load_image", "load_video") if lines else ("load_image",)
     return replace(

@@ -160,7 +160,7 @@ class RunSizes:
             return replace(joint, table=facts.position_bytes)
         rates = known.CROSS_SINGLE if single else known.CROSS_MIXED
         shown = 0 if settings.first_frame_share == 0 or settings.tells else facts.shown_bytes
-        shown = max(shown, facts.told_bytes if settings.given else 0)
+        shown = max(shown, facts.given_bytes if settings.given else 0)
         shown = max(shown, facts.reference_bytes if settings.reference else 0)
         inside = max((one.outputs for one in facts.linears if one.in_blocks and one.on == "video"), default=0)
         wide, timed = rates.within * inside / facts.width, 6.0 * (facts.timed_bytes or shown)
@@ -400,7 +400,7 @@ def disk_gb(run: RunSizes, clips: int, steps: int) -> dict[str, float]:
     count, channels, tall, wide = facts.latents(frames, height, width)
     moments = 2 * 4 * count * channels * tall * wide * (1 + (settings.horizontal_flip > 0))
     image = 3 * height * width if model.task == "image-to-video" and not settings.tells else 0
-    companions = settings.ways_told + settings.has_pairs
+    companions = settings.conditioning_ways + settings.has_pairs
     image += companions * (moments // 2 + 4 * 4 * count * tall * wide)  # latents without variance, and a mask
     caption = facts.text_tokens * facts.text_width * run.number
     checkpoint = run.trained * (4 + STATES[settings.optimizer] + (4 if settings.ema_decay else 0))

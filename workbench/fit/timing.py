@@ -108,7 +108,8 @@ def times(run: RunSizes, clips: int) -> RunTimes:
     text = 2.0 * facts.text_encoder_values * facts.text_tokens / rate
     parts = {
         "starting": known.START_SECONDS + (facts.values + facts.text_encoder_values) * 2 / known.LOADING_BYTES,
-        "encoding": clips * ((1 + settings.ways_told + settings.has_pairs) * encoding_operations(run) / rate + text),
+        "encoding": clips
+        * ((1 + settings.conditioning_ways + settings.has_pairs) * encoding_operations(run) / rate + text),
         "training": steps * step,
     }
     if settings.evaluate_every:

@@ -76,7 +76,7 @@ def readme_text(facts: Facts, repo_id: str, license: str = "", also: str = "", i
     scale = facts.settings.image_latent_scale if facts.settings else "pipeline"
     seed = facts.previews[0].seed if facts.previews else 0
     if facts.family.has_pipeline:
-        told = facts.settings.told_kinds if facts.settings else ()
+        told = facts.settings.conditioning_kinds if facts.settings else ()
         used = usage_of(facts.family, facts.generated_with, first, facts.shape, scale, facts.experts, told)
         if facts.previews:  # reproduce the first one, with its seed and its pictures
             call = {**used.call, "generator": GENERATOR.format(seed)}
@@ -221,18 +221,18 @@ def usage_of(
     shape: tuple[int, int, int],
     image_scale: ImageScale = "pipeline",
     experts: Sequence[str] = (),
-    told: Sequence[str] = (),
+    kinds: Sequence[str] = (),
 ) -> Usage:
     """Return code that generates a video; a simpler version if it needs model files that are not on this disk.
 
     Args:
         shape: (frames, height, width).
         experts: the experts that the LoRA is for, if the model has two.
-        told: the kinds of given frames that it was trained with.
+        kinds: the kinds of given frames that it was trained with.
     """
     folder = family.on_disk(model) or Path(model.source)  # a family that needs missing configs raises below
     with contextlib.suppress(ModelUnavailable, KeyError):
-        return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale, experts, told=told))
+        return read(family.usage(model, folder, "lora.safetensors", prompt, shape, image_scale, experts, kinds=kinds))
     frames, height, width = shape
     call = {"image": IMAGE} if model.task == "image-to-video" else {}
     call |= {"prompt": repr(prompt), "num_frames": str(frames), "height": str(height), "width": str(width)}

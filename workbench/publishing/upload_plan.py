@@ -245,7 +245,7 @@ def lora_upload(workspace: Workspace, lora: LibraryLora, settings: LoraPush) -> 
         in_comfyui = next((Path(name).name for name in comfyui), "")
         text = readme_text(facts, settings.repo_id, settings.license, ALSO if also.is_file() else "", in_comfyui)
         files[README] = text.encode()
-    files |= _previews(facts.previews, model, facts.settings.told_kinds if facts.settings else ())
+    files |= _previews(facts.previews, model, facts.settings.conditioning_kinds if facts.settings else ())
     about = {"rank": lora.rank, "alpha": lora.alpha, "trigger_word": lora.trigger, "steps": lora.steps}
     files[CONFIG] = _config(model, about, facts.settings)
     unchanged: dict[str, str] = {}
@@ -343,7 +343,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
     check_links(workspace, [found.folder / name for name in files] + videos)
     if not files:
         raise DataError(f"{found.title} has lost its folder {trained}: there is nothing to publish")
-    files |= _previews(previews, base, chosen.told_kinds)
+    files |= _previews(previews, base, chosen.conditioning_kinds)
     if settings.model_card:
         prompt = previews[0].prompt if previews else "..."
         shape = (chosen.frames or base.frames, chosen.height or base.height, chosen.width or base.width)
@@ -357,7 +357,7 @@ def full_model_upload(workspace: Workspace, found: FullModel, settings: LoraPush
             chosen.image_latent_scale,
             [chosen.expert],
             settings.repo_id,
-            told=chosen.told_kinds,
+            kinds=chosen.conditioning_kinds,
         )
         widget = [{"text": one.prompt or "-", "output": {"url": sample_name(n)}} for n, one in enumerate(previews)]
         card = model_card(

@@ -20,10 +20,10 @@ from workbench.clips.records import INFO, METADATA
 from workbench.display.quantities import counted, listed
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import ResolvedModel
+from workbench.families.conditioning import BESIDE, NOTHING
 from workbench.families.model import Model
 from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, SOUND_ONLY
 from workbench.families.settings import check_own
-from workbench.families.told import BESIDE, NOTHING
 from workbench.jobs import platform
 from workbench.jobs.devices import Device, gpus
 from workbench.runs import optimizer_options
@@ -133,7 +133,7 @@ def _check_preview_frames(settings: TrainSettings, model: Model) -> None:
     except ConfigError as error:
         raise ConfigError.about(f"preview_{error}") from error
     whole_clip = settings.condition == "low resolution" or settings.condition_frames == "every"
-    shown = settings.tells or settings.sound in GIVEN_STREAM or settings.resolved.family.told_as_one(model)
+    shown = settings.tells or settings.sound in GIVEN_STREAM or settings.resolved.family.joins_conditioning(model)
     if shown or (model.task == "image-to-video" and whole_clip):
         raise ConfigError.about(
             f"preview_frames is {frames}, but previews of this run get a whole clip, which sets their length: leave "

@@ -244,7 +244,7 @@ def load_data(workspace: Workspace, settings: TrainSettings, hashed: bool = True
             soften = settings.mask_soften
             items = [replace(item, mask=masks.get(item.plan.clip.mask, ""), soften=soften) for item in items]
         if settings.tells or settings.has_pairs:
-            items = [replace(item, told=_told_files(item.plan.clip, settings)) for item in items]
+            items = [replace(item, told=_conditioning_files(item.plan.clip, settings)) for item in items]
         items, mute = _with_sound(settings, role, source.name, items)
         left_out += mute
         known = {item.path: item.plan.clip.sha256 or item.plan.clip.id for item in items}
@@ -459,9 +459,9 @@ def _missing_companion(dataset: Path, clip: Clip, settings: TrainSettings) -> st
     return ""
 
 
-def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
+def _conditioning_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
     """List the companion files of a clip that the run uses for conditioning, relative to the dataset's folder."""
-    kinds = {*settings.told_kinds, *(["reference"] if settings.has_pairs else [])}
+    kinds = {*settings.conditioning_kinds, *(["reference"] if settings.has_pairs else [])}
     begins, ends = {"first", "first+last", "prefix", "keyframes"}, {"last", "first+last", "suffix", "keyframes"}
     names = [getattr(clip, kind) for kind in ("control", "reference", "mask") if kind in kinds]
     names += [clip.first_frame] if kinds & begins else []
@@ -471,7 +471,7 @@ def _told_files(clip: Clip, settings: TrainSettings) -> tuple[str, ...]:
 
 def _check_references(settings: TrainSettings, model: Model, items: Sequence[RunClip]) -> None:
     """Refuse references that cannot share a batch, and sizes that cannot be scaled down. Raises ConfigError."""
-    if settings.resolved.family.told_as_one(model):
+    if settings.resolved.family.joins_conditioning(model):
         if video := next((item for item in items if not item.plan.clip.reference.endswith(".png")), None):
             sentence = f"the reference of {video.name} is a video, and {model.title} takes images"
             raise ConfigError.about(f"reference is on, but {sentence}: replace it with a PNG image")

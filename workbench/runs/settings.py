@@ -14,11 +14,11 @@ from pydantic import field_validator
 
 from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
+from workbench.families.conditioning import BESIDE, GivenShare, parse_given
 from workbench.families.denoising import FEWEST_COMPUTED, Curve
 from workbench.families.model_inputs import PICTURE_FOR_SOUND, SOUND_FOR_PICTURE, SOUND_ONLY
 from workbench.families.noise_schedules import Density, TrainPart
 from workbench.families.settings import NamesModel
-from workbench.families.told import BESIDE, GivenShare, parse_given
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -226,14 +226,14 @@ class ToldSettings(Settings):
         return parse_given(self.given)
 
     @property
-    def told_kinds(self) -> tuple[str, ...]:
-        """The kinds of conditioning in use, by their names in `families.told`."""
+    def conditioning_kinds(self) -> tuple[str, ...]:
+        """The kinds of conditioning in use, by their names in `families.conditioning`."""
         names = [one.kind.name for one in self.given_shares]
         names += [name for name in BESIDE if getattr(self, name)]
         return tuple(dict.fromkeys(names))
 
     @property
-    def ways_told(self) -> int:
+    def conditioning_ways(self) -> int:
         """How many extra views of each clip are encoded for its conditioning."""
         return len(self.given) + self.control + self.reference
 
@@ -827,10 +827,10 @@ class TrainSettings(
     ALSO = OTHER_NAMES
 
     @property
-    def told_kinds(self) -> tuple[str, ...]:
+    def conditioning_kinds(self) -> tuple[str, ...]:
         """The kinds of conditioning in use, as in `ToldSettings`; "picture" or "sound" for a given stream."""
         stream = {SOUND_FOR_PICTURE: ("picture",), PICTURE_FOR_SOUND: ("sound",)}.get(self.sound, ())
-        return (*super().told_kinds, *stream)
+        return (*super().conditioning_kinds, *stream)
 
     @property
     def is_dora(self) -> bool:

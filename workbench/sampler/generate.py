@@ -32,18 +32,19 @@ from workbench.clips.frame_plan import shape_for
 from workbench.clips.records import file_sha256
 from workbench.families import settled_model
 from workbench.families.base import Family
+from workbench.families.conditioning import as_clip
 from workbench.families.denoising import DenoiseInputs, OnStep, no_step
 from workbench.families.lora_files import DROPPED_KEY, REFERENCE_KEY
 from workbench.families.model import Expert, Model
 from workbench.families.model_inputs import Tensors
 from workbench.families.sound import Sound
-from workbench.families.told import as_clip
 from workbench.jobs.devices import Device
 from workbench.jobs.torch_devices import free_memory, make_current
 from workbench.sampler import offload_plan
 from workbench.sampler.adapters import Experts
 from workbench.sampler.inputs import (
     SampleInputs,
+    conditioning_from,
     first_frames,
     given_back,
     given_frames,
@@ -51,7 +52,6 @@ from workbench.sampler.inputs import (
     inputs_of,
     last_frames,
     read_picture,
-    told_beforehand,
 )
 from workbench.sampler.loras import Lora, fetched, read_header
 from workbench.sampler.samples import NOISE, SOUND, read_latents, write_latents
@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-# Record key -> setting whose file is hashed: HASHED always, with None for no file; TOLD only if there is a file.
+# Record key -> setting whose file is hashed: HASHED always, None for no file; CONDITIONING only if there is a file.
 HASHED = {"image_sha256": "image", "video_sha256": "video", "continued_sha256": "continue_from"}
-TOLD = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
-TOLD |= {f"{name}_sha256": name for name in ("given_sound", "given_video")}
+CONDITIONING = {f"{name}_sha256": name for name in ("continue_to", "last_image", "mask", "control", "reference")}
+CONDITIONING |= {f"{name}_sha256": name for name in ("given_sound", "given_video")}
 DecodingMethod = Literal["whole", "tiles", "processor"]
 METHODS: tuple[DecodingMethod, ...] = ("whole", "tiles", "processor")
 # Latent previews: squares per row and column of the calibration picture, a square's side in latents, the regression's
@@ -343,7 +343,7 @@ class Sampler:
         size = (shape.height, shape.width)
         found: dict[str, Any] = {}
         picture = read_picture(named_paths.resolve(settings.image, "image"), *size) if settings.image else None
-        tells = bool(settings.told) or self.family.told_as_one(self.model)
+        tells = bool(settings.conditioning) or self.family.joins_conditioning(self.model)
         if not (settings.continue_from or settings.video or picture is not None or tells):
             return {}
         last = None
@@ -368,8 +368,10 @@ class Sampler:
             of_image = self.model.task == "image-to-video"
             if tells or (picture is not None and settings.image and not of_image):
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
-                told = self.family.encode_told(self._vae, encoder, told_beforehand(inputs, last, downscale))
-                found["given"] = self.family.told_to_sample(self.folder, told, latents_shape, noise, self._vae_dtype)
+                told = self.family.encode_conditioning(self._vae, encoder, conditioning_from(inputs, last, downscale))
+                found["given"] = self.family.conditioning_to_sample(
+                    self.folder, told, latents_shape, noise, self._vae_dtype
+                )
             elif picture is not None and of_image:
                 encoder = self.family.load_image_encoder(self.folder, self._torch_device, self._vae_dtype)
                 pixels = as_clip(picture)[:, :, 0]
@@ -423,7 +425,7 @@ class Sampler:
                 key: file_sha256(named_paths.resolve(given[name])) if given[name] else None
                 for key, name in HASHED.items()
             },
-            **{key: file_sha256(named_paths.resolve(given[name])) for key, name in TOLD.items() if given[name]},
+            **{key: file_sha256(named_paths.resolve(given[name])) for key, name in CONDITIONING.items() if given[name]},
             "kept_frames": inputs.kept_frames,
             "scheduler": inputs.scheduler,
             **{name: value for name, value in optional.items() if value is not None},

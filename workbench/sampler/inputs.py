@@ -23,11 +23,11 @@ from workbench.clips.sound import Samples, read_sound
 from workbench.errors import ConfigError, DataError
 from workbench.families import settle
 from workbench.families.base import Family
+from workbench.families.conditioning import BESIDE, NOTHING, Conditioning, GivenKind, as_clip, conditioning_of, on_white
 from workbench.families.denoising import Guidance
 from workbench.families.model import Model
 from workbench.families.settings import check_own
 from workbench.families.sound import Sound
-from workbench.families.told import BESIDE, NOTHING, GivenKind, Told, as_clip, on_white, told_of
 from workbench.sampler.loras import Lora, absolute, read_header, resolve
 from workbench.sampler.settings import INPUT_FILES, Kind, SampleSettings, parse_keyframes
 from workbench.workspace import Workspace, named_paths, replacing
@@ -148,9 +148,9 @@ def _check_keyframes(settings: SampleSettings, shape: Shape) -> None:
         check_picture(named_paths.resolve(file, "keyframes"), "keyframes")
 
 
-def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
+def _check_conditioning(family: Family, model: Model, settings: SampleSettings) -> None:
     """Refuse conditioning that the model does not take or that contradicts itself."""
-    for kind, setting in settings.told.items():
+    for kind, setting in settings.conditioning.items():
         if why := family.refusal(model, kind):
             value = ", ".join(settings.keyframes) if setting == "keyframes" else getattr(settings, setting)
             raise ConfigError.of(setting, f"{setting} is {value}, {why}")
@@ -170,11 +170,13 @@ def _check_told(family: Family, model: Model, settings: SampleSettings) -> None:
 def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> None:
     """Refuse a first frame that the model does not take, a missing one that it needs, and files that cannot be used."""
     from_image = model.task == "image-to-video"
-    _check_told(family, model, settings)
+    _check_conditioning(family, model, settings)
     if settings.image and not from_image and family.refusal(model, "first"):
         sentence = f"image is {settings.image}, {model.title} starts from the prompt alone: leave it empty"
         raise ConfigError.of("image", sentence)
-    begins = settings.image or settings.continue_from or settings.given_video or settings.told.keys() - set(BESIDE)
+    begins = (
+        settings.image or settings.continue_from or settings.given_video or settings.conditioning.keys() - set(BESIDE)
+    )
     if from_image and not begins and family.refusal(model, NOTHING):
         raise ConfigError.of("image", f"image is empty, {model.title} starts from a first frame: give a picture file")
     if settings.image:
@@ -193,7 +195,7 @@ def _check_pictures(family: Family, model: Model, settings: SampleSettings) -> N
             check_video(named_paths.resolve(file, name), name)
     if settings.reference:
         path = named_paths.resolve(settings.reference, "reference")
-        if family.told_as_one(model) and not media.is_picture(path):
+        if family.joins_conditioning(model) and not media.is_picture(path):
             sentence = f"{model.title} takes a picture: give a PNG, JPEG, WebP or BMP file"
             raise ConfigError.of("reference", f"reference is {path.name}, but {sentence}")
         (check_picture if media.is_picture(path) else check_video)(path, "reference")
@@ -341,7 +343,7 @@ def last_frames(path: Path, count: int, fps: float, height: int, width: int) -> 
     return _frames(path, wanted, height, width, "continue_from")
 
 
-def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: int = 1) -> Told:
+def conditioning_from(inputs: SampleInputs, taken_over: Pixels | None, downscale: int = 1) -> Conditioning:
     """Read a sample's conditioning, in pixels.
 
     Args:
@@ -356,7 +358,7 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
     settings, shape = inputs.settings, inputs.shape
     size = (shape.height, shape.width)
     family, model = settings.resolved
-    as_one = family.told_as_one(model)
+    as_one = family.joins_conditioning(model)
 
     def video(setting: str, smaller: int = 1) -> torch.Tensor:
         path = named_paths.resolve(getattr(settings, setting), setting)
@@ -379,7 +381,7 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
         reference = video("reference", downscale)
     if settings.mask:
         mask = (video("mask").mean(1, keepdim=True) + 1) / 2
-        told = told_of(GivenKind("mask", side=settings.mask_keeps), video("video"), mask)
+        told = conditioning_of(GivenKind("mask", side=settings.mask_keeps), video("video"), mask)
         return told.changed(control=control, reference=reference)
     pictures = {frame: (file, "keyframes") for frame, file in parse_keyframes(settings.keyframes).items()}
     pictures |= {0: (settings.image, "image")} if settings.image else {}
@@ -396,11 +398,11 @@ def told_beforehand(inputs: SampleInputs, taken_over: Pixels | None, downscale: 
         follows = as_clip(first_frames(path, count, shape.fps, *size, "continue_to"))
         known = {**{shape.frames - count + frame: follows[0, :, frame] for frame in range(count)}, **known}
     if not known and not as_one:
-        return Told(shape.frames, control=control, reference=reference)
+        return Conditioning(shape.frames, control=control, reference=reference)
     clip = torch.zeros(1, 3, shape.frames, *size)
     for frame, pixels in known.items():
         clip[0, :, frame] = pixels
-    return Told(shape.frames, tuple(sorted(known)), clip, control=control, reference=reference)
+    return Conditioning(shape.frames, tuple(sorted(known)), clip, control=control, reference=reference)
 
 
 def _times(path: Path, setting: str) -> list[float]:

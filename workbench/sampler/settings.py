@@ -11,9 +11,9 @@ from pydantic import field_validator
 
 from workbench.errors import ConfigError
 from workbench.families import default_model, known_model
+from workbench.families.conditioning import BESIDE
 from workbench.families.denoising import Curve
 from workbench.families.settings import NamesModel
-from workbench.families.told import BESIDE
 from workbench.jobs.devices import DeviceChoice
 from workbench.settings import Settings, field
 
@@ -240,8 +240,8 @@ class SampleSettings(NamesModel):
         return value
 
     @property
-    def told(self) -> dict[str, str]:
-        """Return conditioning kind (`families.told`) -> the setting that gives it, except for a first frame alone."""
+    def conditioning(self) -> dict[str, str]:
+        """Return kind of `families.conditioning` -> the setting that gives it, except for a first frame alone."""
         found: dict[str, str] = {}
         if self.mask:
             found["mask"] = "mask"
@@ -378,7 +378,7 @@ def _guided(values: Mapping[str, Any]) -> bool:
 
 
 def _accepts(kind: str, task: str) -> Callable[[Mapping[str, Any]], bool]:
-    """Return a check that fails for known models of a task that refuse a kind of conditioning (`families.told`)."""
+    """Return a check that fails for known models of a task that refuse a kind of `families.conditioning`."""
 
     def accepts(values: Mapping[str, Any]) -> bool:
         found = known_model(str(values["model"]))

@@ -24,10 +24,10 @@ from workbench.display import inline_html
 from workbench.errors import DataError
 from workbench.families import find_model
 from workbench.families.base import Family
+from workbench.families.conditioning import as_clip
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.settings import NamesModel
-from workbench.families.told import as_clip
 from workbench.jobs import processes, queue
 from workbench.jobs.devices import Device, DeviceChoice, pick_device
 from workbench.jobs.snapshot import JobSnapshot

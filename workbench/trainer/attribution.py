@@ -35,7 +35,7 @@ from workbench.runs.frozen_loras import frozen_loras, identities
 from workbench.runs.settings import TrainSettings
 from workbench.sampler.samples import Sample
 from workbench.trainer.batch_inputs import BatchInputs
-from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Damaged, Piece, encoder_of, precision_of, view_of
+from workbench.trainer.encoder import CONDITIONING, NO_CONDITIONING, Damaged, Piece, encoder_of, precision_of, view_of
 from workbench.trainer.trainable import LORA, FrozenLoras, Trainable, apply_memory_levels, begins_on_host
 from workbench.workspace import Workspace, read_json
 from workbench.workspace.records import key_of
@@ -174,7 +174,7 @@ class Gradients:
 
         captions = [item.caption for item in items if not item.given_text]
         self.encoder.encode_captions([*captions, self.model.negative_prompt, ""], progress)
-        views = ["clip", TOLD_NOTHING if view == TOLD else view]
+        views = ["clip", NO_CONDITIONING if view == CONDITIONING else view]
         pieces = [Piece(item, one) for item in items for one in dict.fromkeys(views)]
         self.encoder.encode_clips([*pieces, *(Piece(item, "mask") for item in items if item.mask)], progress)
         self.inputs = BatchInputs(self.encoder, self.model, self.data, settings)
@@ -241,7 +241,7 @@ class Gradients:
         what = {name: getattr(settings, name) for name in ("seed", "alpha", "rslora", "mask_floor", "loss_mask")}
         what |= {"clip": encoder.clip_key(item), "caption": item.caption, "lora": self._lora, "mask": item.mask}
         view = view_of(self.model, settings)
-        what |= {"shown": encoder.clip_key(item, "clip" if view == TOLD else view), "model": self.model.id}
+        what |= {"shown": encoder.clip_key(item, "clip" if view == CONDITIONING else view), "model": self.model.id}
         return key_of(what | {"frozen": identities(self.frozen.loras), GRADIENT: [VERSION, SIZE, LEVELS, DRAWS]})
 
 

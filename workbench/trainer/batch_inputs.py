@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from workbench.families.conditioning import GivenKind, drawn, largest
 from workbench.families.model import Model
 from workbench.families.model_inputs import (
     PICTURE_FOR_SOUND,
@@ -35,19 +36,18 @@ from workbench.families.model_inputs import (
     Tensors,
 )
 from workbench.families.noise_schedules import DEFAULTS, NoiseSettings
-from workbench.families.told import GivenKind, drawn, largest
 from workbench.jobs.torch_devices import free_memory, to_device
 from workbench.runs.checks import refuse_empty
 from workbench.runs.data import Batches, RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.encoder import (
+    CONDITIONING,
     DRIFT_INPUTS,
     FIRST_FRAME,
     MASK,
+    NO_CONDITIONING,
     OPPOSITE,
     SOUND,
-    TOLD,
-    TOLD_NOTHING,
     Encoder,
     Piece,
     View,
@@ -130,7 +130,7 @@ class BatchInputs:
         )
         self.schedule = self._family.noise_schedule(self._folder, self._device, chosen)
         self._batches, self._stride = Batches(data, settings), stride
-        self.told_as_one = self._family.told_as_one(model)
+        self.joins_conditioning = self._family.joins_conditioning(model)
         self.view, self._shares = view_of(model, settings), settings.given_shares
         # The share of clips that get no picture.
         self._hidden = self._family.image_dropout if settings.image_dropout is None else settings.image_dropout
@@ -245,11 +245,11 @@ class BatchInputs:
 
     def _shown(self, items: Sequence[RunClip], flipped: Sequence[bool], kind: GivenKind | None) -> Tensors:
         """Return the encoded conditioning of clips of one shape. A kind that would give every frame gives none."""
-        if self.view != TOLD:
+        if self.view != CONDITIONING:
             return self._views(items, flipped, self.view) if self.view in ("low resolution", "picture") else {}
         if kind is not None and not kind.leaves_something(len(items[0].plan.indices)):
             kind = None
-        views = views_of(self._settings, kind, self.told_as_one)
+        views = views_of(self._settings, kind, self.joins_conditioning)
         return {name: tensor for view in views for name, tensor in self._views(items, flipped, view).items()}
 
     def _given(
@@ -261,8 +261,8 @@ class BatchInputs:
             pictures: Which clips keep their picture, [B]; None for one clip that does.
             prefix: What the noise's purpose begins with.
         """
-        if self.view == TOLD:
-            return self._as_told(shown, shape, f"{prefix}told", *indices)
+        if self.view == CONDITIONING:
+            return self._as_conditioning(shown, shape, f"{prefix}told", *indices)
         count, kept = (1, None) if pictures is None else (len(pictures), to_device(pictures, self._device))
         if self.view == "picture":
             one_frame = self._noise(count, self._family.one_frame(shape), f"{prefix}picture", *indices)
@@ -277,18 +277,22 @@ class BatchInputs:
         return kind if kind is not None and kind.leaves_something(len(item.plan.indices)) else None
 
     @property
-    def untold(self) -> bool:
+    def unconditioned(self) -> bool:
         """Whether the run sets no conditioning, for a model that still needs an input that says so."""
-        return self.view == TOLD and not self._settings.tells
+        return self.view == CONDITIONING and not self._settings.tells
 
     def nothing(self, item: RunClip) -> Given | None:
         """Return the model's input for no conditioning; None if the model needs no such input."""
-        if not self.told_as_one:
+        if not self.joins_conditioning:
             return None
-        return self._as_told(self._views([item], [False], TOLD_NOTHING), self.latents_shape(item), "told nothing")
+        return self._as_conditioning(
+            self._views([item], [False], NO_CONDITIONING), self.latents_shape(item), "told nothing"
+        )
 
-    def _as_told(self, shown: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
-        return self._family.told(self._on_device(shown), shape, self._generator(purpose, *indices), torch.float32)
+    def _as_conditioning(self, shown: Tensors, shape: tuple[int, ...], purpose: str, *indices: int) -> Given:
+        return self._family.conditioning(
+            self._on_device(shown), shape, self._generator(purpose, *indices), torch.float32
+        )
 
     def _frame_moments(self, number: int) -> Tensors:
         """Encode the first frames of this batch and, on a GPU, of the next ones while the VAE is there.
@@ -336,8 +340,8 @@ class BatchInputs:
             noise = torch.zeros(1, *self._family.one_frame(shape), device=self._device)
             hidden = torch.zeros(1, dtype=torch.bool, device=self._device)
             given = self._family.given(image, noise, shape, hidden)
-        elif self.view == TOLD:
-            given = self.nothing(item) or self._as_told({}, shape, "told nothing")
+        elif self.view == CONDITIONING:
+            given = self.nothing(item) or self._as_conditioning({}, shape, "told nothing")
         elif self.view != "clip":
             given = Given(beside=torch.zeros(1, *shape, device=self._device))
         for caption in captions:
@@ -371,7 +375,7 @@ class BatchInputs:
     def _fixed_given(self, item: RunClip) -> Given | None:
         if self.view == "clip":
             return None
-        key = self._encoder.clip_key(item, "clip" if self.view == TOLD else self.view)
+        key = self._encoder.clip_key(item, "clip" if self.view == CONDITIONING else self.view)
         if key not in self._fixed:
             shape, purpose = self.latents_shape(item), f"held-out {item.sha256}"
             if self._frames is not None:

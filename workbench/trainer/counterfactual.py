@@ -27,7 +27,7 @@ from workbench.runs.data import RunClip, TrainingData, seed_for
 from workbench.runs.settings import TrainSettings
 from workbench.trainer.attribution import Question, marked_cells, sample_clip
 from workbench.trainer.batch_inputs import BatchInputs
-from workbench.trainer.encoder import TOLD, TOLD_NOTHING, Piece
+from workbench.trainer.encoder import CONDITIONING, NO_CONDITIONING, Piece
 from workbench.trainer.evaluation import EffectAndDrift, EvaluationInput, held_out_by_band
 from workbench.trainer.loop import set_arithmetic, train_step
 from workbench.trainer.previewer import step_folder
@@ -98,7 +98,7 @@ class Probes:
         if asked is not None:
             item, view = sample_clip(model, asked), inputs.view
             session.encoder.encode_captions([item.caption], lambda *_: None)
-            views = dict.fromkeys(["clip", TOLD_NOTHING if view == TOLD else view])
+            views = dict.fromkeys(["clip", NO_CONDITIONING if view == CONDITIONING else view])
             session.encoder.encode_clips([Piece(item, one) for one in views], lambda *_: None)
             (probe,) = inputs.clips([item])
             probe = replace(probe, mask=marked_cells(family, session.folder, item, asked))

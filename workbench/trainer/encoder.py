@@ -12,7 +12,7 @@ A clip has one entry per view:
                                 ("first frame"), else encoded ("picture")
     low resolution              the clip scaled down and up again
     told first+last             frames given by the run's conditioning, one view per kind; "told first, control" with
-                                the control video for models that encode both together (Family.told_as_one)
+                                the control video for models that encode both together (Family.joins_conditioning)
     told nothing                no conditioning, for those models; the same for all clips of a shape
     control                     the control video
     reference 2                 the reference, 2 times smaller than the clip; "reference whole" in its own size
@@ -39,11 +39,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from workbench.clips.records import clip_file
 from workbench.errors import ConfigError, DataError
 from workbench.families.base import Family
+from workbench.families.conditioning import (
+    NOTHING,
+    Conditioning,
+    GivenKind,
+    as_clip,
+    conditioning_of,
+    largest,
+    on_white,
+    parse_kind,
+)
 from workbench.families.model import Model
 from workbench.families.model_files import part_identity
 from workbench.families.model_inputs import Tensors
 from workbench.families.noise_schedules import DEFAULTS
-from workbench.families.told import NOTHING, GivenKind, Told, as_clip, largest, on_white, parse_kind, told_of
 from workbench.fit.constants import CAPTIONS_AT_ONCE, PRECISIONS
 from workbench.jobs.log import log
 from workbench.jobs.torch_devices import free_memory
@@ -59,8 +68,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int, float], None]  # phase, done, total, seconds each
 View = str  # see above
 FIRST_FRAME_VIEWS = ("first frame", "picture")
-TOLD, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
-TOLD_NOTHING, WITH_CONTROL, WHOLE = f"{TOLD} {NOTHING}", f", {CONTROL}", "whole"
+CONDITIONING, CONTROL, REFERENCE, OPPOSITE = "told", "control", "reference", "opposite"
+NO_CONDITIONING, WITH_CONTROL, WHOLE = f"{CONDITIONING} {NOTHING}", f", {CONTROL}", "whole"
 DRIFT_INPUTS = 3  # captions, or clips, on each side of the prior drift measurement
 DTYPES = {short: name for name, short in PRECISIONS.items()}  # precision -> torch dtype
 FIRST_FRAME = "first_frame"  # the only tensor of a "first frame" entry: uint8 [1, 3, H, W]
@@ -79,12 +88,12 @@ class Piece(NamedTuple):
 
 
 def view_of(model: Model, settings: TrainSettings) -> View:
-    """Return the view that conditions the model: "clip" for none, "told" for those of `told_views`.
+    """Return the view that conditions the model: "clip" for none, "told" for those of `conditioning_views`.
 
     Raises ConfigError if the setting `condition` does not fit the model.
     """
-    if settings.tells or settings.resolved.family.told_as_one(model):
-        return TOLD
+    if settings.tells or settings.resolved.family.joins_conditioning(model):
+        return CONDITIONING
     if model.task == "text-to-video":
         return "clip"
     once = settings.resolved.family.image_noise is None
@@ -97,14 +106,14 @@ def view_of(model: Model, settings: TrainSettings) -> View:
     return "low resolution"
 
 
-def told_view(kind: GivenKind) -> View:
-    return f"{TOLD} {kind}"
+def conditioning_view(kind: GivenKind) -> View:
+    return f"{CONDITIONING} {kind}"
 
 
-def told_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> list[View]:
+def conditioning_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> list[View]:
     """Return the views of all conditioning that a run uses for a clip; of a held-out clip, for measurements only.
 
-    whole: see Family.told_as_one
+    whole: see Family.joins_conditioning
     """
     shares, frames = settings.given_shares, len(item.plan.indices)
     fixed, held_out = largest(shares), item.role == "held_out"
@@ -115,22 +124,22 @@ def told_views(settings: TrainSettings, item: RunClip, whole: bool = False) -> l
     if not kinds or (whole and sometimes_none):
         ways.append(views_of(settings, None, whole))
     if whole:  # for captions without a clip
-        ways.append([TOLD_NOTHING])
+        ways.append([NO_CONDITIONING])
     return list(dict.fromkeys([*(way[0] for way in ways if way), *(view for way in ways for view in way[1:])]))
 
 
 def views_of(settings: TrainSettings, kind: GivenKind | None, whole: bool) -> list[View]:
     """Return the views of one kind of given frames (None for no frames) with the run's control and reference.
 
-    whole: see Family.told_as_one
+    whole: see Family.joins_conditioning
     """
-    found = [] if kind is None else [told_view(kind)]
+    found = [] if kind is None else [conditioning_view(kind)]
     if whole and found and settings.control:
         found = [f"{found[0]}{WITH_CONTROL}"]
     elif settings.control:
         found.append(CONTROL)
     elif whole and not found:
-        found.append(TOLD_NOTHING)
+        found.append(NO_CONDITIONING)
     if settings.reference:
         found.append(f"{REFERENCE} {WHOLE if whole else settings.reference_downscale}")
     return found
@@ -171,7 +180,7 @@ class Encoder:
         self._vae = part_identity(model, folder, "vae")
         self._image = part_identity(model, folder, "image_encoder") if "image_encoder" in parts else ""
         self._sound = part_identity(model, folder, "audio_vae") if "audio_vae" in parts else ""
-        self._whole = family.told_as_one(model)
+        self._whole = family.joins_conditioning(model)
         self._loaded: tuple[str, Any] = ("", None)  # name and encoder
         self._users = 0
         self.generates_with: Any = None  # what determines the generated clips of a slider without a dataset
@@ -196,7 +205,7 @@ class Encoder:
         return key_of(what | ({"form": form} if form else {}))
 
     def clip_key(self, item: RunClip, view: View = "clip", flipped: bool = False) -> str:
-        plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_told(view)
+        plan, pictured, told = item.plan, view in FIRST_FRAME_VIEWS, is_conditioned(view)
         size = (item.bucket.frames, item.bucket.height, item.bucket.width)
         if view == "mask":
             what: dict[str, Any] = {"view": view, "mask": item.mask, "soften": item.soften, "flipped": flipped}
@@ -204,7 +213,7 @@ class Encoder:
             return key_of(what | {"shape": self.family.latents_shape(self.folder, *size)})
         if view == SOUND:
             return key_of({"view": view, "clip": item.sha256, "span": item.plan.sound_span, "encoder": self._sound})
-        if view == TOLD_NOTHING:
+        if view == NO_CONDITIONING:
             return key_of({"view": view, "size": size, "vae": self._vae, "dtype": f"torch.{self._vae_dtype}"})
         what = {
             "clip": item.sha256,
@@ -281,7 +290,7 @@ class Encoder:
 
     def encode_clip(self, piece: Piece) -> None:
         """Encode one view of one clip into the cache, even if it is there. Raises DataError for a generated clip."""
-        if piece.item.generated is not None and piece.view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
+        if piece.item.generated is not None and piece.view not in (*FIRST_FRAME_VIEWS, NO_CONDITIONING):
             raise DataError("a clip that the base model generated is gone from the cache: start the run again")
         self.cache.put(self.clip_key(*piece), self._encoded(*piece))
 
@@ -297,7 +306,7 @@ class Encoder:
             with self.kept_loaded():
                 encoder = self._part("sound encoder", lambda: self.family.load_sound_encoder(self.folder, self.device))
                 return self.family.encode_sound(encoder, read_clip_sound(item, self.family.sound_rate(self.folder)))
-        if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, TOLD_NOTHING):
+        if item.plan.clip.is_latents and view not in (*FIRST_FRAME_VIEWS, NO_CONDITIONING):
             try:
                 tensors = load(item.path.read_bytes())
             except SafetensorError as error:
@@ -305,11 +314,11 @@ class Encoder:
             if view == "text":
                 return self.family.text_from_file(tensors, self.dtype)
             return self.family.moments_from_file(self.folder, tensors)
-        if is_told(view):
-            told = read_told(item, view, flipped)
+        if is_conditioned(view):
+            told = read_conditioning(item, view, flipped)
             with self.kept_loaded():
                 vae, image_encoder = self._part("vae", self._video_encoder)
-                return self._whole_or_tiled(vae, partial(self.family.encode_told, vae, image_encoder, told))
+                return self._whole_or_tiled(vae, partial(self.family.encode_conditioning, vae, image_encoder, told))
         if view == OPPOSITE:
             video = read_reference(item, item.plan.clip.reference, 1)
         else:
@@ -378,9 +387,9 @@ class Encoder:
         return encode()
 
 
-def is_told(view: View) -> bool:
+def is_conditioned(view: View) -> bool:
     """Return whether a view is conditioning that the run sets."""
-    return view == CONTROL or view.startswith((f"{TOLD} ", f"{REFERENCE} "))
+    return view == CONTROL or view.startswith((f"{CONDITIONING} ", f"{REFERENCE} "))
 
 
 def kind_of(view: View) -> GivenKind:
@@ -398,7 +407,7 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
         return {CONTROL: clip.control}
     if view == OPPOSITE or view.startswith(REFERENCE):
         return {REFERENCE: clip.reference}
-    if view == TOLD_NOTHING:
+    if view == NO_CONDITIONING:
         return {}
     kind, control = kind_of(view), {CONTROL: clip.control} if view.endswith(WITH_CONTROL) else {}
     if kind.name == "mask":
@@ -410,7 +419,7 @@ def companions_of(item: RunClip, view: View) -> dict[str, str]:
     return {name: file for name, file in found.items() if file} | control
 
 
-def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
+def read_conditioning(item: RunClip, view: View, flipped: bool = False) -> Conditioning:
     """Read a view's conditioning, in pixels.
 
     A first or last frame that was imported with the clip replaces the clip's own. Raises DataError if a companion is
@@ -419,18 +428,18 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     import torch
 
     beside, bucket = companions_of(item, view), item.bucket
-    if view == TOLD_NOTHING:
-        return Told(bucket.frames, video=torch.zeros(1, 3, bucket.frames, bucket.height, bucket.width))
+    if view == NO_CONDITIONING:
+        return Conditioning(bucket.frames, video=torch.zeros(1, 3, bucket.frames, bucket.height, bucket.width))
     if view == CONTROL:
         control = read_companion(item, beside[CONTROL])
-        return Told(control.shape[2], control=control.flip(-1) if flipped else control)
+        return Conditioning(control.shape[2], control=control.flip(-1) if flipped else control)
     if REFERENCE in beside:
         _, smaller = view.split()
         if smaller == WHOLE:
             shown = on_white(read_whole_picture(item, beside[REFERENCE]), bucket.height, bucket.width)
         else:
             shown = read_reference(item, beside[REFERENCE], int(smaller))
-        return Told(len(item.plan.indices), reference=shown.flip(-1) if flipped else shown)
+        return Conditioning(len(item.plan.indices), reference=shown.flip(-1) if flipped else shown)
     kind, video, mask = kind_of(view), read_video(item), None
     for name, frame in (("first_frame", 0), ("last_frame", -1)):
         if name in beside:
@@ -441,7 +450,7 @@ def read_told(item: RunClip, view: View, flipped: bool = False) -> Told:
     if flipped:
         video, mask, control = (None if one is None else torch.flip(one, [-1]) for one in (video, mask, control))
     assert video is not None
-    told = told_of(kind, video, mask)
+    told = conditioning_of(kind, video, mask)
     return told if control is None else told.changed(control=control)
 
 
@@ -618,13 +627,17 @@ def encoding_work(settings: TrainSettings, data: TrainingData) -> EncodingWork:
     captions += [*settings.preview_prompts, *preservation_prompts(family, model, settings)]
     captions += [prompt for pair in settings.slider_pairs for prompt in pair] if settings.is_slider else []
     captions += [model.negative_prompt, ""]
-    views, whole, pieces = dict.fromkeys(("clip", view_of(model, settings))), family.told_as_one(model), list[Piece]()
+    views, whole, pieces = (
+        dict.fromkeys(("clip", view_of(model, settings))),
+        family.joins_conditioning(model),
+        list[Piece](),
+    )
     for items, both in (((*data.train, *data.regularization), settings.horizontal_flip > 0), (data.held_out, False)):
         for item in items:
-            own = tuple(view for view in views if view != TOLD)
+            own = tuple(view for view in views if view != CONDITIONING)
             if item.generated is not None:  # the base model generates the clip; only its picture exists
                 own = tuple(view for view in own if view in FIRST_FRAME_VIEWS)
-            own += tuple(told_views(settings, item, whole)) if TOLD in views else ()
+            own += tuple(conditioning_views(settings, item, whole)) if CONDITIONING in views else ()
             own += ("mask",) if item.mask else ()
             pieces += [Piece(item, SOUND)] if item.heard else []
             own += (OPPOSITE,) if settings.has_pairs and item.role == "train" else ()

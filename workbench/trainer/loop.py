@@ -449,10 +449,10 @@ def _card(session: Session, path: Path, facts: CardFacts) -> str:
     scale, experts = session.settings.image_latent_scale, [session.settings.expert]
     if (picture := session.preview_inputs.picture(prompt, session.inputs)) is not None:
         write_png(session.run / PICTURE, picture)
-    for end, picture in session.preview_inputs.told_pictures(prompt, session.inputs).items():
+    for end, picture in session.preview_inputs.conditioning_pictures(prompt, session.inputs).items():
         write_png(session.run / f"{end}_frame.png", picture)
     model = session.previewer.generated_with
-    told = session.settings.told_kinds
-    usage = session.family.usage(model, session.folder, path.name, prompt, shape, scale, experts, told=told)
+    kinds = session.settings.conditioning_kinds
+    usage = session.family.usage(model, session.folder, path.name, prompt, shape, scale, experts, kinds=kinds)
     widget = [{"text": prompt}] if prompt else []
     return model_card(session.run.name, session.model, facts, usage, widget, session.info.trigger_word)

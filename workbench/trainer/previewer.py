@@ -43,11 +43,11 @@ from workbench.clips.sound import write_sound
 from workbench.errors import ConfigError
 from workbench.families import find_model
 from workbench.families.base import Family, device_and_dtype
+from workbench.families.conditioning import BESIDE, Conditioning, GivenKind
 from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.model import Model
 from workbench.families.model_inputs import GIVEN_STREAM, PICTURE_FOR_SOUND, Given, Tensors
 from workbench.families.sound import Sound
-from workbench.families.told import BESIDE, GivenKind, Told
 from workbench.jobs.devices import Device, pick_device
 from workbench.jobs.torch_devices import free_memory
 from workbench.memory.block_swap import parked
@@ -60,18 +60,18 @@ from workbench.sampler.inputs import GIVEN_RATE, given_back
 from workbench.sampler.samples import SOUND, new_id, video_path, write_sample
 from workbench.trainer.batch_inputs import BatchInputs
 from workbench.trainer.encoder import (
+    CONDITIONING,
     CONTROL,
+    NO_CONDITIONING,
     REFERENCE,
-    TOLD,
-    TOLD_NOTHING,
     WHOLE,
     View,
+    conditioning_view,
     read_clip_sound,
+    read_conditioning,
     read_picture,
-    read_told,
     read_video,
     read_whole_picture,
-    told_view,
     views_of,
 )
 from workbench.trainer.evaluation import frames_of
@@ -160,7 +160,7 @@ class PreviewInputs:
         compared.
         """
         count = 0 if self._settings.preview_latents_only else min(self._settings.preview_controls, len(self.prompts))
-        if inputs.view == "clip" or inputs.untold:
+        if inputs.view == "clip" or inputs.unconditioned:
             found = [self._preview_of(one, self._items[0], None, inputs) for one in self._preservation_prompts[:count]]
         else:
             pictures = [None if self._conditioned(inputs) else inputs.picture(item) for item in self._known[:count]]
@@ -177,26 +177,30 @@ class PreviewInputs:
                 one = one._replace(sound=clip.sound, told=f"the sound of {item.name}", item=item)
             else:
                 one = one._replace(picture=inputs.clean(clip), told=f"the picture of {item.name}", item=item)
-        if inputs.view != TOLD or inputs.untold:
+        if inputs.view != CONDITIONING or inputs.unconditioned:
             return one
         kind = inputs.fixed_kind(item)
         given_by = (kind, *(name for name in BESIDE if getattr(self._settings, name)))  # "first+last, control"
         told = f"{', '.join(str(part) for part in given_by if part)} of {item.name}"
         return one._replace(told=told, item=item, kind=kind)
 
-    def told_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
+    def conditioning_pictures(self, prompt: str, inputs: BatchInputs) -> dict[str, torch.Tensor]:
         """Return the end frames that the model card's code loads, if the run sets its conditioning.
 
         "first" and, if the run gives both ends, "last"; each [1, 3, H, W] in [-1, 1].
         """
-        ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.told_kinds)
+        ends = {"first", "last", "first+last", "keyframes"} & set(self._settings.conditioning_kinds)
         begins_with_picture = self._settings.resolved.model.task == "image-to-video"
-        if inputs.view != TOLD or not (begins_with_picture or (inputs.told_as_one and ends)):
+        if inputs.view != CONDITIONING or not (begins_with_picture or (inputs.joins_conditioning and ends)):
             return {}
         item = self._items[self._index(prompt) % len(self._items)]
-        video = read_told(item, told_view(GivenKind("first+last"))).video
+        video = read_conditioning(item, conditioning_view(GivenKind("first+last"))).video
         assert video is not None
-        last = {"last": video[:, :, -1]} if ends - {"first"} and (inputs.told_as_one or "first+last" in ends) else {}
+        last = (
+            {"last": video[:, :, -1]}
+            if ends - {"first"} and (inputs.joins_conditioning or "first+last" in ends)
+            else {}
+        )
         return {"first": video[:, :, 0], **last}
 
     def picture(self, prompt: str, inputs: BatchInputs) -> torch.Tensor | None:
@@ -209,7 +213,7 @@ class PreviewInputs:
 
     def _conditioned(self, inputs: BatchInputs) -> bool:
         """Return whether clips condition the model with more than a first frame, or in a way that the run sets."""
-        whole = inputs.view in ("low resolution", TOLD) or self._settings.condition_frames == "every"
+        whole = inputs.view in ("low resolution", CONDITIONING) or self._settings.condition_frames == "every"
         return inputs.view != "clip" and whole
 
     def _index(self, prompt: str) -> int:
@@ -254,10 +258,10 @@ class _Generated(NamedTuple):
     latents: Latents
     described: dict[str, Any]
     picture: torch.Tensor | None
-    told: Sequence[ToldFile] = ()
+    told: Sequence[ConditioningFile] = ()
 
 
-class ToldFile(NamedTuple):
+class ConditioningFile(NamedTuple):
     """A file that gives a sample the same conditioning as a preview.
 
     setting: the sample's setting that takes the file.
@@ -274,7 +278,7 @@ class ToldFile(NamedTuple):
     heard: Callable[[], torch.Tensor] | None = None
 
 
-def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> list[ToldFile]:
+def conditioning_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> list[ConditioningFile]:
     """Return the files that give a sample the conditioning of a preview; [] if its clip has no pixels.
 
     folder: where the files go; they are named for the clip, so previews of one clip share them
@@ -284,19 +288,21 @@ def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> 
         return []
     found = []
 
-    def add(setting: str, view: View, pick: Callable[[Told], torch.Tensor | None], ending: str, **more: Any) -> None:
+    def add(
+        setting: str, view: View, pick: Callable[[Conditioning], torch.Tensor | None], ending: str, **more: Any
+    ) -> None:
         def read() -> torch.Tensor:
-            pixels = pick(read_told(item, view))
+            pixels = pick(read_conditioning(item, view))
             assert pixels is not None, f"{view} has no {setting}"
             return pixels
 
-        found.append(ToldFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
+        found.append(ConditioningFile(setting, folder / f"told-{item.sha256[:8]}-{setting}{ending}", read, more))
 
-    def frames(start: int, count: int) -> Callable[[Told], torch.Tensor | None]:
+    def frames(start: int, count: int) -> Callable[[Conditioning], torch.Tensor | None]:
         return lambda told: None if told.video is None else told.video[:, :, start : start + count]
 
     if kind is not None:
-        view = told_view(kind)
+        view = conditioning_view(kind)
         for setting, start, count, more in _frame_settings(kind, len(item.plan.indices)):
             ending = f"-{start}.png" if setting == "keyframes" else ".png" if setting in PICTURES else ".mp4"
             add(setting, view, frames(start, count), ending, **more)
@@ -305,12 +311,12 @@ def told_files(folder: Path, prompt: PreviewPrompt, settings: TrainSettings) -> 
             add("mask", view, lambda told: _clip_mask(told, kind.side), ".mp4", mask_keeps=kind.side)
     reference = item.plan.clip.reference
     family, model = settings.resolved
-    for view in views_of(settings, None, family.told_as_one(model)):
+    for view in views_of(settings, None, family.joins_conditioning(model)):
         if view == CONTROL:
             add("control", view, lambda told: told.control, ".mp4")
         elif view == f"{REFERENCE} {WHOLE}":  # the sampler puts it on white itself
             add("reference", view, lambda _: read_whole_picture(item, reference), ".png")
-        elif view != TOLD_NOTHING:
+        elif view != NO_CONDITIONING:
             add("reference", view, lambda told: told.reference, ".png" if reference.endswith(".png") else ".mp4")
     return found
 
@@ -328,7 +334,7 @@ def _frame_settings(kind: GivenKind, frames: int) -> list[tuple[str, int, int, d
     return [(*ends[name], 1, {}) for name in kind.name.split("+") if name in ends]
 
 
-def _clip_mask(told: Told, side: str) -> torch.Tensor | None:
+def _clip_mask(told: Conditioning, side: str) -> torch.Tensor | None:
     """Turn the mask of known pixels back into a clip's mask, which is white inside."""
     if told.mask is None:
         return None
@@ -389,7 +395,7 @@ class Previewer:
         if self.writes:
             for each, latents in zip(missing, generated, strict=True):
                 record = record_path(folder, each.name, scale)
-                described, told = self.describe(step, each, scale), self._told_files(each)
+                described, told = self.describe(step, each, scale), self._conditioning_files(each)
                 self.unwritten.append(_Generated(record, latents, described, each.prompt.image, told))
             del self.unwritten[:-UNWRITTEN]
             self.write()
@@ -438,7 +444,7 @@ class Previewer:
         if not self.writes:
             return
         record = self.describe(step, missing, scale)
-        write_named(record, prompt.image, self._told_files(missing), self.shape.fps)
+        write_named(record, prompt.image, self._conditioning_files(missing), self.shape.fps)
         with self.decoding():
             frames, sound = decoded(self.family, self.folder, self.vae, latents, record)
         record |= {"kind": "live", "seconds": round(time.monotonic() - began, 3)}
@@ -536,9 +542,9 @@ class Previewer:
             **({"told": prompt.told} if prompt.told else {}),
         }
         loras = self._loras(step, scale)
-        told = self._told_files(preview)
-        untold = not settings.tells and self.family.told_as_one(self.model)
-        repeatable = (prompt.given is None or bool(told) or untold) and prompt.control is None
+        told = self._conditioning_files(preview)
+        unconditioned = not settings.tells and self.family.joins_conditioning(self.model)
+        repeatable = (prompt.given is None or bool(told) or unconditioned) and prompt.control is None
         if loras is not None and repeatable and shape.frames in self.model.frame_counts:
             sample: dict[str, Any] = {**inputs, "model": settings.model, "loras": loras}
             if prompt.image is not None:
@@ -552,13 +558,13 @@ class Previewer:
             record["settings"] = sample
         return record
 
-    def _told_files(self, preview: MissingPreview) -> list[ToldFile]:
+    def _conditioning_files(self, preview: MissingPreview) -> list[ConditioningFile]:
         folder, item, learned = self.run / "previews", preview.prompt.item, self.settings.sound
         if item is None or learned not in GIVEN_STREAM:
-            return told_files(folder, preview.prompt, self.settings)
+            return conditioning_files(folder, preview.prompt, self.settings)
         name = "given_sound" if learned == PICTURE_FOR_SOUND else "given_video"
         path = folder / f"told-{item.sha256[:8]}-{name}.mp4"
-        return [ToldFile(name, path, partial(read_video, item), {}, partial(read_clip_sound, item, GIVEN_RATE))]
+        return [ConditioningFile(name, path, partial(read_video, item), {}, partial(read_clip_sound, item, GIVEN_RATE))]
 
     def _loras(self, step: int, scale: float) -> list[str] | None:
         """Return the LoRAs that give a sample the weights of that step; None if no file holds them."""
@@ -782,7 +788,9 @@ def record_path(folder: Path, name: str, scale: float) -> Path:
     return folder / (f"{name}.json" if scale == 1.0 else f"{name}-scale-{scale:g}.json")
 
 
-def write_named(described: dict[str, Any], image: torch.Tensor | None, told: Sequence[ToldFile], fps: float) -> None:
+def write_named(
+    described: dict[str, Any], image: torch.Tensor | None, told: Sequence[ConditioningFile], fps: float
+) -> None:
     """Write the files that a record's settings refer to, unless they exist. Raises CannotWrite."""
     if "settings" not in described:
         return

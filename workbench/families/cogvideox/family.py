@@ -29,6 +29,8 @@ from workbench.families.base import (
 )
 from workbench.families.cogvideox import sat
 from workbench.families.cogvideox.models import FIRST, FORMATS, LARGEST, MODELS, NAMES, NEWER
+from workbench.families.conditioning import NAMES as KINDS
+from workbench.families.conditioning import NOTHING, Conditioning
 from workbench.families.denoising import DenoiseInputs, SamplerSteps, StepOptions
 from workbench.families.facts import Part, VaeFacts
 from workbench.families.lora_files import LoraWeights
@@ -36,8 +38,6 @@ from workbench.families.model import ClipSize, Frames, Model, Shape, Shapes
 from workbench.families.model_files import config, index, part_folder
 from workbench.families.model_inputs import CallInputs, Given, PromptEncoder, Tensors, load_tokenizer, t5_parts
 from workbench.families.noise_schedules import AS_PUBLISHED, NoiseSettings, VelocitySchedule
-from workbench.families.told import NAMES as KINDS
-from workbench.families.told import NOTHING, Told
 from workbench.families.usage import DYNAMIC, UsageExtras
 
 if TYPE_CHECKING:
@@ -339,32 +339,32 @@ class CogVideoX(Family):
             return None
         return Inpainting(INPAINT_NOISE if transformer.get("add_noise_in_inpaint_model") else 0.0)
 
-    def encode_told(self, vae: Any, image_encoder: Inpainting | None, told: Told) -> Tensors:
+    def encode_conditioning(self, vae: Any, image_encoder: Inpainting | None, pixels: Conditioning) -> Tensors:
         """Return latents "control"; mask and latents "beside" for Fun-InP; a first frame's moments "mean" and "std"."""
         import torch
 
         found: dict[str, Tensor] = {}
-        if told.control is not None:
-            found["control"] = _moments(vae, told.control, vae.config.scaling_factor)["mean"]
-        if told.video is None:
+        if pixels.control is not None:
+            found["control"] = _moments(vae, pixels.control, vae.config.scaling_factor)["mean"]
+        if pixels.video is None:
             return found
         if image_encoder is None:
-            return {**found, **self.encode_image(vae, None, told.video[:, :, 0], told.frames, "pipeline")}
-        known = told.mask
+            return {**found, **self.encode_image(vae, None, pixels.video[:, :, 0], pixels.frames, "pipeline")}
+        known = pixels.mask
         if known is None:
-            known = told.video.new_zeros(len(told.video), 1, *told.video.shape[2:])
-            known[:, :, list(told.known)] = 1
-        pixels = told.video
+            known = pixels.video.new_zeros(len(pixels.video), 1, *pixels.video.shape[2:])
+            known[:, :, list(pixels.known)] = 1
+        video = pixels.video
         if image_encoder.noise:
             draw = torch.Generator().manual_seed(0)
-            pixels = pixels + image_encoder.noise * torch.randn(pixels.shape, generator=draw).to(pixels)
-        shown = torch.where(known > 0.5, pixels, -1.0)
+            video = video + image_encoder.noise * torch.randn(video.shape, generator=draw).to(video)
+        shown = torch.where(known > 0.5, video, -1.0)
         latents = _moments(vae, shown, vae.config.scaling_factor)["mean"]
         share = known_share(known.float().to(latents.device), [latents.shape[1], *latents.shape[3:]])
         mask = share.transpose(1, 2) * vae.config.scaling_factor
         return {**found, "beside": torch.cat([mask, latents], dim=self.channel_axis)}
 
-    def told(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
+    def conditioning(self, tensors: Tensors, latents_shape: Shape, noise: torch.Generator, dtype: torch.dtype) -> Given:
         """`call` fills missing parts with zeros."""
         if "mean" in tensors:
             image = {name: tensors[name] for name in ("mean", "std")}
@@ -456,11 +456,11 @@ class CogVideoX(Family):
     def convert(self, source: Path, target: Path, folder: Path, report: Report = print) -> str:
         return sat.convert(source, target, folder, NAMES, report)
 
-    def usage_told(
-        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, told: Sequence[str]
+    def usage_conditioning(
+        self, model: Model, folder: Path, shape: ClipSize, extras: UsageExtras, kinds: Sequence[str]
     ) -> UsageExtras:
         stock = ("control",) if model.pipeline == CONTROL else ()
-        return super().usage_told(model, folder, shape, extras, [kind for kind in told if kind not in stock])
+        return super().usage_conditioning(model, folder, shape, extras, [kind for kind in kinds if kind not in stock])
 
     def miniature(self, variant: str) -> tuple[Any, dict[str, int]]:
         import diffusers

@@ -271,7 +271,7 @@ class Phenaki(Family):
         experts: Sequence[str] = (),
         repository: str = "",
         seed: int = 0,
-        told: Sequence[str] = (),
+        kinds: Sequence[str] = (),
     ) -> str:
         frames, height, width = shape
         return CODE.format(

@@ -6,8 +6,8 @@
     mask outside, mask inside       the pixels outside the clip's mask (inpainting) or inside it (outpainting)
 
 The setting `given`, samples and model cards use the same words. A family states which kinds a model supports and why
-not the others (`Family.given_kinds`), and turns them into tensors (`encode_told`, `told`). A control clip and a
-reference clip combine with any kind.
+not the others (`Family.given_kinds`), and turns them into tensors (`encode_conditioning`, `conditioning`). A control
+clip and a reference clip combine with any kind.
 """
 
 from __future__ import annotations
@@ -108,12 +108,12 @@ def largest(shares: Sequence[GivenShare]) -> GivenKind | None:
 
 
 @dataclass(frozen=True)
-class Told:
+class Conditioning:
     """Conditioning of clips in pixel space. Any part may be missing."""
 
     frames: int  # number of frames of the clips
     known: tuple[int, ...] = ()  # indices of the known frames, in order
-    # [B, 3, F, H, W] in [-1, 1]. Only its known part counts. Models with `Family.told_as_one` always get one.
+    # [B, 3, F, H, W] in [-1, 1]. Only its known part counts. Models with `Family.joins_conditioning` always get one.
     video: torch.Tensor | None = None
     # [B, 1, F, H, W], 1 where the video is known and 0 elsewhere, instead of whole frames
     mask: torch.Tensor | None = None
@@ -133,12 +133,12 @@ class Told:
         kept[:, :, list(self.known)] = self.video[:, :, list(self.known)]
         return kept
 
-    def changed(self, **parts: torch.Tensor | tuple[int, ...] | None) -> Told:
+    def changed(self, **parts: torch.Tensor | tuple[int, ...] | None) -> Conditioning:
         """Return a copy with some parts replaced."""
         return replace(self, **parts)  # type: ignore[arg-type]
 
 
-def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = None) -> Told:
+def conditioning_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = None) -> Conditioning:
     """Return the conditioning that a kind takes from clips.
 
     Args:
@@ -147,10 +147,10 @@ def told_of(kind: GivenKind, video: torch.Tensor, mask: torch.Tensor | None = No
     """
     frames = video.shape[2]
     if kind.name != "mask":
-        return Told(frames, kind.frames(frames), video)
+        return Conditioning(frames, kind.frames(frames), video)
     assert mask is not None, "this kind needs the clip's mask"
     inside = (mask > 0.5).to(video)
-    return Told(frames, video=video, mask=inside if kind.side == "inside" else 1 - inside)
+    return Conditioning(frames, video=video, mask=inside if kind.side == "inside" else 1 - inside)
 
 
 def as_clip(frames: NDArray[np.uint8]) -> torch.Tensor:

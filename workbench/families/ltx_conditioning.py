@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from workbench.errors import ConfigError
 from workbench.families.base import Family
+from workbench.families.conditioning import Conditioning
 from workbench.families.model_inputs import Given, Tensors
-from workbench.families.told import Told
 
 if TYPE_CHECKING:
     import torch
@@ -84,30 +84,30 @@ class InContextFamily(Family):
             scale: How many times smaller in space than the clip they are.
         """
 
-    def encode_told(self, vae: Any, image_encoder: Any, told: Told) -> Tensors:
+    def encode_conditioning(self, vae: Any, image_encoder: Any, pixels: Conditioning) -> Tensors:
         """Return moments, each named after its source, and "mask" [B, 1, f, h, w], 1 for known latents.
 
         Sources are "frame 8" for a picture or video that starts at frame 8, "shown" for a mask's known part, and
         "reference".
         """
-        if told.control is not None:
+        if pixels.control is not None:
             raise ConfigError(f"{self.title} has no channels for a control video: use it as the reference")
-        parts: dict[str, torch.Tensor] = {} if told.reference is None else {"reference": told.reference}
-        if told.mask is not None and told.shown is not None:
-            parts["shown"] = told.shown
-        elif told.video is not None:
-            for start, count in conditions(told.known):
-                parts[f"frame {start}"] = told.video[:, :, start : start + count]
+        parts: dict[str, torch.Tensor] = {} if pixels.reference is None else {"reference": pixels.reference}
+        if pixels.mask is not None and pixels.shown is not None:
+            parts["shown"] = pixels.shown
+        elif pixels.video is not None:
+            for start, count in conditions(pixels.known):
+                parts[f"frame {start}"] = pixels.video[:, :, start : start + count]
         found = {
             f"{name} {moment}": value
             for name, pixels in parts.items()
             for moment, value in self.encode_video(vae, pixels).items()
         }
-        if told.mask is not None:
-            found["mask"] = known_latents(told.mask, found["shown mean"].shape[2:])
+        if pixels.mask is not None:
+            found["mask"] = known_latents(pixels.mask, found["shown mean"].shape[2:])
         return found
 
-    def told(
+    def conditioning(
         self, tensors: Tensors, latents_shape: tuple[int, ...], noise: torch.Generator, dtype: torch.dtype
     ) -> Given:
         return self.laid_out(tensors, latents_shape, noise, dtype)
@@ -120,7 +120,7 @@ class InContextFamily(Family):
         dtype: torch.dtype,
         redrawn: bool = False,
     ) -> Given:
-        """Lay out what `encode_told` returned: in the latents and, as tokens, the reference, then other frames.
+        """Lay out encoded conditioning: in the latents and, as tokens, the reference, then other frames.
 
         If `redrawn`, draw and discard noise for each picture or video that starts later, as LTXConditionPipeline does
         at full strength.
