@@ -225,7 +225,7 @@ class SampleSettings(NamesModel):
 
     speed: Speed = field("exact", title="Speed", section=SPEED, advanced=True)
     """exact: the same as diffusers. fast: step skipping, about half of the time before decoding, nearly the same video
-    (built-in models: 52 dB on average, 42 at least; with DPM occasionally a different video). low-memory: 8-bit weights
+    (built-in models: 52 dB on average, 44 at least; with DPM occasionally a different video). low-memory: 8-bit weights
     (45 dB or more) and model offload, slower, for GPUs with too little memory."""
 
     attention: Literal["auto", "cudnn", "flash", "efficient", "flash-attn", "math", "stock"] = field(
