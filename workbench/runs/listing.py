@@ -201,7 +201,7 @@ def summary_of(run: Run, ended: bool = False, curves: Curves | None = None) -> R
     held_out = list(curves.held_out.values())
     diagnosis = diagnose(curves, run.checkpoints, ended) if curves.last else None
     claim = diagnosis.claim if diagnosis else ""
-    if diagnosis and diagnosis.kind == "levelled off" and curves.changes:
+    if diagnosis and diagnosis.kind == "leveled off" and curves.changes:
         claim += f", drift {list(curves.changes.values())[-1][1]:.0%}"
     spark = smoothed(grouped(curves.detrended() or curves.losses.means(), SPARK))
     found = RunSummary(

@@ -96,7 +96,7 @@ def growing(share: float) -> float:
     ("held_out", "train", "kind", "words"),
     [
         (falling, falling, "learning", "lower than at step 0"),
-        (flattening, flattening, "levelled off", "last third"),
+        (flattening, flattening, "leveled off", "last third"),
         (turning, falling, "over-fitting", "training loss still falls"),
         (turning, rising, "getting worse", "is rising"),
         (rising, rising, "getting worse", "is rising"),
@@ -136,7 +136,7 @@ def test_noise_is_never_called_rising(tmp_path: Path, held_out: Shape, noise: fl
 
 def test_a_loss_that_wanders_is_not_called_rising(tmp_path: Path) -> None:
     wandering = lambda share: flattening(share) + 0.01 * math.sin(30 * share)  # noqa: E731
-    assert diagnose(curves_of(tmp_path, wandering, falling), []).kind in ("learning", "levelled off")
+    assert diagnose(curves_of(tmp_path, wandering, falling), []).kind in ("learning", "leveled off")
 
 
 def test_no_effect_says_how_little_the_output_has_changed(tmp_path: Path) -> None:
@@ -594,7 +594,7 @@ CASES = {
     "loss fell, nothing to see": ("not visible", "plain", "1.4 times the controls' 5.5", "with more steps"),
     "regularization ate the batch": ("not visible", "plain", "1.1 times", "70% of each batch"),
     "trained only at little noise": ("not visible", "plain", "4% at high noise", "A timestep_shift above 0.3"),
-    "the learning rate ran down": ("levelled off", "good", "last third", "needs more steps"),
+    "the learning rate ran down": ("leveled off", "good", "last third", "needs more steps"),
     "spoiled the rest": ("prior drift", "bad", "now show different videos", "regularization dataset"),
     "destroyed": ("destroyed", "bad", "The model is destroyed", "lower learning rate"),
     "repeats its clips": ("over-fitting", "bad", "training loss still falls", "Use the checkpoint from step"),
