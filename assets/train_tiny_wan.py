@@ -14,8 +14,8 @@ of the first layer yields a text-to-video model (16 channels) and an image-to-vi
 writes three folders: --out is an ordinary WanPipeline, and next to it --out-i2v and --out-control hold only their own
 first layer and share the rest (shared_parts.json).
 
---start FOLDER goes on from a finished model instead: its decoder and its transformer learn more about small shapes.
-The encoder, and with it the latents, stay as they are.
+--start FOLDER continues from a finished model: its decoder and transformer learn more about small shapes. The encoder
+does not change, so latents stay the same.
 
 You can kill it at any time. The same command resumes and ends with the same weights. The transformer's learning rate is
 constant until the last 30% of its steps, so it can end early: repeat the command with fewer steps.
@@ -58,14 +58,15 @@ from workbench.families import find_model, model_files
 
 SIZE = 64
 VAE_STAGE, DECODER_STAGE, TRANSFORMER_STAGE = 21, 22, 23
-SMALL_SHARE_LATER = 0.9  # the same with --start
-EDGE_WEIGHT = 8.0  # of the decoder's error at the edges with --start, where the plain background has 1
-SHAPE_WEIGHT = 6.0  # of the transformer's error where the shape is with --start, at little noise
-FLAT = 0.8  # largest difference of a latent from the median of its frame, in deviations, where no shape is
-START_RATE = 0.5  # factor of the transformer's learning rates with --start
 CROP, CUT = 32, 5  # pixels and frames; parts are cheaper than whole clips and have the same edges and motion
 WHOLE_PART = 0.02  # last share of the VAE's steps, on whole clips
 SMALL_SHARE = 0.75  # share of small shapes among the VAE's clips with a single shape
+# With --start:
+SMALL_SHARE_LATER = 0.9  # the same share
+EDGE_WEIGHT = 8.0  # added weight of the decoder's error at an edge; a plain background has 1
+SHAPE_WEIGHT = 6.0  # added weight of the transformer's error on the shape, at little noise
+FLAT = 0.8  # latents closer than this to their frame's median are background, in standard deviations
+START_RATE = 0.5  # factor of the transformer's learning rates
 LATENT_CHANNELS = 16
 AT_ONCE = 16  # clips per batch when encoding
 GATE_PSNR, GATE_SHAPES = 32.0, 0.9
@@ -83,7 +84,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "tiny-wan", help="pipeline folder")
-    parser.add_argument("--start", type=Path, help="folder of a finished model to go on from")
+    parser.add_argument("--start", type=Path, help="folder of a finished model to continue from")
     parser.add_argument("--work", type=Path, default=Path("tiny_wan_work"), help="training state, kept between calls")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads")
     parser.add_argument("--seed", type=int, default=0)
@@ -313,7 +314,7 @@ def with_frames(clips: Tensor, first: bool, last: bool) -> Tensor:
 
 
 def conditions(vae: AutoencoderKLWan, clips: Tensor, wanted: Collection[str] = tuple(GIVEN)) -> Tensor:
-    """Return the conditions of clips, [N, kinds, 36, f, h, w], in the order of GIVEN."""
+    """Return the wanted conditions of clips, [N, kinds, 36, f, h, w], in their order."""
     kinds = []
     for kind in wanted:
         first, last = "first" in kind, "last" in kind
@@ -325,13 +326,9 @@ def conditions(vae: AutoencoderKLWan, clips: Tensor, wanted: Collection[str] = t
             mask = given_mask(first, last, *told.shape[2:]).expand(len(told), -1, -1, -1, -1)
             kinds.append(torch.cat([torch.zeros_like(told), mask, told], dim=1))
         else:
-            kinds.append(torch.zeros(len(clips), LATENT_CHANNELS + 20, *latent_sizes(clips)))
+            frames, height, width = 1 + (clips.shape[2] - 1) // 4, clips.shape[3] // 8, clips.shape[4] // 8
+            kinds.append(torch.zeros(len(clips), LATENT_CHANNELS + 20, frames, height, width))
     return torch.stack(kinds, dim=1)
-
-
-def latent_sizes(clips: Tensor) -> tuple[int, int, int]:
-    """Return frames, height and width of the latents of clips [N, 3, F, H, W]."""
-    return 1 + (clips.shape[2] - 1) // 4, clips.shape[3] // 8, clips.shape[4] // 8
 
 
 def transformer_pool(
@@ -339,7 +336,7 @@ def transformer_pool(
 ) -> tuple[Tensor, Tensor, list[tiny_world.Spec]]:
     """Return latents [N, 16, f, h, w], conditions [N, kinds, 36, f, h, w] and specifications, encoded once.
 
-    With --start the clips are others, and each has one kind of condition only, drawn by the shares of GIVEN.
+    With --start, clips are drawn anew, and each has a single kind of condition, drawn by the shares of GIVEN.
     """
     usual = tiny_world.training_specs()[: options.combinations]
     specs = usual * options.renditions + [replace(spec, small=True) for spec in usual] * options.small_renditions
@@ -417,9 +414,9 @@ class Denoiser(nn.Module):
     ) -> Tensor:
         """Return the flow-matching loss for latents [N, 16, f, h, w], conditions [N, 36, f, h, w] and token ids [N, T].
 
-        Noise levels are stratified over the batch, which lowers the variance of the gradient. With a `shape_weight` the
-        error counts more where the shape is, the less noise the more: where the shape is can be seen by then, so what
-        it should be is all that the weight can change.
+        Noise levels are stratified over the batch, which lowers the variance of the gradient. `shape_weight` weighs the
+        error on the shape more, the less noise there is: its position can be seen by then, so the weight cannot draw
+        shapes to where none belongs.
         """
         u = (torch.rand(1, generator=generator) + torch.arange(len(latents)) / len(latents)) % 1
         sigma = SHIFT * u / (1 + (SHIFT - 1) * u)

@@ -16,8 +16,9 @@ each half of the prompts chooses the best checkpoint, which is scored on the oth
 of --keep (concept, kind, seed, steps, measurements, samples); runs that it has are not trained again. Some lines have
 "settled", of a trial (docs/best_point.md): step, further steps with a learning rate that falls to zero, shown, known.
 
---thresholds chooses the rule's thresholds on all concepts but one and judges them on that one, in turn, for the runs
-with a regularization dataset, beside the rule as it is, a stop after a fixed share of the steps and hindsight.
+--thresholds takes the runs with a regularization dataset, chooses the rule's thresholds on all concepts but one, and
+judges them on that one, in turn. It compares them with the present rule, with stops after a fixed share of the steps,
+and with hindsight.
 
 Measuring every 10 steps costs more than the 5% that a run takes by itself at most: these runs are short, and have 24
 measurements, as many as a run of 1,000 steps has by itself with the same batch.

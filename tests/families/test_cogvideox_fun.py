@@ -135,9 +135,9 @@ def test_known_pixels_have_the_authors_noise_where_the_config_says_so(inpainting
     encoder = FAMILY.load_image_encoder(folder, CPU, torch.float32)
     assert encoder is not None
     assert encoder.noise == INPAINT_NOISE
-    told = conditioning_of(GivenKind("first"), inpainting.video)
-    noisy, again = (FAMILY.encode_conditioning(inpainting.vae, encoder, told)["beside"] for _ in range(2))
-    plain = inpainting.told(told).beside
+    first = conditioning_of(GivenKind("first"), inpainting.video)
+    noisy, again = (FAMILY.encode_conditioning(inpainting.vae, encoder, first)["beside"] for _ in range(2))
+    plain = inpainting.told(first).beside
     assert plain is not None
     assert torch.equal(noisy, again)
     assert not torch.equal(noisy, plain)

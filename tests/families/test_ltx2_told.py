@@ -1,9 +1,8 @@
-"""What LTX-2 is told of a clip: laid out as LTX2InContextPipeline and the authors' trainer do."""
+"""Conditioning of LTX-2, laid out as LTX2InContextPipeline and the authors' trainer do."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import diffusers
@@ -13,49 +12,21 @@ from diffusers.pipelines.ltx2.pipeline_ltx2_condition import LTX2VideoCondition
 from diffusers.pipelines.ltx2.pipeline_ltx2_ic_lora import LTX2ReferenceCondition
 from PIL import Image
 
+from tests.families.ltx_case import CPU, FPS, FRAMES, SIZE, LtxCase
 from tests.families.stock import whole_pipeline
 from tests.families.test_ltx2_sound import modality_loss
 from workbench.errors import ConfigError
 from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of
-from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.ltx2 import FAMILY, perturbed_block
-from workbench.families.model_inputs import Given, ModelInputs
+from workbench.families.model_inputs import ModelInputs
 
-CPU, STEPS, FPS, SIZE, FRAMES = torch.device("cpu"), 3, 24.0, 64, 33
+STEPS = 3
 
 
-class Case:
-    """A miniature, its parts, and a clip."""
+class Case(LtxCase):
+    """A miniature of LTX-2."""
 
-    def __init__(self, folder: Path, variant: str) -> None:
-        self.folder, self.model = folder, FAMILY.toy(folder, variant)
-        self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
-        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
-        draw = torch.Generator().manual_seed(0)
-        self.pixels = torch.randint(0, 256, (FRAMES, SIZE, SIZE, 3), generator=draw, dtype=torch.uint8)
-        self.video = (self.pixels.permute(3, 0, 1, 2).float() / 127.5 - 1)[None]
-        self.shape = FAMILY.latents_shape(folder, FRAMES, SIZE, SIZE)
-        self.noise = torch.randn(1, *self.shape, generator=draw)
-        self.clean = FAMILY.encode_video(self.vae, self.video)["mean"]
-        self.text = FAMILY.encode_text(self.encoder, ["a red circle"])
-
-    def pictures(self, start: int, count: int) -> list[Image.Image]:
-        return [Image.fromarray(frame.numpy()) for frame in self.pixels[start : start + count]]
-
-    def told(self, told: Conditioning) -> Given:
-        tensors = FAMILY.encode_conditioning(self.vae, None, told)
-        return FAMILY.conditioning(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
-
-    def generated(self, told: Conditioning, scale: float) -> torch.Tensor:
-        noise = torch.Generator().manual_seed(1)
-        tensors = FAMILY.encode_conditioning(self.vae, None, told)
-        given = FAMILY.conditioning_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
-        negative = FAMILY.encode_text(self.encoder, ["the video"])
-        inputs = DenoiseInputs(
-            self.folder, self.text, negative, self.shape, STEPS, Guidance(scale), noise, fps=FPS, given=given
-        )
-        return FAMILY.denoise(self.transformer, inputs)
+    family, steps = FAMILY, STEPS
 
     def stock(self, scale: float, **told: Any) -> torch.Tensor:
         """The pipeline's latents, normalized, with every guidance or with none."""

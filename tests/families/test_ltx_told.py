@@ -1,61 +1,33 @@
-"""What LTX-Video is told of a clip: laid out as LTXConditionPipeline and LTX-Video-Trainer do."""
+"""Conditioning of LTX-Video, laid out as LTXConditionPipeline and LTX-Video-Trainer do."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import diffusers
 import pytest
 import torch
 from diffusers.pipelines.ltx.pipeline_ltx_condition import LTXVideoCondition
-from PIL import Image
 
+from tests.families.ltx_case import CPU, FPS, FRAMES, SIZE, LtxCase
 from tests.families.stock import whole_pipeline
 from workbench.errors import ConfigError
 from workbench.families.conditioning import NAMES, Conditioning, GivenKind, conditioning_of
-from workbench.families.denoising import DenoiseInputs, Guidance
 from workbench.families.ltx import FAMILY
 from workbench.families.ltx_conditioning import conditions
 from workbench.families.model_inputs import Given, ModelInputs
 
-CPU, STEPS, FPS, SIZE = torch.device("cpu"), 4, 24.0, 64
-FRAMES = 33
+STEPS = 4
 
 
-class Case:
-    """A miniature, its parts, and a clip."""
+class Case(LtxCase):
+    """A miniature of LTX-Video."""
 
-    def __init__(self, folder: Path, variant: str) -> None:
-        self.folder, self.model = folder, FAMILY.toy(folder, variant)
-        self.transformer = FAMILY.load_transformer(folder, CPU, torch.float32)
-        self.vae = FAMILY.load_vae(folder, CPU, torch.float32)
-        self.encoder = FAMILY.load_text_encoder(folder, CPU, torch.float32)
-        draw = torch.Generator().manual_seed(0)
-        self.pixels = torch.randint(0, 256, (FRAMES, SIZE, SIZE, 3), generator=draw, dtype=torch.uint8)
-        self.video = (self.pixels.permute(3, 0, 1, 2).float() / 127.5 - 1)[None]
-        self.reference = self.video.flip(2)
-        self.shape = FAMILY.latents_shape(folder, FRAMES, SIZE, SIZE)
-        self.noise = torch.randn(1, *self.shape, generator=draw)
-        self.clean = FAMILY.encode_video(self.vae, self.video)["mean"]
-        self.text = FAMILY.encode_text(self.encoder, ["a red circle"])
+    family, steps = FAMILY, STEPS
 
-    def pictures(self, start: int, count: int) -> list[Image.Image]:
-        return [Image.fromarray(frame.numpy()) for frame in self.pixels[start : start + count]]
-
-    def told(self, told: Conditioning) -> Given:
-        tensors = FAMILY.encode_conditioning(self.vae, None, told)
-        return FAMILY.conditioning(tensors, self.shape, torch.Generator().manual_seed(3), torch.float32)
-
-    def generated(self, told: Conditioning) -> torch.Tensor:
-        noise = torch.Generator().manual_seed(1)
-        tensors = FAMILY.encode_conditioning(self.vae, None, told)
-        given = FAMILY.conditioning_to_sample(self.folder, tensors, self.shape, noise, torch.float32)
-        negative, guidance = FAMILY.encode_text(self.encoder, ["the video"]), Guidance(3.0)
-        inputs = DenoiseInputs(
-            self.folder, self.text, negative, self.shape, STEPS, guidance, noise, fps=FPS, given=given
-        )
-        return FAMILY.denoise(self.transformer, inputs)
+    @property
+    def reference(self) -> torch.Tensor:
+        return self.video.flip(2)
 
     def stock(self, pipeline: Any, given: list[LTXVideoCondition]) -> torch.Tensor:
         found = pipeline(

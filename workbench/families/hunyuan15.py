@@ -19,7 +19,7 @@ diffusers rounds timesteps to the transformer's dtype; like the authors, this do
 steps, as in the authors' scheduler. Its pipelines load no LoRA, but their transformer does.
 
 Models distilled to one pass without guidance are listed as such. The 480p model for few steps (MeanFlow) is used by its
-name on the Hub. Its transformer is also told the timestep at which a step ends. In training that is the step's own, at
+name on the Hub. Its transformer also takes the timestep at which a step ends. In training that is the step's own, at
 which its prediction is the velocity by MeanFlow's definition; how its authors trained it is not published.
 """
 
@@ -146,7 +146,7 @@ class Attention(JointAttention):
 
 
 class FewSteps(Denoising):
-    """Denoising that tells the transformer where each step ends, rounded to its dtype as in diffusers."""
+    """Denoising that passes the transformer the end of each step, rounded to its dtype as in diffusers."""
 
     def _call(self, latents: Tensor, text: Tensors, timestep: Tensor, given: Given | None) -> Tensor:
         given, steps = given or Given(), self.steps.timesteps

@@ -47,12 +47,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.families import lora_writing, ltx
 from workbench.families.base import ImageScale, OwnSetting
 from workbench.families.conditioning import NAMES as KINDS
 from workbench.families.conditioning import NOTHING
 from workbench.families.denoising import DenoiseInputs, FlowSteps, SamplerSteps, StepOptions, steps_shifted_by_tokens
 from workbench.families.facts import ModelFacts, On, Part, VaeFacts
-from workbench.families.ltx2_loras import ATTENDING, FEEDING_FORWARD, FORMATS, NAMES, STREAMS
+from workbench.families.lora_names import ATTENTION, FEED_FORWARD, LayerNames
 from workbench.families.ltx2_sampling import JointDenoising, StretchedSchedule, perturbed_block, unpacked
 from workbench.families.ltx_conditioning import EXTRA, NO_CHANNELS, PLACES, SPATIAL, TEMPORAL, InContextFamily, packed
 from workbench.families.model import Frames, Model, Shapes
@@ -147,6 +148,56 @@ def is_distilled(folder: Path) -> bool:
     """Return whether a folder's scheduler has fixed noise levels, as those of distilled models."""
     scheduler = read_json(part_folder(folder, "scheduler") / "scheduler_config.json")
     return not scheduler.get("use_dynamic_shifting", True)
+
+
+# ---- names of layers, and formats of LoRA files
+
+STREAMS = ("", "audio_")
+BETWEEN = ("audio_to_video_attn", "video_to_audio_attn")
+ATTENTIONS = (*(f"{stream}attn{number}" for stream in STREAMS for number in (1, 2)), *BETWEEN)
+IN_BLOCK = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in (*ATTENTION, "to_gate_logits"))
+IN_BLOCK += tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
+ATTENDING = tuple(f"{attention}.{name}" for attention in ATTENTIONS for name in ATTENTION)
+FEEDING_FORWARD = tuple(f"{stream}{name}" for stream in STREAMS for name in FEED_FORWARD)
+EMBEDDINGS = {  # diffusers' name -> the authors'
+    "time_embed": "adaln_single",
+    "audio_time_embed": "audio_adaln_single",
+    "av_cross_attn_video_scale_shift": "av_ca_video_scale_shift_adaln_single",
+    "av_cross_attn_video_a2v_gate": "av_ca_a2v_gate_adaln_single",
+    "av_cross_attn_audio_scale_shift": "av_ca_audio_scale_shift_adaln_single",
+    "av_cross_attn_audio_v2a_gate": "av_ca_v2a_gate_adaln_single",
+    "prompt_adaln": "prompt_adaln_single",
+    "audio_prompt_adaln": "audio_prompt_adaln_single",
+}
+OUTSIDE = {
+    f"{ours}.{name}": f"{theirs}.{name}"
+    for ours, theirs in EMBEDDINGS.items()
+    for name in ("emb.timestep_embedder.linear_1", "emb.timestep_embedder.linear_2", "linear")
+}
+SAME = ("proj_out", "caption_projection.linear_1", "caption_projection.linear_2")
+for stream in STREAMS:
+    OUTSIDE |= {f"{stream}{name}": f"{stream}{name}" for name in SAME}
+    OUTSIDE[f"{stream}proj_in"] = f"{stream}patchify_proj"
+NAMES = LayerNames(
+    title="LTX-2",
+    blocks="transformer_blocks",
+    in_block={name: name for name in IN_BLOCK},
+    outside=OUTSIDE,
+    readers="this workbench, diffusers, ComfyUI, LTX-2's trainer, ai-toolkit or musubi-tuner's fork for LTX-2",
+    authors_blocks="transformer_blocks",
+)
+FORMATS = (
+    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.DIFFUSERS, lora_writing.PORTABLE),
+    replace(ltx.COMFYUI, title="ComfyUI, LTX-2's trainer"),
+    lora_writing.LoraFormat(
+        "kohya",
+        "musubi-tuner's fork for LTX-2",
+        "Flat names (lora_unet_transformer_blocks_0_attn1_to_q), alpha per layer.",
+        lora_writing.kohya,
+        ("musubi-tuner's fork", "ComfyUI"),
+    ),
+    *lora_writing.passed_over_by_comfyui("LTX-2", lora_writing.LYCORIS),
+)
 
 
 VAE_23 = {  # the decoder's fourth level, which only 2.3 has and the library's table lacks

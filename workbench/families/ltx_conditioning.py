@@ -100,8 +100,8 @@ class InContextFamily(Family):
                 parts[f"frame {start}"] = pixels.video[:, :, start : start + count]
         found = {
             f"{name} {moment}": value
-            for name, pixels in parts.items()
-            for moment, value in self.encode_video(vae, pixels).items()
+            for name, part in parts.items()
+            for moment, value in self.encode_video(vae, part).items()
         }
         if pixels.mask is not None:
             found["mask"] = known_latents(pixels.mask, found["shown mean"].shape[2:])

@@ -124,7 +124,7 @@ def test_captions_that_leave_speech_out_are_found() -> None:
 
 
 def test_what_is_said_is_quoted_in_the_captions_as_a_task(tmp_path: Path, sources: Path) -> None:
-    """The button beside the finding: it does what the finding advises, and undo brings the captions back."""
+    """The button next to the finding does what the finding advises, and undo restores the captions."""
     workspace = Workspace.open(tmp_path)
     dataset = Dataset.create(workspace, "Spoken")
     dataset.import_files([sources / "good.mkv", sources / "mute.mkv"])
